@@ -5,7 +5,8 @@ matches. The number changes by one at a time, with a cooldown, since the effect 
 machine decides for itself, from metrics of the whole league.
 """
 
-from typing import NamedTuple, Protocol
+import math
+from typing import NamedTuple
 
 from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
@@ -15,7 +16,6 @@ MORE_ABOVE = 0.3
 FEWER_BELOW = 0.05
 """Share of waiting below which a worker is removed. The gap between the two prevents oscillation."""
 MIN_STEPS = 5
-"""Steps that the share is averaged over, at least."""
 COOLDOWN_S = 20.0
 """Minimum time between changes: a new worker first loads its model."""
 LONG_QUEUE = 2.0
@@ -55,16 +55,6 @@ def bounds_of(config: LeagueConfig) -> dict[str, WorkerBounds]:
     }
 
 
-class ScalingSignal(Protocol):
-    """A measurement that calls for more or fewer workers of a role."""
-
-    def direction(self, now_s: float) -> int | None:
-        """1 for one more, -1 for one fewer, 0 for neither; None if there are too few observations."""
-
-    def reset(self, now_s: float) -> None:
-        """Discard the observations, after a decision."""
-
-
 class TrainerWait:
     """The share of its time that a trainer waits for trajectories, over its newest steps."""
 
@@ -90,7 +80,7 @@ class TrainerWait:
         self._step = step.step
 
     def direction(self, now_s: float) -> int | None:
-        """See ``ScalingSignal.direction``; from the mean over at least ``MIN_STEPS`` steps."""
+        """1 for a worker more, -1 for one fewer, 0 for neither; None before ``MIN_STEPS`` steps."""
         if self._steps < MIN_STEPS:
             return None
         share = self._waited_s / self._took_s if self._took_s > 0 else 0.0
@@ -104,31 +94,28 @@ class QueueDepth:
         self.reset(0.0)
 
     def reset(self, now_s: float) -> None:
-        """See ``ScalingSignal.reset``."""
+        """Discard the observations, after a decision."""
         self._since_s = now_s
-        self._least: float | None = None
-        self._most: float | None = None
+        self._least, self._most = math.inf, -math.inf
 
     def observe(self, jobs: int, at_once: int) -> None:
-        """Observe the queue.
-
-        Args:
-            jobs: Matches requested and not yet played, running ones included.
-            at_once: Matches that all evaluators of the league play at once.
-        """
+        """Observe matches requested and not yet played, running ones included, and how many evaluators play at once."""
         rounds = jobs / max(at_once, 1)
-        self._least = rounds if self._least is None else min(self._least, rounds)
-        self._most = rounds if self._most is None else max(self._most, rounds)
+        self._least, self._most = min(self._least, rounds), max(self._most, rounds)
 
     def direction(self, now_s: float) -> int | None:
-        """See ``ScalingSignal.direction``; from the shortest and longest queue observed."""
-        if self._least is None or self._most is None:
+        """As in ``TrainerWait``, from the shortest and longest queue; None without observations of it or too early."""
+        if self._least > self._most:
             return None
         if self._least > LONG_QUEUE:
             return 1
         if now_s - self._since_s < QUIET_PERIOD_S:
             return None
         return -1 if self._most <= SHORT_QUEUE else 0
+
+
+ScalingSignal = TrainerWait | QueueDepth
+"""Calls for more or fewer workers of a role."""
 
 
 class Scaler:

@@ -47,9 +47,8 @@ def restart_keys(old: LeagueConfig, new: LeagueConfig) -> dict[str, tuple[str, .
 
 def older_deciders(state: LeagueState, name: str) -> list[WorkerJoined]:
     """Connected deciders that cannot read this worker's events, except for an earlier process of its ``name``."""
-    running = [
-        worker.joined for other, worker in sorted(state.workers.items()) if other != name and worker.left is None
-    ]
+    others = (worker for other, worker in sorted(state.workers.items()) if other != name)
+    running = (worker.joined for worker in others if worker.left is None)
     return [joined for joined in running if joined.role in DECIDERS and joined.schema < SCHEMA_VERSION]
 
 
@@ -97,9 +96,8 @@ def resolve_policy(config: LeagueConfig, policy: str | None) -> str:
     """
     name = policy or config.trainer.policy
     if name not in config.trained_policies:
-        raise UsageError(
-            f"--policy {name}: not trained in this league; expected {format_choices(config.trained_policies)}"
-        )
+        expected = format_choices(config.trained_policies)
+        raise UsageError(f"--policy {name}: not trained in this league; expected {expected}")
     return name
 
 

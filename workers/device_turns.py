@@ -26,10 +26,9 @@ POLL_S = 0.05
 
 
 class DeviceTurns:
-    """One process's access to the turns of the processes that share a GPU. A turn ends with the object.
+    """One process's access to the turns of the processes that share a GPU and a run's folder.
 
-    Args:
-        folder: The run's, the same for all of them.
+    A turn ends with the object.
     """
 
     def __init__(self, folder: Path) -> None:

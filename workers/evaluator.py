@@ -1,7 +1,7 @@
 """The evaluator: plans evaluations and plays their matches, separately from training.
 
-Any number of evaluators share the work. All of them derive the same plans from the same history; the log keeps one
-copy of each plan, and the queue hands each match to one evaluator.
+Any number share the work: all derive the same plans from the same history, of which the log keeps one copy; the queue
+hands each match to one of them.
 """
 
 import asyncio
@@ -125,20 +125,19 @@ class Evaluator:
             is_needed = not state.has_match_ended(job.match_id)
         if is_needed:
             if claim.delivery_count > self._context.config.evaluation.tries:
-                await self._give_up(claim)
+                # It ended every worker that played it: recorded as failed, so that its evaluation can finish.
+                left = await self._context.persistently(lambda: self._context.log.newest(WorkerLeft))
+                last = left.event if left is not None else None
+                why = (
+                    f"delivered {claim.delivery_count - 1} times and never finished; expected at most evaluation.tries"
+                )
+                if isinstance(last, WorkerLeft):
+                    why += f"; the last worker that left was {last.worker}: {last.reason}"
+                await self._context.persistently(lambda: self._context.work_queue.dead_letter(claim, why))
+                await self.executor.append_failure(job, f"given up: {why}")
             elif (played := await self.executor.run(job)) is not None:
                 await self.executor.append_result(played)
         await claim.acknowledge()
-
-    async def _give_up(self, claim: ClaimedJob) -> None:
-        """Record a match that ended every worker that played it as failed, so that its evaluation can finish."""
-        left = await self._context.persistently(lambda: self._context.log.newest(WorkerLeft))
-        last = left.event if left is not None else None
-        why = f"delivered {claim.delivery_count - 1} times and never finished; expected at most evaluation.tries"
-        if isinstance(last, WorkerLeft):
-            why += f"; the last worker that left was {last.worker}: {last.reason}"
-        await self._context.persistently(lambda: self._context.work_queue.dead_letter(claim, why))
-        await self.executor.append_failure(claim.job, f"given up: {why}")
 
     async def extend_leases(self) -> None:
         """Extend the queue's leases on running matches; runs until cancelled."""

@@ -139,17 +139,17 @@ class ExperienceReader:
             match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")
             seat = received.seat if rollout is None or received.match_id else rollout.seat
             self.buffer.drop(received.sequence, match_id, seat, "refused", rollout)
-        elif self._is_duplicate(match_id := rollout.match_id, seat := rollout.seat):
+        elif (
+            self.buffer.is_waiting(match_id := rollout.match_id, seat := rollout.seat)
+            or self._context.state.consumption.is_accounted(match_id, seat)
+            or self._unrecorded.is_accounted(match_id, seat)
+        ):
             log.warning("a second rollout of a seat left out", sequence=received.sequence, match=match_id, seat=seat)
             self.buffer.drop(received.sequence, match_id, seat, "copy")
         elif (reason := self._drop_reason(rollout, version)) is not None:
             self.buffer.drop(received.sequence, match_id, seat, reason, rollout)
         else:
             self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
-
-    def _is_duplicate(self, match_id: str, seat: int) -> bool:
-        accounted = (self._context.state.consumption.is_accounted, self._unrecorded.is_accounted)
-        return self.buffer.is_waiting(match_id, seat) or any(check(match_id, seat) for check in accounted)
 
     def _drop_reason(self, rollout: Trajectory, version: int) -> str | None:
         """Reason for which the step from ``version`` must not train on a valid trajectory; None if it may."""

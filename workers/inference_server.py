@@ -31,8 +31,7 @@ class LeagueModels:
     def __init__(self, context: Context, models: ModelManager) -> None:
         self.backend = models.backend
         self.tokenizer = models.tokenizer
-        self._context = context
-        self._models = models
+        self._context, self._models = context, models
 
     @property
     def prompts(self) -> PromptsConfig:
@@ -42,13 +41,8 @@ class LeagueModels:
 
     def names(self) -> Sequence[str]:
         """The base model, the policies, the checkpoints and the digests of loaded adapters."""
-        checkpoints = [agent.name for agent in self._context.state.checkpoints]
-        return [
-            self._context.config.base_agent,
-            *self._context.config.trained_policies,
-            *checkpoints,
-            *self._models.loaded_adapters,
-        ]
+        config, checkpoints = self._context.config, [agent.name for agent in self._context.state.checkpoints]
+        return [config.base_agent, *config.trained_policies, *checkpoints, *self._models.loaded_adapters]
 
     def resolve(self, name: str) -> ResolvedModel:
         """Resolve the base model, a policy (its live version), a version of a policy, or an adapter's digest."""
@@ -68,11 +62,8 @@ class LeagueModels:
     def assigned_version(self, policy: str | None) -> AssignedPolicy:
         """The version of a policy that ``ModelManager`` has loaded; version 0, without an adapter, before the first."""
         name = policy or self._context.config.trainer.policy
-        if name not in self._context.config.trained_policies:
-            raise RefusedError(
-                404,
-                f"policy {name!r}: not trained here; expected {format_choices(self._context.config.trained_policies)}",
-            )
+        if name not in (known := self._context.config.trained_policies):
+            raise RefusedError(404, f"policy {name!r}: not trained here; expected {format_choices(known)}")
         version, adapter = self._models.adapter_provider(name)()
         return AssignedPolicy(name, version, adapter)
 
@@ -117,15 +108,8 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         async with beside(following, server.update_rates(), pool.follow(), pool.expire()):
             server.serve(LeagueModels(context, models), pool)
             url = f"http://{_advertised_host(context, host)}:{server.port}"
-            await context.announce(
-                InferenceServing(
-                    worker=context.name,
-                    incarnation=context.incarnation,
-                    url=url,
-                    backend=context.config.inference.backend,
-                    slots=models.backend.stats().slots,
-                )
-            )
+            name, slots = context.config.inference.backend, models.backend.stats().slots
+            await context.announce(InferenceServing(context.name, context.incarnation, url, name, slots))
             log.info("serving", url=url)
             await context.stopping.wait()
             await server.drain()
@@ -169,16 +153,11 @@ def _advertised_host(context: Context, host: str) -> str:
     except ValueError:
         return host
     if address.is_unspecified:
-        address = ipaddress.ip_address(_outgoing_address(context))
+        # The source address of this machine's packets to the broker; found without sending any.
+        broker = context.client.connected_url
+        name, port = (broker.hostname, broker.port) if broker is not None else ("127.0.0.1", 4222)
+        family, kind, _, _, target = socket.getaddrinfo(name, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(target)
+            address = ipaddress.ip_address(probe.getsockname()[0])
     return f"[{address}]" if address.version == 6 else str(address)
-
-
-def _outgoing_address(context: Context) -> str:
-    """The source address of this machine's packets to the broker; found without sending any."""
-    broker = context.client.connected_url
-    host, port = (broker.hostname, broker.port) if broker is not None else ("127.0.0.1", 4222)
-    family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as probe:
-        probe.connect(target)
-        address: str = probe.getsockname()[0]
-    return address

@@ -143,11 +143,12 @@ class LearnerFactory:
         step, first = state.last_step(self._policy), state.training_start(self._policy)
         if step is None:
             return await self._make_first()
-        learner = self._make_untrained(first if first > step.step else 0)
         if first > step.step:
             # The policy was reset at that step.
+            learner = self._make_untrained(first)
             await self._load_adapter(learner, first, first)
         else:
+            learner = self._make_untrained(0)
             await self._load_state(learner, step)
         return learner
 
@@ -247,7 +248,13 @@ class LearnerFactory:
                 await asyncio.to_thread(self._take_step, learner, trajectories, inputs.progress)
             if repeated:
                 log.info("steps since the stored state taken again", steps=len(repeated), step=learner.steps)
-                await self._check_repeated(learner)
+                published = self._context.state.published[self._policy][learner.steps].adapter
+                if digest(await asyncio.to_thread(pack_written, learner.save_adapter)) != published:
+                    # As it may be on a GPU.
+                    what = "repeated steps gave other weights, going on from the published ones"
+                    log.warning(what, step=learner.steps)
+                    async with _unpacked(self._context, published) as folder:
+                        learner.adapter.load(folder)
         except ArtifactError as error:
             # A branch can start at any step, and most steps' states are deleted; published adapters are kept.
             what = "the trainer's state is gone, going on from the adapter alone"
@@ -266,15 +273,6 @@ class LearnerFactory:
                     return later[::-1]
             later.append(inputs)
             name = inputs.previous
-
-    async def _check_repeated(self, learner: Learner) -> None:
-        """Continue from the published adapter where repeated steps gave another one, as they may on a GPU."""
-        published = self._context.state.published[self._policy][learner.steps].adapter
-        if digest(await asyncio.to_thread(pack_written, learner.save_adapter)) == published:
-            return
-        log.warning("repeated steps gave other weights, going on from the published ones", step=learner.steps)
-        async with _unpacked(self._context, published) as folder:
-            learner.adapter.load(folder)
 
     async def _load_adapter(self, learner: Learner, version: int, steps: int) -> None:
         await self._load_blob(learner, self._context.state.published[self._policy][version].adapter, steps)

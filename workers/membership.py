@@ -71,7 +71,10 @@ class Membership:
             if context.incarnation in context.state.keys.incarnations.get(context.name, ()):
                 # So it was, and since recorded as gone: folds pass over a second joining of one incarnation.
                 context.incarnation = secrets.token_hex(4)
-            for other in filter(None, (before, self._other_trainer())):
+            others = sorted(name for name in context.state.workers if name != context.name)
+            running = filter(None, map(self._running_process, others if self._role == "trainer" else ()))
+            trainers = (other for other in running if other.role == "trainer" and other.policy == self._policy)
+            for other in filter(None, (before, next(trainers, None))):
                 await self._check_gone(other)
             with contextlib.suppress(ConflictError):
                 await self._append_joined(newest, before)
@@ -142,12 +145,6 @@ class Membership:
     def _running_process(self, name: str) -> WorkerJoined | None:
         known = self._context.state.workers.get(name)
         return known.joined if known is not None and known.left is None else None
-
-    def _other_trainer(self) -> WorkerJoined | None:
-        """Another process that trains the policy, according to the history."""
-        others = sorted(name for name in self._context.state.workers if name != self._context.name)
-        running = filter(None, map(self._running_process, others if self._role == "trainer" else ()))
-        return next((other for other in running if other.role == "trainer" and other.policy == self._policy), None)
 
     async def _check_gone(self, other: WorkerJoined) -> None:
         """Wait until a process is known to be gone, or raise."""

@@ -61,8 +61,7 @@ class LeagueOpponents:
         self._ticket = itertools.count()
         self._appends = asyncio.Semaphore(_MAX_APPENDS)
         self._running: set[asyncio.Task[Any]] = set()
-        game = context.config.game
-        spec = make_environment(game.name, game.settings)
+        spec = make_environment(context.config.game.name, context.config.game.settings)
         self._roles: Sequence[str] = spec.seats
         self._replies = OpponentReplies(context, spec, models)
 
@@ -119,26 +118,20 @@ class LeagueOpponents:
     async def expire(self) -> None:
         """Record the end of sessions whose time is over; runs until cancelled."""
         while True:
-            now = time.time()
-            for opened in [one for one in self._sessions.open.values() if one.expires < now and self._is_ours(one)]:
-                await self._uncancelled(self._expire(opened))
+            now, workers = time.time(), self._context.state.workers
+            for opened in [one for one in self._sessions.open.values() if one.expires < now]:
+                worker = workers.get(opened.worker)
+                # The server that opened it ends it; once that one has left, any does.
+                if opened.worker == self._context.name or worker is None or worker.left is not None:
+                    await self._uncancelled(self._expire(opened))
             await asyncio.sleep(_EXPIRY_INTERVAL_S)
 
     @property
     def _sessions(self) -> SessionTable:
         return self._context.state.sessions
 
-    def _is_ours(self, opened: SessionOpened) -> bool:
-        """Whether this server ends the session: it opened it, or the server that did has left."""
-        worker = self._context.state.workers.get(opened.worker)
-        return opened.worker == self._context.name or worker is None or worker.left is not None
-
     async def _resolve_agent(self, body: str) -> str:
-        """The version of an external agent that a request names; that of the default agent is added when needed.
-
-        Raises:
-            RefusedError: there is none (404).
-        """
+        """The version of an external agent that a request names; that of the default agent is added when needed."""
         versions, member = self._context.state.external_versions, self._context.state.agents.get(body)
         if body == DEFAULT_AGENT and body not in versions:
             await self._uncancelled(self._add_version(body, 0))
@@ -178,9 +171,7 @@ class LeagueOpponents:
             state, config = self._context.state, self._context.config
             if self._sessions.find(match_id) is not None or state.has_match_ended(match_id):
                 return
-            game, now = body.game or config.game.name, time.time()
-            roles = self._session_roles(game, body)
-            standings = state.standings()
+            game, now, standings = body.game or config.game.name, time.time(), state.standings()
             others = self._replies.eligible(game, body.position, body.choices)
             session = SessionOpened(
                 match_id=match_id,
@@ -191,7 +182,7 @@ class LeagueOpponents:
                 opponent="",
                 probabilities={},
                 game=game,
-                roles=list(roles),
+                roles=list(self._session_roles(game, body)),
                 worker=self._context.name,
                 opened=now,
                 expires=now + config.inference.session_s,
@@ -213,13 +204,11 @@ class LeagueOpponents:
         async with self._lock(match_id):
             open_session = self._find(match_id, body.session)
             if created := isinstance(open_session, SessionOpened):
-                state = self._context.state
-                rules = state.rules if open_session.game == self._context.config.game.name else 1
+                is_own = open_session.game == self._context.config.game.name
+                rules, worker = self._context.state.rules if is_own else 1, self._context.name
                 seconds = max(0.0, time.time() - open_session.opened)
-                result = session_result(
-                    open_session, body.scores, self._context.name, seconds, body.reason, body.length, rules
-                )
-                await self._append(result)
+                scores, reason, length = body.scores, body.reason, body.length
+                await self._append(session_result(open_session, scores, worker, seconds, reason, length, rules))
                 open_session = self._find(match_id, body.session)
             assert isinstance(open_session, EndedSession)
             if open_session.error or open_session.scores != body.scores:
@@ -230,9 +219,8 @@ class LeagueOpponents:
                     f"{body.scores}; expected one result",
                     "scores",
                 )
-            return ResultReply(
-                body.session, match_id, open_session.sequence, open_session.scores, open_session.opponent, created
-            )
+            ended = open_session
+            return ResultReply(body.session, match_id, ended.sequence, ended.scores, ended.opponent, created)
 
     async def _expire(self, opened: SessionOpened) -> None:
         async with self._lock(opened.match_id):

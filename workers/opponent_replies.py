@@ -17,7 +17,6 @@ from random import Random
 import msgspec
 
 from arena.environments import RANDOM_BOT, ArenaSpec, EnvironmentSpec
-from arena.games.base import Action, Game
 from arena.games.texts import SupportsWords, words_of, write_reply
 from inference.http_server import RefusedError
 from inference.server.openai_types import ChatCompletionRequest, conversation
@@ -25,7 +24,7 @@ from league.state.saved_state import EndedSession
 from players.prompt_builder import make_prompter
 from players.remote.model import resolve_api_key
 from players.remote.remote_player import RemoteAgents
-from schemas.config import AgentConfig, SearchConfig
+from schemas.config import AgentConfig
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.events import SessionOpened
 from schemas.ids import derive_seed, digest
@@ -37,9 +36,7 @@ class OpponentReplies:
     """The bots, the agents that search and the remote agents of a league, asked by chat requests."""
 
     def __init__(self, context: Context, spec: EnvironmentSpec, models: ModelManager) -> None:
-        self._context = context
-        self._spec = spec
-        self._models = models
+        self._context, self._spec, self._models = context, spec, models
         self._remotes = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._usage = RemoteUsageRecorder(context, self._remotes)
         self._requests = itertools.count()
@@ -55,7 +52,11 @@ class OpponentReplies:
 
         def can_answer(name: str, agent: AgentConfig) -> bool:
             if agent.remote is not None:
-                return _has_key(name, agent)
+                try:
+                    resolve_api_key(name, agent.remote)
+                except ConfigError:
+                    return False
+                return True
             if agent.search is not None:
                 return plays
             return agent.kind == "bot" and ((plays and name in spec.bots) or (choices and name == RANDOM_BOT))
@@ -129,17 +130,14 @@ class OpponentReplies:
         if search is None:
             action = spec.bot(opened.opponent).act(game, seat, Random(seed))
         else:
-            action = await self._search(opened.opponent, search, game, seat, seed)
+            models, version = self._models, find_searched_version(self._context, search)
+            prompter = make_prompter(models.tokenizer, spec, self._context.config.prompts)
+            with contextlib.ExitStack() as leases:
+                if version is not None:
+                    await models.ensure(version.adapter, leases)
+                player = models.make_player(opened.opponent, version, prompter, spec)
+                action = await player.act(game, seat, seed)
         return write_reply(words_of(spec), game, seat, action, choices)
-
-    async def _search(self, agent: str, search: SearchConfig, game: Game, seat: int, seed: int) -> Action:
-        spec, models, version = self._spec, self._models, find_searched_version(self._context, search)
-        assert not isinstance(spec, ArenaSpec)
-        prompter = make_prompter(models.tokenizer, spec, self._context.config.prompts)
-        with contextlib.ExitStack() as leases:
-            if version is not None:
-                await models.ensure(version.adapter, leases)
-            return await models.make_player(agent, version, prompter, spec).act(game, seat, seed)
 
     def _seed(self, opened: SessionOpened, body: ChatCompletionRequest, role: str) -> int:
         """Randomness that follows from the request, so that one that is repeated has the same reply."""
@@ -155,12 +153,3 @@ def _only(roles: Sequence[str], named: str) -> str:
         expected = format_choices(roles) if roles else "a position in which the opponent moves"
         raise RefusedError(400, f"league_role: {named!r}; expected {expected}", "league_role")
     return roles[0]
-
-
-def _has_key(name: str, agent: AgentConfig) -> bool:
-    assert agent.remote is not None
-    try:
-        resolve_api_key(name, agent.remote)
-    except ConfigError:
-        return False
-    return True

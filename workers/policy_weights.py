@@ -1,7 +1,4 @@
-"""The base model and adapters of a playing process: fetched by digest, swapped as versions are published.
-
-One class owns a process's adapter slots: who may be evicted depends on every match that plays and every version served.
-"""
+"""The base model and adapters of a playing process: fetched by digest, swapped as versions are published."""
 
 import asyncio
 import contextlib
@@ -96,7 +93,7 @@ class _AbsentBackend:
 
 
 class ModelManager:
-    """A backend with the adapters that its matches need.
+    """A backend with the adapters that its matches need; it alone knows which may be evicted.
 
     With ``follow`` in the background, the newest version of the served policy is loaded as it is published; running
     matches look it up at each decision, so a new version acts from the next decision on. Versions of other policies
@@ -111,8 +108,7 @@ class ModelManager:
         self.untimed_backend = backend
         self.tokenizer = tokenizer
         self._remote = backend if isinstance(backend, RemoteBackend) else None
-        self._context = context
-        self._policy = policy
+        self._context, self._policy = context, policy
         self._live: dict[str, tuple[int, str | None]] = {}
         self._attempted: dict[str, int] = {}
         self._adapter_cache = AdapterCache(
@@ -252,11 +248,9 @@ class ModelManager:
             ArtifactError: an adapter is missing or damaged.
             ModelError: an adapter does not fit the base model, or there is not enough memory for all.
         """
-        versions = {
-            seat: version
-            for seat, agent in enumerate(job.seats)
-            if seat not in people and (version := self._fixed_version(agent, seat in live)) is not None
-        }
+        seats = ((seat, agent) for seat, agent in enumerate(job.seats) if seat not in people)
+        fixed = {seat: self._fixed_version(agent, seat in live) for seat, agent in seats}
+        versions = {seat: version for seat, version in fixed.items() if version is not None}
         with contextlib.ExitStack() as leases:
             if self._remote is None:
                 await self._adapter_cache.ensure([version.adapter for version in versions.values()], leases)
@@ -303,9 +297,8 @@ class ModelManager:
         """The player of the seat that is trained on: a live policy, with an expert where search is imitated."""
         config = self._context.config
         imitation, search = config.trainer.imitation, search_config(config, config.trainer.imitation.agent)
-        player, expert = (
-            self._make_policy_player(agent, None, prompter, config.inference.temperature) for _ in range(2)
-        )
+        temperature = config.inference.temperature
+        player, expert = (self._make_policy_player(agent, None, prompter, temperature) for _ in range(2))
         if search is None or (search.policy or config.trainer.policy) != (split_agent(agent) or ("", 0))[0]:
             return player
         return ApprenticePlayer(player, SearchPlayer(expert, game, search), imitation.share)

@@ -71,10 +71,9 @@ class WorkerProcess:
         self.has_ended = False
         """Whether it has finished its work, or the broker refuses it."""
         self.is_refused = False
-        """Whether the broker refuses its credentials."""
         self.is_stopping = False
-        """Whether a stop was requested."""
         self._creds, self._announce, self._context = process.creds, announce, context
+        self._log_hint = f"why: {context.run.logs / self.name}.log and .out"
         self._process: asyncio.subprocess.Process | None = None
 
     async def supervise(self) -> None:
@@ -97,10 +96,8 @@ class WorkerProcess:
                     return
                 continue
             if code == ExitCode.DISK_UNWRITABLE:
-                raise DiskError.at(
-                    self._context.run.folder,
-                    f"{self.name} found a disk of this machine full or read-only ({self._log_hint})",
-                )
+                what = f"{self.name} found a disk of this machine full or read-only ({self._log_hint})"
+                raise DiskError.at(self._context.run.folder, what)
             if code == ExitCode.STORE_FULL:
                 raise StoreFullError(
                     f"{self._context.run.nats or self._context.run.folder}: the broker's store is at its limit, or the "
@@ -125,9 +122,9 @@ class WorkerProcess:
 
         One that got a SIGTERM from elsewhere ends in order too, and the league would wait for it without end.
         """
-        context = self._context
         if self.role not in POLICY_ROLES:
             return False
+        context = self._context
         await context.wait_for_sequence(await context.persistently(context.log.last_sequence))
         return self._is_training_finished()
 
@@ -143,11 +140,6 @@ class WorkerProcess:
         if not self.has_ended:
             log.info("training goes on under a new configuration, starting the worker again", name=self.name)
         return not self.has_ended
-
-    @property
-    def _log_hint(self) -> str:
-        logs = self._context.run.logs / self.name
-        return f"why: {logs}.log and .out"
 
     def _mark_ended(self, refused: bool) -> None:
         self.has_ended, self.is_refused = True, refused
@@ -193,17 +185,15 @@ class WorkerProcess:
                 await self._context.log.append(left)
                 return
             # With its own credentials: no other process may append in its name.
-            run = self._context.run
-            access = BrokerCredentials(self._creds, run.access.ca)
-            own = Run(run.folder, nats=run.nats, name=self._context.log.league, access=access)
+            run, league = self._context.run, self._context.log.league
+            own = Run(run.folder, nats=run.nats, name=league, access=BrokerCredentials(self._creds, run.access.ca))
             async with own.open_log(self.name) as history:
                 await history.append(left)
 
     async def stop(self) -> None:
         """Tell the worker to finish its work in progress; kill it if that takes too long."""
         self.is_stopping = True
-        process = self._process
-        if process is None or process.returncode is not None:
+        if (process := self._process) is None or process.returncode is not None:
             return
         process.send_signal(signal.SIGTERM)
         try:

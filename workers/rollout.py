@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from functools import partial
 
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
@@ -113,10 +114,10 @@ class RolloutWorker:
         It is dropped when the stream is full and the trainer has finished, and when it is too large for the broker; the
         match counts without it.
         """
+        context = self._context
         try:
-            return await self._context.persistently(
-                lambda: self._context.experience.publish(trajectory), give_up=self._is_training_finished
-            )
+            publish = partial(context.experience.publish, trajectory)
+            return await context.persistently(publish, give_up=self._is_training_finished)
         except BackpressureError:
             return ""
         except MessageTooLargeError as error:

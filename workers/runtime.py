@@ -26,18 +26,10 @@ from league.run import Run
 from league.state import LeagueState
 from players.remote import RemoteUsage
 from players.remote.remote_player import RemoteAgents
+from schemas import events as e
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, DecodeError, LogUnavailableError, VersionError
-from schemas.events import (
-    AdapterSlotsReduced,
-    Event,
-    InferenceServing,
-    PolicyPublished,
-    RemoteAsked,
-    WorkerJoined,
-    WorkerLeft,
-)
 from schemas.loggers import get_logger
 from schemas.metrics import InferenceMetrics, MatchMetrics, TrainingMetrics
 from schemas.retry import Backoff
@@ -95,14 +87,13 @@ class Context:
         """Whether an event of a newer schema ends this process; otherwise it is skipped."""
         self.refusal = ""
         """Why this process cannot continue; empty if it can."""
-        self.announced: list[InferenceServing | AdapterSlotsReduced] = []
+        self.announced: list[e.InferenceServing | e.AdapterSlotsReduced] = []
         """Events about this process that are appended again when it joins again."""
         self.membership_changed = asyncio.Event()
         """Set when an event about this worker's joining or leaving was folded."""
         self.joined_sequence = 0
         """Sequence of the newest joining of a process of this name that was folded here."""
         self.gauges = Gauges()
-        """Gauges for this process's heartbeats."""
         self.published_ns: dict[str, tuple[int, int]] = {}
         """By policy: its newest version published since this process started, and when that was recorded."""
         self._started_ns = time.time_ns()
@@ -125,7 +116,7 @@ class Context:
             if recorded.error is not None:
                 await self._skip_event(recorded, recorded.error)
             event = recorded.event
-            if isinstance(event, PolicyPublished) and recorded.time_ns >= self._started_ns:
+            if isinstance(event, e.PolicyPublished) and recorded.time_ns >= self._started_ns:
                 self.published_ns[event.policy] = (event.version, recorded.time_ns)
             before = self.state.config
             self.state.apply(recorded.sequence, event)
@@ -134,8 +125,8 @@ class Context:
                 for key, roles in restart_keys(before, self.config).items():
                     if self.role in roles:
                         log.warning("this setting takes effect when this worker is started again", key=key)
-            if isinstance(event, WorkerJoined | WorkerLeft) and event.worker == self.name:
-                self.joined_sequence = recorded.sequence if isinstance(event, WorkerJoined) else self.joined_sequence
+            if isinstance(event, e.WorkerJoined | e.WorkerLeft) and event.worker == self.name:
+                self.joined_sequence = recorded.sequence if isinstance(event, e.WorkerJoined) else self.joined_sequence
                 self.membership_changed.set()
             self.wake()
 
@@ -189,11 +180,11 @@ class Context:
         while self.state.sequence < sequence:
             await self.wait_for_event(timeout_s=1.0)
 
-    async def append(self, event: Event) -> int:
+    async def append(self, event: e.Event) -> int:
         """Append an event, retrying while the broker is unavailable; return its sequence."""
         return await self.persistently(lambda: self.log.append(event))
 
-    async def announce(self, event: InferenceServing | AdapterSlotsReduced) -> int:
+    async def announce(self, event: e.InferenceServing | e.AdapterSlotsReduced) -> int:
         """Append an event about this process, which holds until it leaves; return its sequence."""
         self.announced.append(event)
         return await self.append(event)
@@ -255,7 +246,7 @@ class RemoteUsageRecorder:
         worker = self._context.name
         for agent, usage in usage_by_agent.items():
             spent = msgspec.structs.asdict(usage)
-            event = RemoteAsked(
+            event = e.RemoteAsked(
                 agent=agent, match_id=match_id, worker=worker, since=self._since, number=self._count, **spent
             )
             self._count += 1

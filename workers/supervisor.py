@@ -59,7 +59,6 @@ class WorkerPool(Protocol):
     policy: str | None
     """The policy whose rollout workers are scaled; None for ``trainer.policy``."""
     initial_specs: list[WorkerSpec]
-    """The workers to start with."""
 
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
         """Bounds on the number of workers by role; other roles are not scaled."""

@@ -6,10 +6,8 @@ start on. Each sink has its own fold: a failing sink delays only its own reader,
 """
 
 import asyncio
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 from league.log.base import EventLog
 from league.log.jetstream import JetStreamLog
@@ -56,9 +54,18 @@ class HeartbeatMeans:
 
     def add(self, heartbeat: Heartbeat) -> None:
         """Add a heartbeat."""
-        for name, value in _heartbeat_metrics(heartbeat):
-            total, count = self._sums.get(name, (0.0, 0))
-            self._sums[name] = total + value, count + 1
+        measured: list[tuple[str, object, Sequence[str]]] = [
+            (f"workers/{heartbeat.worker}", heartbeat, _WORKER_FIELDS),
+            (f"inference/{heartbeat.worker}", heartbeat.inference, _INFERENCE_FIELDS),
+            (f"play/{heartbeat.worker}", heartbeat.play, _PLAY_FIELDS),
+            *((f"gpus/{heartbeat.worker}/{gpu.index}", gpu, _GPU_FIELDS) for gpu in heartbeat.gpus),
+        ]
+        for prefix, values, fields in measured:
+            for field in fields:
+                # Parts may be missing, and so may figures of GPUs.
+                if (value := getattr(values, field, None)) is not None:
+                    total, count = self._sums.get(f"{prefix}/{field}", (0.0, 0))
+                    self._sums[f"{prefix}/{field}"] = total + float(value), count + 1
 
     def collect(self) -> dict[str, float]:
         """The means: ``inference/<worker>/…``, ``gpus/<worker>/<gpu>/…``, ``play/…`` and ``workers/<worker>/…``."""
@@ -67,25 +74,8 @@ class HeartbeatMeans:
         return means
 
 
-def _heartbeat_metrics(heartbeat: Heartbeat) -> Iterator[tuple[str, float]]:
-    for prefix, values, fields in (
-        ("workers", heartbeat, _WORKER_FIELDS),
-        ("inference", heartbeat.inference, _INFERENCE_FIELDS),
-        ("play", heartbeat.play, _PLAY_FIELDS),
-    ):
-        if values is not None:
-            for field in fields:
-                yield f"{prefix}/{heartbeat.worker}/{field}", float(getattr(values, field))
-    for gpu in heartbeat.gpus:
-        for field in _GPU_FIELDS:
-            if (value := getattr(gpu, field)) is not None:
-                yield f"gpus/{heartbeat.worker}/{gpu.index}/{field}", float(value)
-
-
 _RETRY_S = 1.0
 _MAX_RETRY_S = 60.0
-
-T = TypeVar("T")
 
 
 class SinkFeed:
@@ -122,8 +112,7 @@ class SinkFeed:
     async def close(self) -> None:
         """Close the sink, unless it hangs."""
         if self._is_idle:
-            with contextlib.suppress(_SinkFailedError):
-                await self._call_sink(self._sink.close)
+            await self._call_sink(self._sink.close)
 
     async def _ensure_open(self) -> int:
         """Open the sink if necessary; returns the sequence of its last row."""
@@ -136,34 +125,29 @@ class SinkFeed:
 
     async def _try_call(self, attempt: Callable[[], None]) -> bool:
         """Call the sink; on failure close it, pause and return False."""
-        try:
-            await self._call_sink(attempt)
-        except _SinkFailedError:
-            self._position = None
-            await self.close()
-            await asyncio.sleep(self._backoff.next_s())
-            return False
-        self._backoff.reset()
-        return True
+        if await self._call_sink(attempt):
+            self._backoff.reset()
+            return True
+        self._position = None
+        await self.close()
+        await asyncio.sleep(self._backoff.next_s())
+        return False
 
-    async def _call_sink(self, work: Callable[[], T]) -> T:
+    async def _call_sink(self, work: Callable[[], None]) -> bool:
         self._is_idle = False
 
-        def use() -> T:
+        def use() -> None:
             try:
-                return work()
+                work()
             finally:
                 self._is_idle = True
 
         try:
-            return await run_in_daemon_thread(use)
+            await run_in_daemon_thread(use)
         except Exception as error:  # a sink is third-party code, whose failure concerns only its rows
             log.warning("the sink of charts failed, trying again", sink=self._name, error=str(error))
-            raise _SinkFailedError from None
-
-
-class _SinkFailedError(Exception):
-    """A sink failed; already logged."""
+            return False
+        return True
 
 
 log = get_logger()
@@ -189,9 +173,8 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     feeds = [SinkFeed(plugin.name, make_sink(plugin), place, newest) for plugin in plugins]
     exports = [] if sinks else context.config.tracker.forward
     forwards = LogExports(exports, context.run.folder, LogLineWriter(place.league, place.identity))
-    async with beside(
-        _collect_heartbeats(context, feeds), forwards.run(context.log), *(f.follow(context.log) for f in feeds)
-    ):
+    following = [feed.follow(context.log) for feed in feeds]
+    async with beside(_collect_heartbeats(context, feeds), forwards.run(context.log), *following):
         await context.stopping.wait()
         last = await context.log.last_sequence()
         progress: list[SequenceProgress | LogExports] = [*(feed.progress for feed in feeds), forwards]

@@ -114,7 +114,6 @@ class TrainerWorker:
         self._experience_reader = ExperienceReader(context, policy, backend.shape)
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
-        """Stores and records the newest step."""
         self._stepped_at = time.monotonic()
         self._past_states: list[str] = []
         """Digests of the stored state before the last step, and of what the steps since then were computed from."""

@@ -22,7 +22,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from league.analysis.comparisons import Z_95, Comparisons, check_connected, make_comparisons
+from league.analysis.comparisons import Z_95, Comparisons, connected_groups, make_comparisons
 from league.analysis.likelihood import log_likelihood, one_sided_mask
 from league.analysis.posterior import (
     ELO_PER_LOG_UNIT,
@@ -93,7 +93,6 @@ class FittedStrengths(msgspec.Struct, frozen=True):
     """Matches without a comparison: a score that is not finite, or fewer than two different agents."""
     log_likelihood: float
     steps: int
-    """Number of Newton steps."""
     distance: float
     """Remaining distance to the maximum, in units of the posterior's spread."""
     converged: bool
@@ -141,7 +140,12 @@ def fit_strengths(
 
 def _make_problem(compared: Comparisons, options: FitOptions) -> PosteriorProblem:
     _check_options(compared, options)
-    check_connected(compared, options.anchors)
+    groups = connected_groups(compared, options.anchors)
+    if len(groups) > 1:
+        raise UsageError(
+            f"board: the agents fall into {len(groups)} groups that never met ({len(groups[0])} with {groups[0][0]}, "
+            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them, or an anchor in each"
+        )
     start_P, free_P, _ = start_parameters(compared, options.anchors, options.centre)
     inside_S = np.ones(len(compared.rank_S), np.bool_)
     inside_S[compared.begin_M] = False

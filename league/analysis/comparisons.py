@@ -173,17 +173,3 @@ def connected_groups(compared: Comparisons, joined: Collection[str] = ()) -> lis
     for code, name in enumerate(compared.agents):
         members.setdefault(root(code), []).append(name)
     return sorted(members.values(), key=len, reverse=True)
-
-
-def check_connected(compared: Comparisons, joined: Collection[str] = ()) -> None:
-    """Check that a chain of matches connects all agents.
-
-    Raises:
-        UsageError: names a member of each of two groups that never met.
-    """
-    groups = connected_groups(compared, joined)
-    if len(groups) > 1:
-        raise UsageError(
-            f"board: the agents fall into {len(groups)} groups that never met ({len(groups[0])} with {groups[0][0]}, "
-            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them, or an anchor in each"
-        )

@@ -42,7 +42,6 @@ class WalkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     centre: float = 1000.0
     """Mean Elo of the first versions of all policies and of other agents, without anchors."""
     anchors: dict[str, float] = {}
-    """Elo of agents held fixed."""
     model: Literal["pairs", "ranks"] = "ranks"
 
 
@@ -89,7 +88,12 @@ def fit_learning_curves(
     """
     options = options or WalkOptions()
     compared = make_comparisons(matches, role_S)
-    chains = _version_chains(compared.agents)
+    versions: dict[tuple[str, bool], list[tuple[int, int]]] = {}
+    for code, agent in enumerate(compared.agents):
+        # An agent with a policy's name but without a version is not a version of it.
+        policy, step = split_agent(agent) or (agent, 0)
+        versions.setdefault((policy, policy != agent), []).append((step, code))
+    chains = [(policy, sorted(chain)) for (policy, _), chain in versions.items()]
     _check_options(compared, chains, options)
     problem, middle = _make_problem(compared, chains, options)
     at_P, _, _, distance = problem.maximise()
@@ -134,15 +138,6 @@ def _variances(covariance_AA: Floats, first: list[int]) -> Floats:
         for _ in ("rows", "columns"):
             covariance_AA = (covariance_AA - covariance_AA[:, first].mean(1, keepdims=True)).T
     return np.maximum(np.diag(covariance_AA), 0.0)
-
-
-def _version_chains(agents: list[str]) -> list[VersionChain]:
-    chains: dict[tuple[str, bool], list[tuple[int, int]]] = {}
-    for code, agent in enumerate(agents):
-        # An agent with a policy's name but without a version is not a version of it.
-        policy, step = split_agent(agent) or (agent, 0)
-        chains.setdefault((policy, policy != agent), []).append((step, code))
-    return [(policy, sorted(chain)) for (policy, _), chain in chains.items()]
 
 
 def _check_options(compared: Comparisons, chains: list[VersionChain], options: WalkOptions) -> None:

@@ -38,7 +38,6 @@ class LeaderboardQuery(msgspec.Struct, frozen=True):
     """Parameters of a leaderboard."""
 
     upto: int
-    """Last sequence of the history considered."""
     system: str | None = None
     """A rating system or likelihood model; None for the official system."""
     game: str | None = None
@@ -87,14 +86,11 @@ def make_leaderboard(connection: Any, query: LeaderboardQuery) -> Leaderboard:
     system = query.system or roster.official_system
     valid = sorted({*SYSTEMS.names(), *LIKELIHOOD_MODELS})
     if system not in valid:
-        raise UsageError(
-            f"system {system!r}: neither a rating system nor a board; expected {format_choices(valid, system)}"
-        )
+        expected = format_choices(valid, system)
+        raise UsageError(f"system {system!r}: neither a rating system nor a board; expected {expected}")
     if query.game is not None and query.game not in {*roster.games, roster.configured_game}:
-        known = roster.games or [roster.configured_game]
-        raise UsageError(
-            f"game {query.game!r}: no match of it was played; expected {format_choices(known, query.game)}"
-        )
+        expected = format_choices(roster.games or [roster.configured_game], query.game)
+        raise UsageError(f"game {query.game!r}: no match of it was played; expected {expected}")
     if system in LIKELIHOOD_MODELS:
         return _likelihood_leaderboard(roster, system, query.draws)
     if query.by == "agent" and system in roster.systems:
@@ -115,9 +111,7 @@ def _recorded_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
         draws = _bootstrap_draws(matches, wished)
         spread = bootstrap_intervals(matches, roster.game, system, rules, draws)
     rows = roster.add_results(_agent_rows(roster, ratings, spread, rules), sequences)
-    return _assemble(
-        roster, system, sequences, draws, rows, recorded=True, notes=_too_long_notes(sequences, draws, wished)
-    )
+    return _assemble(roster, system, sequences, draws, wished, rows, recorded=True)
 
 
 def _computed_leaderboard(roster: Roster, system: str, wished: int | None) -> Leaderboard:
@@ -135,18 +129,16 @@ def _computed_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
             for one in ratings
             if (row := roster.entry_for(one.agent)) is not None
         ]
-    notes = [*about, *_too_long_notes(matches.sequence_M, draws, wished)]
     rows = roster.add_results(rows, matches.sequence_M)
-    return _assemble(roster, system, matches.sequence_M, draws, rows, notes=notes)
+    return _assemble(roster, system, matches.sequence_M, draws, wished, rows, notes=about)
 
 
 def _agent_rows(
     roster: Roster, ratings: Sequence[AgentRating], spread: Mapping[str, Interval], rules: Sequence[RatingRule]
 ) -> list[LeaderboardEntry]:
     """Entries of all agents: those that were never rated have their start rating."""
-    table = RatingTable(
-        load_start_ratings(roster.connection, roster.upto), make_rating_system(rules[-1].ratings.system)
-    )
+    starts = load_start_ratings(roster.connection, roster.upto)
+    table = RatingTable(starts, make_rating_system(rules[-1].ratings.system))
     table.replace(ratings)
     rows = []
     for agent, row in roster.agents.items():
@@ -173,7 +165,7 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
 
     matches = roster.rated_matches(roster.rules(roster.official_system))
     if not len(matches):
-        return _assemble(roster, name, matches.sequence_M, 0, _uncompared_rows(roster, ()))
+        return _assemble(roster, name, matches.sequence_M, 0, wished, _uncompared_rows(roster, ()))
     matches, notes = _largest_component(matches)
     draws = _bootstrap_draws(matches, wished, _BOARD_COST)
     # The mean official rating of those compared makes the fitted ratings comparable.
@@ -193,8 +185,7 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
             rows.append(msgspec.structs.replace(row, one_sided=one.one_sided))
     rows = roster.add_results(rows, matches.sequence_M) + _uncompared_rows(roster, [row.agent for row in rows])
     seats, about = _seat_strengths(roster, options)
-    notes += [*about, *_too_long_notes(matches.sequence_M, draws, wished)]
-    return _assemble(roster, name, matches.sequence_M, draws, rows, seats=seats, notes=notes)
+    return _assemble(roster, name, matches.sequence_M, draws, wished, rows, seats=seats, notes=[*notes, *about])
 
 
 def _largest_component(matches: MatchArrays) -> tuple[MatchArrays, list[str]]:
@@ -204,11 +195,9 @@ def _largest_component(matches: MatchArrays) -> tuple[MatchArrays, list[str]]:
         return matches, []
     away = [name for group in groups[1:] for name in group]
     chosen = matches.exclude_agents(away)
-    note = (
-        f"{len(away):,} of {len(away) + len(groups[0]):,} never met the others, not even by way of a third: no rating."
-    )
-    sizes = chosen.end_M - chosen.begin_M
-    return chosen.select(sizes > 1), [note]
+    share = f"{len(away):,} of {len(away) + len(groups[0]):,}"
+    note = f"{share} never met the others, not even by way of a third: no rating."
+    return chosen.select(chosen.end_M - chosen.begin_M > 1), [note]
 
 
 def _seat_strengths(roster: Roster, options: "FitOptions") -> tuple[list["Strength"], list[str]]:
@@ -253,26 +242,22 @@ def _bootstrap_draws(matches: MatchArrays, wished: int | None, cost: Fraction = 
     return affordable_draws(len(matches), int(int((matches.end_M - matches.begin_M).sum()) * cost))
 
 
-def _too_long_notes(sequences: Ints, draws: int, wished: int | None) -> list[str]:
-    if wished is not None or draws or not len(sequences):
-        return []
-    faster = "" if has_compiler() else ", pip install 'event-sourced-league[fast]' makes them faster"
-    return [
-        f"Too long a history for intervals within seconds: --draws N makes them from N resampled histories{faster}."
-    ]
-
-
 def _assemble(
     roster: Roster,
     system: str,
     sequences: Ints,
     draws: int,
+    wished: int | None,
     rows: Sequence[LeaderboardEntry],
     *,
     recorded: bool = False,
     seats: Sequence["Strength"] = (),
     notes: Sequence[str] = (),
 ) -> Leaderboard:
+    if wished is None and not draws and len(sequences):
+        faster = "" if has_compiler() else ", pip install 'event-sourced-league[fast]' makes them faster"
+        too_long = "Too long a history for intervals within seconds"
+        notes = [*notes, f"{too_long}: --draws N makes them from N resampled histories{faster}."]
     ordered = sorted(rows, key=lambda r: (r.rating is None, -(r.rating or 0.0), r.agent, r.seat, r.kind))
     return Leaderboard(
         game=roster.game,

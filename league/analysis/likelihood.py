@@ -108,20 +108,6 @@ def _add_choice_curvature(
 
 
 @_compile
-def _tie_set_shares(size: int) -> Floats:
-    """For every non-empty bit set of tied seats, the probability that it is what remains in a random order."""
-    share = np.zeros(1 << size)
-    for tied in range(1, 1 << size):
-        members, ways = 0, 1.0
-        for bit in range(size):
-            members += (tied >> bit) & 1
-        for step in range(members):
-            ways = ways * (size - step) / (step + 1)
-        share[tied] = 1.0 / ways
-    return share
-
-
-@_compile
 def _add_rank_derivatives(
     worth_N: Floats, rank_N: Ints, share_CC: Floats, curved: bool, slope_N: Floats, curve_NN: Floats
 ) -> None:
@@ -153,10 +139,16 @@ def _add_rank_derivatives(
 
 @_compile
 def tie_order_shares(most: int) -> Floats:
-    """``_tie_set_shares`` for up to ``most`` tied seats."""
+    """Per number of tied seats up to ``most`` and bit set of them, the chance that it is what remains at random."""
     table = np.zeros((most + 1, 1 << most))
     for size in range(1, most + 1):
-        table[size, : 1 << size] = _tie_set_shares(size)
+        for tied in range(1, 1 << size):
+            members, ways = 0, 1.0
+            for bit in range(size):
+                members += (tied >> bit) & 1
+            for step in range(members):
+                ways = ways * (size - step) / (step + 1)
+            table[size, tied] = 1.0 / ways
     return table
 
 

@@ -133,7 +133,6 @@ class PayoffReport(msgspec.Struct, frozen=True):
 
     game: str
     purposes: list[str]
-    """Purposes of the matches that count."""
     payoff: PayoffMatrix
     agents: int
     """Number of agents in these matches; only those with the most matches are shown."""
@@ -145,7 +144,6 @@ class PayoffReport(msgspec.Struct, frozen=True):
     nash: NashAverage | None
     """None when it cannot be computed."""
     problem: str = ""
-    """Reason why ``nash`` is None."""
 
 
 def make_payoff_report(
@@ -197,9 +195,8 @@ def _select_matches(matches: MatchArrays, game: str, purposes: Collection[str]) 
         raise UsageError(f"payoff: no match of the game {game!r}; expected {format_choices(matches.games)}")
     for purpose in purposes:
         if purpose not in matches.purposes:
-            raise UsageError(
-                f"payoff: no match has the purpose {purpose!r}; expected {format_choices(matches.purposes)}"
-            )
+            expected = format_choices(matches.purposes)
+            raise UsageError(f"payoff: no match has the purpose {purpose!r}; expected {expected}")
     codes = [code for code, name in enumerate(matches.purposes) if name in purposes or not purposes]
     chosen = matches.select((matches.game_M == matches.games.index(game)) & np.isin(matches.purpose_M, codes))
     if not len(chosen):

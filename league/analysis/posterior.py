@@ -29,7 +29,6 @@ from league.ratings.arrays import Floats, Ints, Mask, MatchArrays
 from schemas.errors import UsageError
 
 ELO_PER_LOG_UNIT = 400 / log(10)
-"""Elo points per unit of log-strength."""
 GOAL = 1e-18
 """Squared distance to the maximum at which it counts as found."""
 _MOST_STEPS = 200

@@ -28,19 +28,14 @@ def relabel_by_role(matches: MatchArrays) -> MatchArrays:
     roles = max(1, len(matches.roles))
     pair_S = matches.agent_S.astype(np.int64) * roles + matches.role_S
     distinct, code_S = np.unique(pair_S, return_inverse=True)
-    pairs = [divmod(int(pair), roles) for pair in distinct]
-    names = [f"{matches.roles[role]}{_SEPARATOR}{matches.agents[agent]}" for agent, role in pairs]
-    starts = {
-        name: matches.starts[matches.agents[agent]]
-        for name, (agent, _) in zip(names, pairs, strict=True)
-        if matches.agents[agent] in matches.starts
-    }
+    entrants = [(matches.agents[pair // roles], matches.roles[pair % roles]) for pair in distinct.tolist()]
+    names = [f"{role}{_SEPARATOR}{agent}" for agent, role in entrants]
+    known = ((name, agent) for name, (agent, _) in zip(names, entrants, strict=True) if agent in matches.starts)
+    starts = {name: matches.starts[agent] for name, agent in known}
     if matches.base is not None:
         starts[matches.base] = matches.starts[matches.base]
     resets = {
-        f"{role}{_SEPARATOR}{policy}": list(distinct)
-        for policy, distinct in matches.resets.items()
-        for role in matches.roles
+        f"{role}{_SEPARATOR}{policy}": list(steps) for policy, steps in matches.resets.items() for role in matches.roles
     }
     return replace(matches, agent_S=code_S.astype(np.int32), agents=names, starts=starts, resets=resets)
 
@@ -145,9 +140,8 @@ class Roster:
 
     def rules(self, system: str) -> list[RatingRule]:
         """The history's rules for one system alone: as configured, or with its defaults."""
-        return amend_rules(
-            [r for r in load_rules(self.connection) if r.sequence <= self.upto], Counterfactual(system=system)
-        )
+        recorded = [rule for rule in load_rules(self.connection) if rule.sequence <= self.upto]
+        return amend_rules(recorded, Counterfactual(system=system))
 
     def rated_matches(self, rules: Sequence[RatingRule]) -> MatchArrays:
         """The matches that count under these rules."""

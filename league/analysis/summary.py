@@ -43,31 +43,19 @@ class LeaderboardRow(msgspec.Struct, frozen=True):
 
 def leaderboard_rows(state: LeagueState) -> list[LeaderboardRow]:
     """All agents, and each policy's newest rated version, by rating, best first; names break ties."""
-    agents = [*state.standings().agents.values(), *_unadmitted_versions(state)]
+    agents, ratings = [*state.standings().agents.values()], state.rating_table
+    # Each policy's newest rated version, where it is no agent: not admitted, or not yet.
+    for policy, version in ratings.newest_versions().items():
+        if (name := agent_name(policy, version)) not in state.agents:
+            rating, games = ratings.rating(name), ratings.games[name]
+            newest = Agent(
+                name, "version", rating, games, policy=policy, version=version, active=False, reason="newest"
+            )
+            agents.append(newest)
     agents.sort(key=lambda agent: (-agent.rating, agent.name))
     return [
         LeaderboardRow(rank, a.name, a.kind, a.rating, a.games, a.active, a.reason)
         for rank, a in enumerate(agents, start=1)
-    ]
-
-
-def _unadmitted_versions(state: LeagueState) -> list[Agent]:
-    """Newest rated version of each policy, where it is no agent: not admitted, or not yet."""
-    ratings = state.rating_table
-    names = {agent_name(*version): version for version in ratings.newest_versions().items()}
-    return [
-        Agent(
-            name,
-            "version",
-            ratings.rating(name),
-            ratings.games[name],
-            policy=policy,
-            version=version,
-            active=False,
-            reason="newest",
-        )
-        for name, (policy, version) in names.items()
-        if name not in state.agents
     ]
 
 
@@ -80,7 +68,6 @@ class BenchmarkRow(msgspec.Struct, frozen=True):
     games: int
     failed: int
     share: float
-    """Share of games won."""
     low: float
     """Ends of the share's 95 % Wilson interval."""
     high: float

@@ -23,18 +23,14 @@ class BrailleCanvas:
         self._letters = [[""] * width for _ in range(height)]
         self.across, self.down = 2 * width - 1, 4 * height - 1
 
-    def draw_dot(self, x: int, y: int, style: str) -> None:
-        """Draws a dot; x counts from the left, y from the bottom."""
-        row, column = (self.down - y) // 4, x // 2
-        self._dots[row][column] |= _DOTS[(self.down - y) % 4][x % 2]
-        self._styles[row][column] = style
-
     def draw_line(self, start: tuple[int, int], end: tuple[int, int], style: str) -> None:
-        """Draws a line between two points."""
+        """Draws a line between two points; x counts from the left, y from the bottom."""
         (x, y), (to_x, to_y) = start, end
         steps = max(abs(to_x - x), abs(to_y - y), 1)
         for i in range(steps + 1):
-            self.draw_dot(x + round(i * (to_x - x) / steps), y + round(i * (to_y - y) / steps), style)
+            across, down = x + round(i * (to_x - x) / steps), self.down - y - round(i * (to_y - y) / steps)
+            self._dots[down // 4][across // 2] |= _DOTS[down % 4][across % 2]
+            self._styles[down // 4][across // 2] = style
 
     def draw_letter(self, x: int, y: int, letter: str) -> None:
         """Draws a letter instead of the dots of a cell."""

@@ -44,7 +44,10 @@ def ratings_picture(board: Leaderboard, agents: Sequence[str] = ()) -> Picture:
     """
     title = f"Ratings in {board.game}: {board.system}, up to event {board.sequence:,}"
     figure, (axes,) = _make_figure(title, ("rating",))
-    curves, level = _curves(board.rows), _level_rows(board.rows, agents)
+    level = [row for row in board.rows if split_agent(row.agent) is None and row.rating is not None]
+    if not agents:
+        level = sorted((row for row in level if row.rated_games), key=lambda row: -row.rated_games)[:5]
+    curves = _curves(board.rows)
     for number, (policy, rows) in enumerate(curves.items()):
         _draw_curve(axes, _line_style(number), policy, rows)
     for number, row in enumerate(level, start=len(curves)):
@@ -74,20 +77,12 @@ def _curves(rows: Sequence[LeaderboardEntry]) -> dict[str, list[tuple[int, Leade
     return {policy: sorted(points, key=lambda one: one[0]) for policy, points in sorted(curves.items())}
 
 
-def _level_rows(rows: Sequence[LeaderboardEntry], agents: Sequence[str]) -> list[LeaderboardEntry]:
-    levels = [row for row in rows if split_agent(row.agent) is None and row.rating is not None]
-    return (
-        levels if agents else sorted((row for row in levels if row.rated_games), key=lambda row: -row.rated_games)[:5]
-    )
-
-
 def _draw_curve(axes: Axes, look: _LineStyle, policy: str, rows: Sequence[tuple[int, LeaderboardEntry]]) -> None:
     steps, ratings = [step for step, _ in rows], [row.rating or 0.0 for _, row in rows]
     axes.plot(steps, ratings, color=look.colour, marker=look.marker, markersize=4, label=escape_label(policy))
     known = [(step, row.low, row.high) for step, row in rows if row.low is not None and row.high is not None]
-    _draw_interval(
-        axes, look, [step for step, _, _ in known], [low for _, low, _ in known], [high for _, _, high in known]
-    )
+    places, low, high = zip(*known, strict=True) if known else ((), (), ())
+    _draw_interval(axes, look, places, low, high)
 
 
 def _draw_interval(
@@ -181,10 +176,11 @@ def throughput_picture(throughput: Throughput, upto: int) -> Picture:
     title = f"Throughput, up to event {upto:,}"
     names = ("matches per minute", "tokens per second", "gradient steps per minute")
     figure, axes = _make_figure(title, names)
-    unit, in_hour = _time_unit(max(throughput.token_hours))
+    hours = max(throughput.token_hours)
+    unit, in_hour = ("hours", 1) if hours > 3 else ("minutes", 60) if hours > 0.1 else ("seconds", 3600)
     _draw_frequencies(axes[0], throughput.matches, in_hour, shaded=True)
-    hours = [hour * in_hour for hour in throughput.token_hours]
-    axes[1].plot(hours, throughput.tokens_s, color=COLOURS[0], drawstyle="steps-mid")
+    times = [hour * in_hour for hour in throughput.token_hours]
+    axes[1].plot(times, throughput.tokens_s, color=COLOURS[0], drawstyle="steps-mid")
     _draw_frequencies(axes[2], throughput.steps, in_hour, shaded=False)
     axes[2].set_xlabel(f"{unit} since the first event")
     for panel in axes:
@@ -198,13 +194,6 @@ def throughput_picture(throughput: Throughput, upto: int) -> Picture:
         "Equal parts of the time from the first event to the last, pauses included. Tokens: what models wrote in "
         "finished matches. Shades: 95 % intervals of matches (Poisson); tokens and steps have none.",
     )
-
-
-def _time_unit(hours: float) -> tuple[str, float]:
-    """Unit for a duration, and the number of units per hour."""
-    if hours > 3:
-        return "hours", 1.0
-    return ("minutes", 60.0) if hours > 0.1 else ("seconds", 3600.0)
 
 
 def _draw_frequencies(axes: Axes, paces: Sequence[FrequencySeries], in_hour: float, shaded: bool) -> None:

@@ -43,9 +43,8 @@ def draw_comparison(curves: Mapping[str, RatingCurve], path: Path) -> None:
         color = f"C{number}"
         axes.plot(curve.steps, curve.hero, marker="o", color=color, label=escape_label(f"{run}: {curve.policy}"))
         for style, (name, ratings) in zip(cycle(_STYLES), curve.baselines.items(), strict=False):
-            axes.plot(
-                curve.steps, ratings, linestyle=style, linewidth=1, color=color, label=escape_label(f"{run}: {name}")
-            )
+            label = escape_label(f"{run}: {name}")
+            axes.plot(curve.steps, ratings, linestyle=style, linewidth=1, color=color, label=label)
     _save(figure, axes, path)
 
 
@@ -76,18 +75,13 @@ def payoff_figure(payoff: "PayoffMatrix", title: str) -> Figure:
     axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(size), names)
     for row, column in product(range(size), repeat=2):
-        _draw_cell(axes, payoff, row, column)
+        share, games = payoff.share[row][column], payoff.matches[row][column]
+        if share is not None:
+            ends = f"{payoff.low[row][column]:.2f}–{payoff.high[row][column]:.2f}"
+            text = f"{share:.2f}\n{ends}\n{games:,} game{'' if games == 1 else 's'}"
+            color = "white" if abs(share - 0.5) > 0.3 else "black"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize="x-small")
     return figure
-
-
-def _draw_cell(axes: Axes, payoff: "PayoffMatrix", row: int, column: int) -> None:
-    share, low, high = payoff.share[row][column], payoff.low[row][column], payoff.high[row][column]
-    if share is None or low is None or high is None:
-        return
-    games = payoff.matches[row][column]
-    text = f"{share:.2f}\n{low:.2f}–{high:.2f}\n{games:,} game{'' if games == 1 else 's'}"
-    color = "white" if abs(share - 0.5) > 0.3 else "black"
-    axes.text(column, row, text, ha="center", va="center", color=color, fontsize="x-small")
 
 
 def to_printable(text: str) -> str:

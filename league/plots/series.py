@@ -111,10 +111,8 @@ class Throughput(msgspec.Struct, frozen=True):
 
 def policies_at(connection: Any, upto: int) -> list[str]:
     """Policies with a version published up to a sequence, oldest first, from a DuckDB connection to a projection."""
-    rows = connection.execute(
-        "SELECT policy FROM policies WHERE sequence <= ? GROUP BY policy ORDER BY min(sequence)", [upto]
-    )
-    return [policy for (policy,) in rows.fetchall()]
+    statement = "SELECT policy FROM policies WHERE sequence <= ? GROUP BY policy ORDER BY min(sequence)"
+    return [policy for (policy,) in connection.execute(statement, [upto]).fetchall()]
 
 
 def win_rates(
@@ -130,12 +128,11 @@ def win_rates(
     for policy, opponent, first, last, games, won, chance in connection.execute(_WIN_RATES_SQL, parameters).fetchall():
         window = WinRateWindow(first, last, games, won, won / games, *wilson_interval(won, games))
         lines.setdefault((policy, opponent), []).append((window, chance))
-    return [
-        WinRateSeries(
-            *names, [window for window, _ in line], sum(chance for _, chance in line) / sum(w.games for w, _ in line)
-        )
-        for names, line in lines.items()
-    ]
+    series = []
+    for (policy, opponent), line in lines.items():
+        chance = sum(chance for _, chance in line) / sum(window.games for window, _ in line)
+        series.append(WinRateSeries(policy, opponent, [window for window, _ in line], chance))
+    return series
 
 
 def measure_throughput(connection: Any, upto: int, policies: Collection[str]) -> Throughput:
@@ -148,9 +145,8 @@ def measure_throughput(connection: Any, upto: int, policies: Collection[str]) ->
     stepped = connection.execute(_STEPS_SQL, {"upto": upto, "policies": list(policies)}).fetchall()
     hours = [(part + 0.5) * part_s / 3600 for part in range(parts)]
     tokens_s = [sum(tokens or 0.0 for _, at, _, tokens in played if at == part) / part_s for part in range(parts)]
-    return Throughput(
-        _frequency_series(played, hours, part_s), _frequency_series(stepped, hours, part_s), hours, tokens_s
-    )
+    matches, steps = (_frequency_series(rows, hours, part_s) for rows in (played, stepped))
+    return Throughput(matches, steps, hours, tokens_s)
 
 
 def _frequency_series(
@@ -159,15 +155,10 @@ def _frequency_series(
     counts: dict[str, list[int]] = {}
     for what, part, count, _ in sorted(rows):
         counts.setdefault(what, [0] * len(hours))[part] = count
-    return [_make_frequency_series(what, hours, counted, part_s / 60) for what, counted in counts.items()]
-
-
-def _make_frequency_series(name: str, hours: list[float], counts: list[int], minutes: float) -> FrequencySeries:
-    ends = [(n + Z_95**2 / 2, Z_95 * math.sqrt(n + Z_95**2 / 4)) for n in counts]
-    return FrequencySeries(
-        name,
-        hours,
-        [n / minutes for n in counts],
-        [max(middle - half, 0.0) / minutes for middle, half in ends],
-        [(middle + half) / minutes for middle, half in ends],
-    )
+    series, minutes = [], part_s / 60
+    for what, counted in counts.items():
+        ends = [(n + Z_95**2 / 2, Z_95 * math.sqrt(n + Z_95**2 / 4)) for n in counted]
+        low = [max(middle - half, 0.0) / minutes for middle, half in ends]
+        high = [(middle + half) / minutes for middle, half in ends]
+        series.append(FrequencySeries(what, hours, [n / minutes for n in counted], low, high))
+    return series

@@ -274,7 +274,7 @@ def test_a_destination_that_hangs_keeps_few_events_in_memory(broker: str, histor
         forwarder = LogExporter(slow, WRITER, [], 1, progress)
         running = asyncio.create_task(forwarder.run(log, 2_300))
         await asyncio.sleep(0.5)
-        assert forwarder._read_ahead._waiting.qsize() <= 1_000
+        assert forwarder._waiting.qsize() <= 1_000
         slow.run.set()
         await running
         assert progress.sequence == 2_300
@@ -306,8 +306,8 @@ def test_a_dead_destination_of_a_tracker_holds_up_no_other(broker: str, tmp_path
         forwards = LogExports(configs, tmp_path, WRITER, retry_s=0.05)
         running = asyncio.create_task(forwards.run(log))
         async with asyncio.timeout(300):
-            await forwards._exports[1].progress.wait_for_sequence(300)
-            await forwards._exports[2].progress.wait_for_sequence(300)
+            await forwards._exports[1][1].wait_for_sequence(300)
+            await forwards._exports[2][1].wait_for_sequence(300)
         running.cancel()
         await asyncio.wait([running])
 

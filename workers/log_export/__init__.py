@@ -16,7 +16,6 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from league.log.base import EventLog
@@ -34,14 +33,10 @@ TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
 
 
 def make_target(to: str, variable: str, folder: Path, history: str, where: str = "--to") -> ExportTarget:
-    """Make a destination, unopened.
+    """Make a destination, unopened: ``-`` for standard output, an address, or a file.
 
-    Args:
-        to: ``-`` for standard output, an address, or a file.
-        variable: The environment variable with the platform's token; empty for ``LEAGUE_FORWARD_TOKEN``, if it is set.
-        folder: The folder for position files.
-        history: The history's name, used in the names of position files.
-        where: Name of the option, for messages.
+    ``variable`` names the environment variable with the platform's token; empty for ``LEAGUE_FORWARD_TOKEN``, if it is
+    set. Position files go into ``folder``, under names that hold the ``history``'s. ``where`` is for messages.
 
     Raises:
         UsageError: the destination is invalid, or a token would be sent unencrypted.
@@ -53,7 +48,12 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
         if not to:
             raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
         return StdoutTarget() if to == "-" else FileTarget(Path(to))
-    parts, token = _parse_address(to, where), _read_token(variable)
+    parts = _parse_address(to, where)
+    token = os.environ.get(variable or TOKEN_VARIABLE, "")
+    if variable and not token:
+        raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"{variable or TOKEN_VARIABLE}: holds no token; expected visible ASCII without spaces")
     if token and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
         raise UsageError(f"{where}: a token would be sent unencrypted to {parts.hostname}; expected https://…")
     # Imported here, since the HTTP client takes a while to import.
@@ -74,15 +74,6 @@ def _parse_address(to: str, where: str) -> SplitResult:
         # Not quoted in the message: it may hold a secret.
         raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
     return parts
-
-
-def _read_token(variable: str) -> str:
-    token = os.environ.get(variable or TOKEN_VARIABLE, "")
-    if variable and not token:
-        raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
-    if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError(f"{variable or TOKEN_VARIABLE}: holds no token; expected visible ASCII without spaces")
-    return token
 
 
 def _is_loopback(host: str) -> bool:
@@ -109,43 +100,32 @@ class LogExports:
     def __init__(
         self, configs: Sequence[LogExportConfig], folder: Path, writer: LogLineWriter, retry_s: float = _RETRY_S
     ) -> None:
-        self._exports = [_LogExport(config, SequenceProgress()) for config in configs]
-        self._folder = folder
-        self._writer = writer
-        self._retry_s = retry_s
+        self._exports = [(config, SequenceProgress()) for config in configs]
+        self._folder, self._writer, self._retry_s = folder, writer, retry_s
 
     async def run(self, history: EventLog) -> None:
         """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
-        await asyncio.gather(*(self._run(history, export) for export in self._exports))
+        await asyncio.gather(*(self._run(history, *export) for export in self._exports))
 
     async def wait_for_sequence(self, sequence: int) -> None:
         """Wait until all destinations have the event at ``sequence``."""
-        await asyncio.gather(*(export.progress.wait_for_sequence(sequence) for export in self._exports))
+        await asyncio.gather(*(progress.wait_for_sequence(sequence) for _, progress in self._exports))
 
-    async def _run(self, history: EventLog, export: "_LogExport") -> None:
-        backoff = Backoff(self._retry_s, _MAX_RETRY_S)
+    async def _run(self, history: EventLog, config: LogExportConfig, progress: SequenceProgress) -> None:
+        backoff, name = Backoff(self._retry_s, _MAX_RETRY_S), self._writer.history
+        to = config.to if "://" in config.to else str(self._folder / config.to)
         while True:
             pause_s = backoff.next_s()
-            before = export.progress.sequence
+            before = progress.sequence
             try:
-                await self._export_once(history, *export)
+                target = make_target(to, config.token_variable, self._folder / "forwarding", name, _CONFIG_KEY)
+                try:
+                    first = max(await target.open(name) + 1, config.first)
+                    await LogExporter(target, self._writer, config.types, first, progress).run(history)
+                finally:
+                    await target.close()
             except Exception as error:  # a destination's failure concerns only itself
                 log.warning("events are not forwarded, trying again", error=str(error), retry_s=pause_s)
             await asyncio.sleep(pause_s)
-            if export.progress.sequence > before:
+            if progress.sequence > before:
                 backoff.reset()
-
-    async def _export_once(self, history: EventLog, config: LogExportConfig, progress: SequenceProgress) -> None:
-        folder, name = self._folder, self._writer.history
-        to = config.to if "://" in config.to else str(folder / config.to)
-        target = make_target(to, config.token_variable, folder / "forwarding", name, _CONFIG_KEY)
-        try:
-            first = max(await target.open(name) + 1, config.first)
-            await LogExporter(target, self._writer, config.types, first, progress).run(history)
-        finally:
-            await target.close()
-
-
-class _LogExport(NamedTuple):
-    config: LogExportConfig
-    progress: SequenceProgress

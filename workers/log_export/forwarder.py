@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -16,7 +16,6 @@ from workers.log_export.lines import ExportTarget, LogLine, LogLineWriter
 from workers.runtime import SequenceProgress
 
 MAX_BATCH_EVENTS = 500
-"""Maximum events in a batch."""
 MAX_BATCH_BYTES = 1_000_000
 """Maximum size of a batch's lines; a longer line is sent alone."""
 BATCH_LINGER_S = 0.5
@@ -43,13 +42,14 @@ class LogExporter:
         first: int,
         progress: SequenceProgress | None = None,
     ) -> None:
-        self._target = target
-        self._writer = writer
+        self._target, self._writer = target, writer
         self._kinds = frozenset(kinds)
         self._first = max(first, 1)
         self._progress = progress or SequenceProgress()
-        self._read_ahead = _ReadAhead()
-        self._stopped = False
+        self._waiting: asyncio.Queue[RecordedEvent | None] = asyncio.Queue(_MAX_READ_AHEAD)
+        """Events read and not yet sent; None marks the end."""
+        self._next: RecordedEvent | None = None
+        self._stopped = self._ended = False
 
     async def run(self, history: EventLog, last: int | None = None) -> None:
         """Send all events up to ``last``; with None, continue with new events until ``stop``.
@@ -57,11 +57,10 @@ class LogExporter:
         Raises:
             LeagueError: the destination does not accept events, or the history cannot be read.
         """
-        source = self._read_ahead
-        reading = asyncio.create_task(self._read(history, last, source))
+        reading = asyncio.create_task(self._read(history, last))
         try:
             await self._progress.advance(self._first - 1)
-            while (batch := await self._next_batch(source)) is not None:
+            while (batch := await self._next_batch()) is not None:
                 await self._target.send(batch.lines, batch.upto)
                 await self._progress.advance(batch.upto)
             if not self._stopped:
@@ -73,35 +72,48 @@ class LogExporter:
 
     def stop(self) -> None:
         """Make ``run`` return after the current batch."""
-        self._stopped = True
-        self._read_ahead.end()
+        self._stopped = self._ended = True
+        with contextlib.suppress(asyncio.QueueFull):
+            # Wakes a waiting ``_peek``; where the queue is full, none waits.
+            self._waiting.put_nowait(None)
 
-    async def _read(self, history: EventLog, last: int | None, source: "_ReadAhead") -> None:
+    async def _read(self, history: EventLog, last: int | None) -> None:
         try:
             if last is None or self._first <= last:
                 events = history.follow(self._first) if last is None else history.read(self._first, last)
                 async for recorded in events:
-                    await source.put(recorded)
+                    await self._waiting.put(recorded)
         except Exception:
             # Ends ``_next_batch``; ``run`` then awaits this task, which raises.
-            await source.put(None)
+            await self._waiting.put(None)
             raise
-        await source.put(None)
+        await self._waiting.put(None)
 
-    async def _next_batch(self, source: "_ReadAhead") -> "_Batch | None":
+    async def _next_batch(self) -> "_Batch | None":
         """The next batch, once it is full or ``BATCH_LINGER_S`` is over; None at the end."""
-        recorded = await source.peek()
+        recorded = await self._peek()
         if recorded is None:
             return None
         batch, until = _Batch(), asyncio.get_running_loop().time() + BATCH_LINGER_S
-        while recorded is not None and batch.add(recorded.sequence, self._make_line(recorded)):
-            source.consume()
-            recorded = await source.peek(until)
+        while recorded is not None:
+            kind = "" if recorded.event is None else type(recorded.event).__name__
+            line = self._writer.make_line(recorded) if not self._kinds or kind in self._kinds else None
+            if not batch.add(recorded.sequence, line):
+                break
+            self._next = None
+            recorded = await self._peek(until)
         return batch
 
-    def _make_line(self, recorded: RecordedEvent) -> LogLine | None:
-        kind = "" if recorded.event is None else type(recorded.event).__name__
-        return self._writer.make_line(recorded) if not self._kinds or kind in self._kinds else None
+    async def _peek(self, until: float | None = None) -> RecordedEvent | None:
+        """The next event; None at the end, or if none arrives until a time of the event loop."""
+        if self._next is None and not self._ended:
+            try:
+                async with asyncio.timeout_at(until):
+                    self._next = await self._waiting.get()
+            except TimeoutError:
+                return None
+            self._ended = self._ended or self._next is None
+        return None if self._ended else self._next
 
 
 class _Batch:
@@ -127,52 +139,10 @@ class _Batch:
         return True
 
 
-class _ReadAhead:
-    """A bounded queue of events read and not yet sent, with a look-ahead of one."""
-
-    def __init__(self) -> None:
-        self._waiting: asyncio.Queue[RecordedEvent | None] = asyncio.Queue(_MAX_READ_AHEAD)
-        self._next: RecordedEvent | None = None
-        self._ended = False
-
-    async def put(self, recorded: RecordedEvent | None) -> None:
-        """Add an event, once there is room; None marks the end."""
-        await self._waiting.put(recorded)
-
-    async def peek(self, until: float | None = None) -> RecordedEvent | None:
-        """The next event, not consumed; None at the end, or if none arrives until a time of the event loop."""
-        if self._next is None and not self._ended:
-            try:
-                async with asyncio.timeout_at(until):
-                    self._next = await self._waiting.get()
-            except TimeoutError:
-                return None
-            self._ended = self._ended or self._next is None
-        return None if self._ended else self._next
-
-    def end(self) -> None:
-        """End the queue; later additions are ignored."""
-        self._ended = True
-        with contextlib.suppress(asyncio.QueueFull):
-            # Wakes a waiting ``peek``; where the queue is full, none waits.
-            self._waiting.put_nowait(None)
-
-    def consume(self) -> None:
-        """Consume the event that ``peek`` returned."""
-        self._next = None
-
-
 class _SavedPosition(msgspec.Struct):
     sequence: int
     to: str
     """The host, for readers of the file."""
-
-
-class RejectedLine(msgspec.Struct, frozen=True):
-    """A rejected line with the reason, as stored in a file."""
-
-    why: str
-    line: msgspec.Raw
 
 
 class ExportPosition:
@@ -221,11 +191,9 @@ class ExportPosition:
             LeagueError: the file cannot be written.
         """
         fresh = self.path.with_suffix(".new")
-        try:
+        with _room_expected(self.path):
             _write(fresh, "wb", msgspec.json.encode(_SavedPosition(sequence, self._to)))
             fresh.replace(self.path)
-        except OSError as error:
-            raise LeagueError(f"{self.path}: cannot be written ({error.strerror}); expected room for it") from None
 
     def save_rejected(self, line: LogLine, why: str) -> None:
         """Store a rejected line; on return it is on disk.
@@ -233,18 +201,23 @@ class ExportPosition:
         Raises:
             LeagueError: the file cannot be written.
         """
-        try:
-            _write(self.rejected_path, "ab", msgspec.json.encode(RejectedLine(why, msgspec.Raw(line.data))) + b"\n")
-        except OSError as error:
-            raise LeagueError(
-                f"{self.rejected_path}: cannot be written ({error.strerror}); expected room for it"
-            ) from None
+        rejected = msgspec.json.encode({"why": why, "line": msgspec.Raw(line.data)})
+        with _room_expected(self.rejected_path):
+            _write(self.rejected_path, "ab", rejected + b"\n")
 
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+@contextlib.contextmanager
+def _room_expected(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LeagueError(f"{path}: cannot be written ({error.strerror}); expected room for it") from None
 
 
 def _write(path: Path, mode: Literal["wb", "ab"], data: bytes) -> None:

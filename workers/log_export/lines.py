@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
 from league.log.base import RecordedEvent
 from schemas.errors import BusyError, LeagueError, UsageError
-from schemas.events import EVENT_TYPES, Event, RatingUpdated
+from schemas.events import EVENT_TYPES, RatingUpdated
 from schemas.files import try_lock
 from workers.runtime import run_in_daemon_thread
 
@@ -66,26 +66,29 @@ class LogLineWriter:
 
     def make_line(self, recorded: RecordedEvent) -> LogLine:
         """The event as a line in the current schema; an undecodable message as text, with the reason."""
-        name, time = _external_name(recorded.event), _format_time(recorded.time_ns)
+        event, time = recorded.event, _format_time(recorded.time_ns)
+        if event is None:
+            kind, name = "", UNREADABLE_NAME
+            text = recorded.payload[: 4 * _MAX_PAYLOAD_CHARS].decode(errors="replace")[:_MAX_PAYLOAD_CHARS]
+            data = {"error": str(recorded.error), "bytes": len(recorded.payload), "payload": text}
+        else:
+            kind = type(event).__name__
+            is_elo = isinstance(event, RatingUpdated) and event.system == "elo"
+            name = _ELO_NAME if is_elo else EXTERNAL_NAMES[kind]
+            # Re-encoded: the original bytes may hold line breaks between fields.
+            data = msgspec.to_builtins(event)
+            data.pop("type", None)
         fields = {
             "_time": time,
             "event": name,
-            "type": "" if recorded.event is None else type(recorded.event).__name__,
+            "type": kind,
             "league": self.league,
             "sequence": recorded.sequence,
             "id": f"{self.history}-{recorded.sequence}",
             "producer": recorded.producer,
-            "data": _event_data(recorded),
+            "data": data,
         }
         return LogLine(recorded.sequence, name, time, _escape_unprintable(_encoder.encode(fields)), self.history)
-
-
-def _external_name(event: Event | None) -> str:
-    if event is None:
-        return UNREADABLE_NAME
-    if isinstance(event, RatingUpdated) and event.system == "elo":
-        return _ELO_NAME
-    return EXTERNAL_NAMES[type(event).__name__]
 
 
 def _format_time(time_ns: int) -> str:
@@ -98,26 +101,16 @@ def _format_time(time_ns: int) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _event_data(recorded: RecordedEvent) -> Any:
-    if recorded.event is not None:
-        # Re-encoded: the original bytes may hold line breaks between fields.
-        fields = msgspec.to_builtins(recorded.event)
-        fields.pop("type", None)
-        return fields
-    text = recorded.payload[: 4 * _MAX_PAYLOAD_CHARS].decode(errors="replace")[:_MAX_PAYLOAD_CHARS]
-    return {"error": str(recorded.error), "bytes": len(recorded.payload), "payload": text}
-
-
 def _escape_unprintable(data: bytes) -> bytes:
     """The same JSON with control and invisible characters escaped."""
     text = data.decode()
     if text.isprintable():
         return data
-    return "".join(char if char.isprintable() else _escape_char(char) for char in text).encode()
 
+    def escape(char: str) -> str:
+        return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
 
-def _escape_char(char: str) -> str:
-    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
+    return "".join(char if char.isprintable() else escape(char) for char in text).encode()
 
 
 class ExportTarget(Protocol):
@@ -164,19 +157,23 @@ class StdoutTarget:
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:
         """Print lines; a slow reader delays only this process."""
         data = b"".join(line.data + b"\n" for line in lines)
-        await run_in_daemon_thread(lambda: _print(data))
+
+        def print_all() -> None:
+            try:
+                place = sys.stdout.fileno()
+            except OSError:
+                sys.stdout.buffer.write(data)
+                return
+            # Bypasses Python's buffer: a hanging write would hold its lock at exit.
+            _write_all(place, data)
+
+        await run_in_daemon_thread(print_all)
 
     async def close(self) -> None:
         """See ``ExportTarget.close``; nothing to release."""
 
 
-def _print(data: bytes) -> None:
-    try:
-        place = sys.stdout.fileno()
-    except OSError:
-        sys.stdout.buffer.write(data)
-        return
-    # Bypasses Python's buffer: a hanging write would hold its lock at exit.
+def _write_all(place: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(place, rest) :]
@@ -196,12 +193,7 @@ class FileTarget:
         self._file: BinaryIO | None = None
 
     async def open(self, history: str) -> int:
-        """Find the last whole line; a torn line after it is cut off.
-
-        Raises:
-            BusyError: another process writes the file.
-            UsageError: the path is not a writable file, or holds anything but lines of this history.
-        """
+        """Find the last whole line of the history; a torn line after it is cut off."""
         return await asyncio.to_thread(self._open, history)
 
     def _open(self, history: str) -> int:
@@ -217,27 +209,18 @@ class FileTarget:
             self._close()
             raise BusyError(f"{self._path}: another process forwards to it")
         data, end = _last_line(self._file)
-        last = self._parse_last_sequence(data, history) if data else 0
-        self._file.truncate(end)
-        return last
-
-    def _parse_last_sequence(self, data: bytes, history: str) -> int:
         try:
-            last = msgspec.json.decode(data, type=_LastLine)
-            is_ours = last.id == f"{history}-{last.sequence}"
+            last = msgspec.json.decode(data, type=_LastLine) if data else _LastLine(0, f"{history}-0")
         except msgspec.MsgspecError:
-            is_ours = False
-        if not is_ours:
+            last = _LastLine(0, "")
+        if last.id != f"{history}-{last.sequence}":
             self._close()
             raise UsageError(f"{self._path}: holds something else; expected a new file, or events of {history}")
+        self._file.truncate(end)
         return last.sequence
 
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:
-        """Append lines; on return they are on disk.
-
-        Raises:
-            LeagueError: the lines cannot be written; partial output is cut off.
-        """
+        """Append lines; on return they are on disk. Where they cannot be written, partial output is cut off."""
         if lines:
             await asyncio.to_thread(self._append, b"".join(line.data + b"\n" for line in lines))
 
@@ -246,9 +229,7 @@ class FileTarget:
         place = self._file.fileno()
         before = os.fstat(place).st_size
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(place, rest) :]
+            _write_all(place, data)
             os.fsync(place)
         except OSError as error:
             self._file.truncate(before)

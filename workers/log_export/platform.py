@@ -4,10 +4,10 @@ Source: https://axiom.co/docs/restapi/endpoints/ingestIntoDataset
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,7 +27,6 @@ from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine
 
 _MAX_EXCERPT_CHARS = 300
-"""Characters of a response that are quoted."""
 _RETRYABLE_STATUSES = (408, 425, 429)
 _PERMANENT_STATUSES = (401, 403, 404, 405, 407, 410)
 MAX_WAIT_S = 600.0
@@ -79,12 +78,6 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, coun
     return IngestResult(DeliveryStatus.accepted, why if failed else "", failed=failed, times=times)
 
 
-def find_rejected_lines(answer: IngestResult, lines: Sequence[LogLine]) -> list[LogLine]:
-    """Lines of a batch that include the rejected ones: found by time, or else all."""
-    rejected = [line for line in lines if datetime.fromisoformat(line.time) in answer.times]
-    return rejected if len(rejected) >= answer.failed else list(lines)
-
-
 def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
     """Axiom's status of an ingest: ``{"ingested": 1, "failed": 1, "failures": [{"timestamp": …, "error": …}]}``."""
     try:
@@ -93,59 +86,42 @@ def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
         return 0, ()
     if not isinstance(response, dict) or not isinstance(failed := response.get("failed"), int) or failed <= 0:
         return 0, ()
-    failures = response.get("failures")
-    times = [_parse_timestamp(each) for each in failures] if isinstance(failures, list) else []
-    return failed, tuple(time for time in times if time is not None)
-
-
-def _parse_timestamp(failure: Any) -> datetime | None:
-    text = failure.get("timestamp") if isinstance(failure, dict) else None
-    try:
-        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    times, failures = [], response.get("failures")
+    for failure in failures if isinstance(failures, list) else ():
+        # A failure without a readable time is passed over.
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            moment = datetime.fromisoformat(failure["timestamp"])
+            times.append(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    return failed, tuple(times)
 
 
 log = get_logger()
 
 _MAX_PAUSE_S = 60.0
 _MAX_BODY_BYTES = 65_536
-"""Bytes of a response that are read."""
 _BODY_TIMEOUT_S = 5.0
 _MAX_REJECTED_IN_A_ROW = 20
 """After so many consecutive rejections the cause is not the events."""
 
 
 class HttpTarget:
-    """Posts batches to one address.
+    """Posts batches to one address, with a bearer ``token`` unless it is empty; it appears in no log line or error.
 
-    Args:
-        url: The address.
-        token: Bearer token; empty for none. It appears in no log line or error.
-        position: Stores what was sent.
-        timeout_s: Limit for one batch, from connecting to the end of the response.
-        first_pause_s: Pause before the second attempt, ± half of it; doubled for each further attempt.
+    ``timeout_s`` limits one batch, from connecting to the end of the response. The pause before the second attempt is
+    ``first_pause_s``, ± half of it, doubled for each further one.
     """
 
     def __init__(
         self, url: str, token: str, position: ExportPosition, timeout_s: float = 30.0, first_pause_s: float = 1.0
     ) -> None:
         self.name = urlsplit(url).hostname or ""
-        self._url = url
-        self._token = token
-        self._position = position
-        self._timeout_s = timeout_s
-        self._first_pause_s = first_pause_s
+        self._url, self._token, self._position = url, token, position
+        self._timeout_s, self._first_pause_s = timeout_s, first_pause_s
         self._rejected_in_a_row = 0
         self._client: HttpClient | None = None
 
     async def open(self, history: str) -> int:
-        """Lock and read the position.
-
-        Raises:
-            BusyError: another process exports to this address from this folder.
-        """
+        """Lock and read the position."""
         self._rejected_in_a_row = 0
         sequence = self._position.open()
         self._client = HttpClient(self._timeout_s, self._token, _MAX_BODY_BYTES, _BODY_TIMEOUT_S)
@@ -183,7 +159,10 @@ class HttpTarget:
     async def _handle_accepted(self, lines: Sequence[LogLine], answer: IngestResult) -> None:
         self._rejected_in_a_row = 0
         if answer.failed:
-            aside = find_rejected_lines(answer, lines)
+            aside = [line for line in lines if datetime.fromisoformat(line.time) in answer.times]
+            if len(aside) < answer.failed:
+                # Not all were found by their times: those rejected are among all of the batch.
+                aside = list(lines)
             log.warning(
                 "a platform took a batch but for some events",
                 host=self.name,

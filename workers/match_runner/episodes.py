@@ -107,9 +107,7 @@ class EpisodeRunner:
             ConfigError: seats and roles do not match.
             ModelError: the model cannot hold a conversation.
         """
-        self._context = context
-        self._models = models
-        self._spec = spec
+        self._context, self._models, self._spec = context, models, spec
         self._evaluation_spec = evaluation_spec(spec)
         self._episode_timeout_s = context.config.episodes.episode_s if people is None else None
         self._client_factory = RoleClientFactory(context, models, spec, remotes, people)
@@ -131,14 +129,10 @@ class EpisodeRunner:
         if self._training_arena is None:
             context, name, since = self._context, self._context.name, self._context.state.sequence
             share = resolve_group_share(name, context.config.episodes.spread)
-            if share.of > 1:
-                prefix = f"shared-{share.block}"
-                seed = derive_seed(context.config.seed, "arena", "shared", share.block)
-            else:
-                prefix, seed = f"{name}-{since}", derive_seed(context.config.seed, "arena", name, since)
-            arena = self._open_arena(name, seed)
+            whose = ("shared", share.block) if share.of > 1 else (name, since)
+            arena = self._open_arena(name, derive_seed(context.config.seed, "arena", *whose))
             curriculum = Curriculum(context, arena, share.of)
-            requests = EpisodeRequestStream(arena.get_batch, prefix, share)
+            requests = EpisodeRequestStream(arena.get_batch, f"{whose[0]}-{whose[1]}", share)
             if share.of > 1:
                 requests.skip(context.state.next_match_index(name))
             self._training_arena = _TrainingArena(arena, requests, curriculum)

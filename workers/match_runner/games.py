@@ -123,9 +123,8 @@ class GameRunner:
         spec = variant.game if job.purpose == "training" else variant.evaluation_game
         game = spec.new(job.seed)
         async with self._models.hold_versions(job, live) as versions:
-            players = [
-                await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in range(len(job.seats))
-            ]
+            seats = range(len(job.seats))
+            players = [await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in seats]
             outcome = await play(game, players, job.seed)
         return CompletedGame.from_game(variant.game, job, game, players, outcome, time.monotonic() - started)
 

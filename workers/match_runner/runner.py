@@ -33,13 +33,10 @@ class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
     """A match that ended with a result."""
 
     job: PlayMatch
-    """The match and its seats."""
     outcome: Outcome
-    """The result, by seat."""
     record: bytes
     """The game record, compressed."""
     seconds: float
-    """Duration."""
     tokens: int
     """Number of tokens that models wrote, forced ones included."""
     additions: Sequence[ArtifactStored] = ()
@@ -88,7 +85,6 @@ class MatchExecutor:
     def __init__(self, context: Context, make_runner: MatchRunnerFactory) -> None:
         self._context = context
         self.environment = make_environment(context.config.game.name, context.config.game.settings)
-        """The game or arena that the league plays."""
         self.seat_counts = seat_counts(self.environment)
         """Numbers of seats of training matches."""
         self.evaluation_seat_counts = seat_counts(evaluation_spec(self.environment))

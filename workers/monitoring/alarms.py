@@ -1,7 +1,4 @@
-"""Reports a league's alarms when they begin and end: to the log, the terminal and a webhook.
-
-Alarms are detected in the league's status by the pure function ``detect_alarms``.
-"""
+"""Reports a league's alarms when they begin and end: to the log, the terminal and a webhook."""
 
 import asyncio
 import os
@@ -120,11 +117,8 @@ class Webhook:
     """
 
     def __init__(self, url: str, league: str, tries: int = 8, first_pause_s: float = 1.0) -> None:
-        self._url = url
-        self._host = urlsplit(url).hostname or ""
-        self._league = league
-        self._tries = tries
-        self._first_pause_s = first_pause_s
+        self._url, self._host, self._league = url, urlsplit(url).hostname or "", league
+        self._tries, self._first_pause_s = tries, first_pause_s
         self._queue: asyncio.Queue[dict[str, str]] = asyncio.Queue(_MAX_QUEUED)
 
     def enqueue(self, state: str, alarm: Alarm) -> None:

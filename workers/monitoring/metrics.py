@@ -40,7 +40,6 @@ _KILL_TIMEOUT_S = 1.0
 _MAX_AGE_S = 20.0
 """Age above which measurements are not reported."""
 _RETRY_S = 60.0
-"""Pause after a failure."""
 _MAX_GPUS = 64
 _MAX_NAME_CHARS = 80
 _MIB = 2**20
@@ -150,19 +149,15 @@ async def _query_driver(path: str) -> list[GpuMetrics]:
         printed, _ = await process.communicate()
     finally:
         if process.returncode is None:
-            await _kill(process)
+            # One that hangs in the driver is not waited for.
+            with contextlib.suppress(ProcessLookupError, TimeoutError):
+                process.kill()
+                async with asyncio.timeout(_KILL_TIMEOUT_S):
+                    await process.wait()
     if process.returncode != 0:
         raise OSError(f"{path}: exit code {process.returncode}; expected 0")
     seen = filter_visible(os.environ.get("CUDA_VISIBLE_DEVICES"), parse_nvidia_smi(printed.decode(errors="replace")))
     return [GpuMetrics(gpu.index, gpu.name, gpu.busy_share, gpu.used_bytes, gpu.memory_bytes) for gpu in seen]
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill the process; one that hangs in the driver is not waited for."""
-    with contextlib.suppress(ProcessLookupError, TimeoutError):
-        process.kill()
-        async with asyncio.timeout(_KILL_TIMEOUT_S):
-            await process.wait()
 
 
 def _query_torch() -> list[GpuMetrics]:

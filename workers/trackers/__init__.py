@@ -13,7 +13,7 @@ import msgspec
 from league.log.base import RecordedEvent
 from league.state import LeagueState
 from schemas import events as e
-from schemas.config import LeagueConfig, TrackerConfig
+from schemas.config import LeagueConfig
 from schemas.jobs import EXTERNAL_PURPOSE
 from workers.trackers import gauges
 from workers.trackers.gauges import (
@@ -78,10 +78,6 @@ class ChartFold:
         return self.state.config or LeagueConfig()
 
     @property
-    def _settings(self) -> TrackerConfig:
-        return self._config.tracker
-
-    @property
     def _hero(self) -> str:
         return self._config.trainer.policy
 
@@ -100,37 +96,31 @@ class ChartFold:
         return None
 
     def _count(self, event: e.Event) -> None:
+        hero, size = self._hero, self._config.tracker.window
         if isinstance(event, e.MatchFinished):
-            self._count_match(event)
+            for prefix, values in match_metrics(event, self.state, hero):
+                self._windows.add_all(prefix, values, size)
+            if event.ngrams and event.purpose == "training":
+                self._grams.setdefault(event.game, NgramWindow()).add(event, size)
+            if event.purpose not in ("imported", EXTERNAL_PURPOSE):
+                played = self._play_totals.setdefault(event.worker, _PlayTotals())
+                played.games += 1
+                played.tokens += finite_or_none(event.tokens) or 0.0
         elif isinstance(event, e.OpponentsSampled):
             policy = event.hero.rpartition("@")[0]
-            self._draws.setdefault(policy, OpponentDrawWindow(policy)).add(event, self.state, self._settings.window)
+            self._draws.setdefault(policy, OpponentDrawWindow(policy)).add(event, self.state, size)
         elif isinstance(event, e.GradientStepTaken):
-            self._latest |= gauges.step_metrics(event, self._hero)
+            self._latest |= gauges.step_metrics(event, hero)
             paths = {name: value for name, value in event.metrics.items() if "/" in name}
-            self._windows.add_all(f"learner{path_suffix(event.policy, self._hero)}", paths, self._settings.window)
+            self._windows.add_all(f"learner{path_suffix(event.policy, hero)}", paths, size)
         elif isinstance(event, e.EvaluationFinished):
-            self._count_evaluation(event)
-
-    def _count_match(self, match: e.MatchFinished) -> None:
-        size = self._settings.window
-        for prefix, values in match_metrics(match, self.state, self._hero):
-            self._windows.add_all(prefix, values, size)
-        if match.ngrams and match.purpose == "training":
-            self._grams.setdefault(match.game, NgramWindow()).add(match, size)
-        if match.purpose not in ("imported", EXTERNAL_PURPOSE):
-            played = self._play_totals.setdefault(match.worker, _PlayTotals())
-            played.games += 1
-            played.tokens += finite_or_none(match.tokens) or 0.0
-
-    def _count_evaluation(self, result: e.EvaluationFinished) -> None:
-        prefix = f"evaluation-{self._config.game.name}{path_suffix(result.agent, self._hero)}/{result.suite}"
-        if result.suite == "benchmark":
-            prefix += f"/{'+'.join(result.opponents)}"
-        values = {"mean_score": result.mean_score, "mean_rank": result.mean_rank, "failed": result.failed}
-        if result.games > 0:
-            values["win_rate"] = result.wins / result.games
-        self._latest |= {f"{prefix}/{name}": value for name, value in values.items()}
+            prefix = f"evaluation-{self._config.game.name}{path_suffix(event.agent, hero)}/{event.suite}"
+            if event.suite == "benchmark":
+                prefix += f"/{'+'.join(event.opponents)}"
+            figures = {"mean_score": event.mean_score, "mean_rank": event.mean_rank, "failed": event.failed}
+            if event.games > 0:
+                figures["win_rate"] = event.wins / event.games
+            self._latest |= {f"{prefix}/{name}": value for name, value in figures.items()}
 
     def _make_row(self, recorded: RecordedEvent) -> Row | None:
         if self._window_start_ns is None:
@@ -156,7 +146,7 @@ class ChartFold:
             if left is not None and left.joined.role == "rater":
                 return True
         # By absolute value: an imported history has older times after newer ones.
-        over = abs(recorded.time_ns - self._window_start_ns) >= self._settings.every_s * _NS
+        over = abs(recorded.time_ns - self._window_start_ns) >= self._config.tracker.every_s * _NS
         return over or isinstance(event, e.TrainingFinished)
 
     def _collect_window(self, seconds: float) -> dict[str, float]:

@@ -49,9 +49,12 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
     for seat in measured:
         place = path_suffix(seat.agent, hero)
         yield f"{stage}-{match.environment or match.game}{place}", seat_metrics(match, seat)
-        if stage == "collection":
-            for kind, points in _points_by_opponent_kind(match, seat, state):
-                yield f"League/Win_Rate{place}", {kind: points}
+        for other in match.seats if stage == "collection" else ():
+            if other.agent != seat.agent and isfinite(seat.score - other.score):
+                # Points by the scores of the two seats, by the kind of the other agent.
+                points = (seat.score > other.score) + 0.5 * (seat.score == other.score)
+                known = state.agents.get(other.agent)
+                yield f"League/Win_Rate{place}", {LIVE_KIND if known is None else known.kind: float(points)}
 
 
 def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
@@ -73,15 +76,6 @@ def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
         **seat.metrics,
         **shares,
     }
-
-
-def _points_by_opponent_kind(match: MatchFinished, seat: SeatResult, state: LeagueState) -> Iterator[tuple[str, float]]:
-    """Points against each other agent in the match, by its kind: 1, ½ or 0 by the scores of the two seats."""
-    for other in match.seats:
-        if other.agent != seat.agent and isfinite(seat.score - other.score):
-            known = state.agents.get(other.agent)
-            points = (seat.score > other.score) + 0.5 * (seat.score == other.score)
-            yield (known.kind if known is not None else LIVE_KIND), float(points)
 
 
 def finite_or_none(value: float) -> float | None:

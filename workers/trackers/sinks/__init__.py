@@ -105,12 +105,7 @@ class JsonlSink:
         """End of the last whole line; remains of a failed write after it are cut off."""
 
     def open(self, place: Place) -> int:
-        """Find the last whole line; a torn line after it is cut off by the next write.
-
-        Raises:
-            BusyError: another tracker writes the file.
-            OSError: the file cannot be written.
-        """
+        """Find the last whole line; a torn line after it is cut off by the next write."""
         place.folder.mkdir(parents=True, exist_ok=True)
         path = place.folder / f"{place.league}-{place.identity[:8]}.jsonl"
         self._file = path.open("a+b", buffering=0)
@@ -124,11 +119,7 @@ class JsonlSink:
         return position
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
-        """Append a line; on return the operating system has it.
-
-        Raises:
-            OSError: the line cannot be written; a partial line is cut off by the next write.
-        """
+        """Append a line; on return the operating system has it. A partial line is cut off by the next write."""
         assert self._file is not None
         self._file.truncate(self._end)
         data = written(row, now) + b"\n"
@@ -178,11 +169,7 @@ class StdoutSink:
         return self._position
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
-        """Print a row as one line.
-
-        Raises:
-            OSError: standard output is closed.
-        """
+        """Print a row as one line."""
         sys.stdout.write(written(row, now).decode() + "\n")
         sys.stdout.flush()
         self._position = row.sequence

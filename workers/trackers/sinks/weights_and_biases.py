@@ -64,11 +64,7 @@ class WandbSink:
         self._kept = Path()
 
     def open(self, place: Place) -> int:
-        """Open or resume the run.
-
-        Raises:
-            RemoteError: W&B failed to open it; the message holds no key.
-        """
+        """Open or resume the run; messages hold no key."""
         place.folder.mkdir(parents=True, exist_ok=True)
         run_id = f"{place.league}-{place.identity[:16]}"
         self._kept = place.folder / f"wandb-{run_id}.json"
@@ -77,8 +73,10 @@ class WandbSink:
         except Exception as error:  # of many kinds, not all of them wandb's
             _end_service()
             raise RemoteError(f"W&B: the run was not opened: {_safe(error)}") from None
-        there = self._run.step - 1 if self._run.resumed else 0
-        return max(there, self._position(), 0)
+        there, kept = self._run.step - 1 if self._run.resumed else 0, 0
+        with contextlib.suppress(OSError, ValueError):
+            kept = int(self._kept.read_text(encoding="utf-8"))
+        return max(there, kept, 0)
 
     def _begin(self, place: Place, run_id: str) -> "wandb.Run":
         import wandb
@@ -111,19 +109,8 @@ class WandbSink:
             run.define_metric(names, step_metric=STEP)
         return run
 
-    def _position(self) -> int:
-        try:
-            return max(int(self._kept.read_text(encoding="utf-8")), 0)
-        except (OSError, ValueError):
-            return 0
-
     def write(self, row: Row, now: Mapping[str, float]) -> None:
-        """Pass a row to wandb's service process, which stores and sends it.
-
-        Raises:
-            RemoteError: wandb failed, for instance because its process has ended.
-            OSError: the position cannot be written.
-        """
+        """Pass a row to wandb's service process, which stores and sends it."""
         assert self._run is not None
         try:
             self._run.log(dict(now) | row.values | {STEP: row.step}, step=row.sequence)
@@ -134,11 +121,7 @@ class WandbSink:
         fresh.replace(self._kept)
 
     def close(self) -> None:
-        """Close the run; rows not yet sent stay in the run's files, for ``wandb sync``.
-
-        Raises:
-            RemoteError: wandb failed to close it.
-        """
+        """Close the run; rows not yet sent stay in the run's files, for ``wandb sync``."""
         run, self._run = self._run, None
         if run is not None:
             try:
