@@ -12,18 +12,12 @@ from schemas.trajectories import ModelCall, Trajectory
 def is_stale(
     rollout: Trajectory, current_version: int, max_lag: int, first_version: int = 0, judged_by: str = "oldest"
 ) -> bool:
-    """Whether a trajectory with at least one step is too old to be trained on.
+    """Whether a valid trajectory is more than ``max_lag`` versions behind the one that the next step starts from.
 
     Long games span more versions than short ones. Judged by its oldest step, a game that lasts longer than ``max_lag``
     steps of training is never trained on; by its mean or newest step it is, and what is too far off the policy is left
-    to the loss's bound on the ratio, or to ``fresh_step_indices``.
-
-    Args:
-        rollout: a valid trajectory.
-        current_version: version of the policy that the next step starts from.
-        max_lag: versions that it may be behind.
-        first_version: version at which the policy was last reset; older trajectories are another model's.
-        judged_by: ``oldest``, ``mean`` or ``newest``: the step, or the mean over steps, whose version counts.
+    to the loss's bound on the ratio, or to ``fresh_step_indices``. Trajectories from before ``first_version``, at which
+    the policy was last reset, are another model's.
     """
     versions = [step.version for step in rollout.steps]
     if min(versions) < first_version:
@@ -41,27 +35,18 @@ def fresh_step_indices(rollout: Trajectory, current_version: int, max_lag: int) 
 def rejection_reason(
     rollout: Trajectory, vocab_size: int | None = None, max_positions: int | None = None
 ) -> str | None:
-    """Return why a trajectory cannot be trained on, or None when it can.
-
-    Args:
-        rollout: as it was received.
-        vocab_size: of the model; None sets no upper bound on token ids.
-        max_positions: longest sequence of the model; None leaves lengths unchecked.
-    """
+    """Return why a trajectory cannot be trained on, or None when it can; a bound that is None is not checked."""
     if not rollout.steps:
         return "no steps"
     if not math.isfinite(rollout.score) or not math.isfinite(rollout.final_progress):
         return f"score {rollout.score} or final progress {rollout.final_progress} is not a finite number"
-    reason = _check_members(rollout)
-    if reason is not None:
+    if (reason := _check_members(rollout)) is not None:
         return reason
-    for places in [member.steps for member in rollout.members] or [list(range(len(rollout.steps)))]:
-        clocks = [rollout.steps[place].clock for place in places]
-        if any(later < earlier for earlier, later in pairwise(clocks)):
+    for places in [member.steps for member in rollout.members] or [range(len(rollout.steps))]:
+        if any(rollout.steps[later].clock < rollout.steps[earlier].clock for earlier, later in pairwise(places)):
             return "clocks of the steps decrease"
     for index, step in enumerate(rollout.steps):
-        reason = _check_step(step, vocab_size, max_positions)
-        if reason is not None:
+        if (reason := _check_step(step, vocab_size, max_positions)) is not None:
             return f"step {index}: {reason}"
         if (expert := step.as_expert()) and (reason := _check_step(expert, vocab_size, max_positions)) is not None:
             return f"step {index}, the expert's decision: {reason}"
@@ -83,11 +68,10 @@ def _check_members(rollout: Trajectory) -> str | None:
 
 
 def _check_step(step: ModelCall, vocab_size: int | None, max_positions: int | None) -> str | None:
-    counts = {len(step.branches), len(step.logprobs), len(step.allowed)}
+    counts = [len(step.branches), len(step.logprobs), len(step.allowed)]
     length = len(step.prompt_ids) + len(step.completion_ids)
-    if len(counts) > 1:
-        sizes = f"{len(step.branches)}, {len(step.logprobs)}, {len(step.allowed)}"
-        return f"branches, logprobs and allowed have different lengths: {sizes}"
+    if len(set(counts)) > 1:
+        return f"branches, logprobs and allowed have different lengths: {', '.join(map(str, counts))}"
     if step.credits and not (len(step.credits) == len(step.branches) and all(map(math.isfinite, step.credits))):
         return f"credits {step.credits} are not a finite number for each of {len(step.branches)} branches"
     if not step.prompt_ids:
@@ -96,16 +80,11 @@ def _check_step(step: ModelCall, vocab_size: int | None, max_positions: int | No
         return f"{length} tokens, the model has {max_positions} positions"
     if not math.isfinite(step.progress) or not (math.isfinite(step.temperature) and step.temperature > 0):
         return f"progress {step.progress} or temperature {step.temperature} is not usable"
-    return _check_tokens(step, vocab_size) or _check_choices(step)
-
-
-def _check_tokens(step: ModelCall, vocab_size: int | None) -> str | None:
-    lists = [step.prompt_ids, step.completion_ids, *step.allowed]
-    lowest = min((min(tokens) for tokens in lists if tokens), default=0)
-    highest = max((max(tokens) for tokens in lists if tokens), default=0)
+    lists = [tokens for tokens in (step.prompt_ids, step.completion_ids, *step.allowed) if tokens]
+    lowest, highest = min(map(min, lists)), max(map(max, lists))
     if lowest < 0 or (vocab_size is not None and highest >= vocab_size):
         return f"token ids from {lowest} to {highest}, the model has {vocab_size}"
-    return None
+    return _check_choices(step)
 
 
 def _check_choices(step: ModelCall) -> str | None:

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -67,13 +66,9 @@ def flatten(
     longest: int | None = None,
     parts: Sequence[Sequence[NDArray[np.float64]]] | None = None,
 ) -> Batch:
-    """Flatten valid trajectories to arrays; steps without a choice are left out.
+    """Flatten valid trajectories to arrays; steps without a choice are left out, and choices behind ``longest`` tokens.
 
-    Args:
-        rollouts: accepted by ``trainer.admission.rejection_reason``.
-        advantages: [steps] per trajectory.
-        longest: maximum tokens of a sequence, the last choice's included; choices behind it are left out.
-        parts: [choices] per step of each trajectory, added to its advantage.
+    ``advantages`` are [steps] per trajectory; ``parts``, [choices] per step of each, are added to them.
     """
     steps = [truncate_choices(step, longest) for rollout in rollouts for step in rollout.steps]
     advantage_S = [float(advantage) for values_S in advantages for advantage in values_S]
@@ -178,14 +173,9 @@ class Microbatch:
 def microbatches(
     batch: Batch, sequences_S: Ints, cells: int, device: torch.device, packed: bool = False
 ) -> Iterator[Microbatch]:
-    """The rectangles of one minibatch.
+    """The rectangles of one minibatch, of so many ``cells`` each, padding included.
 
-    Args:
-        batch: all sequences.
-        sequences_S: those of the minibatch.
-        cells: tokens, padding included, of a rectangle; on a CPU so few that activations stay in cache.
-        device: where the tensors go.
-        packed: put sequences one after the other in a row, without padding, instead of side by side.
+    ``packed`` puts sequences one after the other in a row, without padding, instead of side by side.
     """
     first_W, first_N = run_starts(batch.branches_S), run_starts(batch.allowed_W)
     for sequences_B in (packed_rows if packed else padded_rectangles)(batch.length_S[sequences_S], cells):
@@ -194,11 +184,11 @@ def microbatches(
         branch_W = ragged_indices(first_W[chosen_B], counts_B)
         allowed_W = batch.allowed_W[branch_W]
         is_listed_W = allowed_W > 0
-        placed = _packed_layout(batch, chosen_B) if packed else _padded_layout(batch, chosen_B)
+        index_BL, wanted_BQ, cell_W = _token_layout(batch, chosen_B, packed)
         arrays = {
-            "ids_BL": batch.ids_T[placed.index_BL],
-            "wanted_BQ": placed.wanted_BQ,
-            "cell_W": placed.cell_W,
+            "ids_BL": batch.ids_T[index_BL],
+            "wanted_BQ": wanted_BQ,
+            "cell_W": cell_W,
             "old_logprob_W": batch.old_logprob_W[branch_W],
             "advantage_W": batch.advantage_W[branch_W],
             "temperature_W": batch.temperature_W[branch_W],
@@ -224,13 +214,7 @@ def rank_microbatches(
 ) -> Iterator[tuple[Microbatch, bool]]:
     """This rank's share of the rectangles of one minibatch, and whether each counts.
 
-    Args:
-        batch: all sequences.
-        sequences_S: those of the minibatch, the same on every rank.
-        config: tokens and layout of a rectangle.
-        device: where the tensors go.
-        ranks: among which the sequences are shared.
-        even: whether all ranks have to run equally many; those with fewer get one sequence again, which does not count.
+    Where all ranks have to run equally many (``even``), those with fewer get one sequence again, which does not count.
     """
     own_S = ranks.shard(sequences_S, batch.length_S)
     cells, packed = config.rectangle_tokens, config.layout == "packed"
@@ -246,32 +230,20 @@ def rank_microbatches(
     yield from ((chunk, False) for chunk in spare * (int(most) - len(chunks)))
 
 
-class _TokenLayout(NamedTuple):
-    """Positions in the batch: of tokens, of the branches that are read, and of each branch in the result."""
-
-    index_BL: Ints
-    wanted_BQ: Ints
-    cell_W: Ints
-
-
-def _padded_layout(batch: Batch, chosen_B: Ints) -> _TokenLayout:
+def _token_layout(batch: Batch, chosen_B: Ints, packed: bool) -> tuple[Ints, Ints, Ints]:
+    """Places in the batch of tokens [B, L]; positions that are read [B, Q], and each choice's place among those [W]."""
     first_T, first_W = run_starts(batch.length_S), run_starts(batch.branches_S)
     lengths_B, counts_B = batch.length_S[chosen_B], batch.branches_S[chosen_B]
+    position_W = batch.position_W[ragged_indices(first_W[chosen_B], counts_B)]
+    if packed:
+        wanted_W = position_W + np.repeat(run_starts(lengths_B), counts_B)
+        return ragged_indices(first_T[chosen_B], lengths_B)[None], wanted_W[None], np.arange(len(wanted_W))
     columns_L = np.minimum(np.arange(int(lengths_B.max())), lengths_B[:, None] - 1)
     width = int(counts_B.max())
     cell_W = ragged_indices(np.arange(len(chosen_B)) * width, counts_B)
-    positions = np.zeros(len(chosen_B) * width, dtype=np.int64)
-    positions[cell_W] = batch.position_W[ragged_indices(first_W[chosen_B], counts_B)]
-    return _TokenLayout(first_T[chosen_B, None] + columns_L, positions.reshape(-1, width), cell_W)
-
-
-def _packed_layout(batch: Batch, chosen_B: Ints) -> _TokenLayout:
-    first_T, first_W = run_starts(batch.length_S), run_starts(batch.branches_S)
-    lengths_B, counts_B = batch.length_S[chosen_B], batch.branches_S[chosen_B]
-    wanted_W = batch.position_W[ragged_indices(first_W[chosen_B], counts_B)] + np.repeat(
-        run_starts(lengths_B), counts_B
-    )
-    return _TokenLayout(ragged_indices(first_T[chosen_B], lengths_B)[None], wanted_W[None], np.arange(len(wanted_W)))
+    wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
+    wanted[cell_W] = position_W
+    return first_T[chosen_B, None] + columns_L, wanted.reshape(-1, width), cell_W
 
 
 def run_starts(counts: Ints) -> Ints:

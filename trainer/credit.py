@@ -17,6 +17,7 @@ Shape suffixes: S step of a trajectory, B choice of a step.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from models.model_config import ModelShape
 from schemas.config import TrainerConfig
 from schemas.errors import ConfigError
-from schemas.trajectories import ModelCall, RoleSegment, Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from trainer.admission import rejection_reason
 from trainer.advantages.base import ADVANTAGES, State, UsesCritic, key_indices
 from trainer.buffer import without_choices
@@ -81,12 +82,7 @@ class AdvantagePipeline:
     """The configured reward, transforms and estimator."""
 
     def __init__(self, config: TrainerConfig, shape: ModelShape, filter_zero: bool) -> None:
-        """Build the plugins.
-
-        Args:
-            config: names of the plugins, and their settings.
-            shape: of the model; trajectories must fit it.
-            filter_zero: leave out trajectories whose advantages are all 0.
+        """Build the plugins; ``filter_zero`` leaves out trajectories whose advantages are all 0.
 
         Raises:
             ConfigError: an unknown plugin or setting.
@@ -97,41 +93,44 @@ class AdvantagePipeline:
         self._part_credit = config.part_credit
         self.reward = REWARDS.build(config.reward)
         self.advantage = ADVANTAGES.build(config.advantage)
-        stages = config.transforms
-        self._final = [
-            (f"{at}.{plugin.name}", FINAL_TRANSFORMS.build(plugin)) for at, plugin in enumerate(stages.final)
-        ]
-        self._step = [STEP_TRANSFORMS.build(plugin) for plugin in stages.step]
-        self._sampling = [SAMPLING_TRANSFORMS.build(plugin) for plugin in stages.sampling]
+        final, step, sampling = config.transforms.final, config.transforms.step, config.transforms.sampling
+        self._final = [(f"{at}.{plugin.name}", FINAL_TRANSFORMS.build(plugin)) for at, plugin in enumerate(final)]
+        self._step = [STEP_TRANSFORMS.build(plugin) for plugin in step]
+        self._sampling = [SAMPLING_TRANSFORMS.build(plugin) for plugin in sampling]
 
     def __call__(
         self, rollouts: Sequence[Trajectory], memory: AdvantageState, values: ValueFunction | None = None
     ) -> CreditedBatch:
         """Compute the advantage of every step; pure in its arguments.
 
-        Args:
-            rollouts: as they were received; invalid ones are refused one by one.
-            memory: state after the last batch that was trained on.
-            values: of a critic, for estimators that use one.
+        Invalid trajectories are refused one by one. ``memory`` is the state after the last batch that was trained on,
+        ``values`` those of a critic, for estimators that use one.
         """
-        places, refused = self._split_usable(rollouts)
-        refused_at = sorted({*range(len(rollouts))} - {*places})
+        reasons = [self._refusal_reason(rollout) for rollout in rollouts]
+        refused = [(r.match_id, reason) for r, reason in zip(rollouts, reasons, strict=True) if reason is not None]
+        refused_at = [place for place, reason in enumerate(reasons) if reason is not None]
+        places = [place for place, reason in enumerate(reasons) if reason is None]
         kept = [rollouts[place] for place in places]
         if not kept:
             return CreditedBatch([], [], None, refused, [], memory, refused_at=refused_at)
-        parts = credit_units(kept)
-        compared = [part.rollout for part in parts]
+        units = credit_units(kept)
+        compared = [unit.rollout for unit in units]
         raw = [self.reward(rollout) for rollout in compared]
         rewards, transforms = self._compute_rewards(compared, raw, memory.transforms)
-        estimated, returns, baselines = self._estimate_advantages(compared, rewards, memory.baselines, values)
-        advantages, own = self._mix_part_credit(kept, merge_units(parts, estimated, kept))
-        taught = [
-            not self._filter_zero or bool((np.abs(advantage_S) > ZERO_TOLERANCE).any()) for advantage_S in advantages
-        ]
+        if values is not None and isinstance(self.advantage, UsesCritic):
+            estimated, returns = self.advantage.estimate(rewards, values(compared))
+            baselines = memory.baselines
+        else:
+            (estimated, baselines), returns = self.advantage(compared, rewards, memory.baselines), None
+        advantages, parts = merge_units(units, estimated, kept), None
+        if share := self._part_credit:
+            parts = [[share * part_B for part_B in of_steps] for of_steps in per_action_advantages(kept)]
+            advantages = [(1 - share) * advantage_S for advantage_S in advantages]
+        taught = [not self._filter_zero or bool((np.abs(one_S) > ZERO_TOLERANCE).any()) for one_S in advantages]
         return CreditedBatch(
-            rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
-            advantages=[advantage_S for advantage_S, use in zip(advantages, taught, strict=True) if use],
-            parts=None if own is None else [part for part, use in zip(own, taught, strict=True) if use],
+            rollouts=list(compress(kept, taught)),
+            advantages=list(compress(advantages, taught)),
+            parts=None if parts is None else list(compress(parts, taught)),
             refused=refused,
             refused_at=refused_at,
             filtered=[place for place, use in zip(places, taught, strict=True) if not use],
@@ -142,31 +141,11 @@ class AdvantagePipeline:
             advantage_std=float(np.concatenate(advantages).std()),
         )
 
-    def _mix_part_credit(
-        self, rollouts: Sequence[Trajectory], advantages: list[Array]
-    ) -> tuple[list[Array], list[list[Array]] | None]:
-        """Mix the advantages of steps with those of their parts, by ``part_credit``."""
-        share = self._part_credit
-        if not share:
-            return advantages, None
-        own = [[share * part_B for part_B in parts] for parts in per_action_advantages(rollouts)]
-        return [(1 - share) * advantage_S for advantage_S in advantages], own
-
-    def _split_usable(self, rollouts: Sequence[Trajectory]) -> tuple[list[int], list[tuple[str, str]]]:
-        """Indices of the usable trajectories, and match id and reason of the others."""
-        places, refused = [], []
-        for place, rollout in enumerate(rollouts):
-            reason = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions) or self._reward_error(
-                rollout
-            )
-            if reason is None:
-                places.append(place)
-            else:
-                refused.append((rollout.match_id, reason))
-        return places, refused
-
-    def _reward_error(self, rollout: Trajectory) -> str | None:
-        """Reason for which a valid trajectory has no reward, or None; checked alone, to keep the rest of the batch."""
+    def _refusal_reason(self, rollout: Trajectory) -> str | None:
+        """Reason for which a trajectory cannot be credited; checked alone, to keep the rest of the batch."""
+        reason = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
+        if reason is not None:
+            return reason
         if rollout.scores and not (0 <= rollout.seat < len(rollout.scores) and np.isfinite(rollout.scores).all()):
             return f"scores {rollout.scores} are not finite numbers with one of seat {rollout.seat}"
         finite = all(np.isfinite(self.reward(unit.rollout)).all() for unit in credit_units([rollout]))
@@ -195,18 +174,7 @@ class AdvantagePipeline:
             own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
             values, after = transform(rollouts, values, own)
             remembered |= {prefix + key: value for key, value in after.items()}
-        return [
-            float(value_M[own_seat_index(rollout)]) for rollout, value_M in zip(rollouts, values, strict=True)
-        ], remembered
-
-    def _estimate_advantages(
-        self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State, values: ValueFunction | None
-    ) -> tuple[list[Array], list[Array] | None, State]:
-        if values is not None and isinstance(self.advantage, UsesCritic):
-            judged = self.advantage.estimate(rewards, values(rollouts))
-            return judged.advantages, judged.returns, state
-        estimate = self.advantage(rollouts, rewards, state)
-        return estimate.advantages, None, estimate.state
+        return [float(value_M[own_seat_index(r)]) for r, value_M in zip(rollouts, values, strict=True)], remembered
 
 
 def check_transforms(config: TrainerConfig) -> None:
@@ -244,18 +212,12 @@ def reward_uses_score(config: TrainerConfig) -> bool:
 
 def per_action_advantages(rollouts: Sequence[Trajectory]) -> list[list[Array]]:
     """Advantages [B] of every step of every rollout, over one global scale; 0 where the game does not credit parts."""
-    credited = [(at, step) for at, rollout in enumerate(rollouts) for step in rollout.steps if step.credits]
-    advantages = iter(_leave_one_out(rollouts, credited))
-    return [
-        [next(advantages) if step.credits else np.zeros(len(step.branches)) for step in rollout.steps]
-        for rollout in rollouts
-    ]
-
-
-def _leave_one_out(rollouts: Sequence[Trajectory], credited: Sequence[tuple[int, ModelCall]]) -> list[Array]:
+    whole = [[np.zeros(len(step.branches)) for step in rollout.steps] for rollout in rollouts]
+    places = [(at, number) for at, r in enumerate(rollouts) for number, step in enumerate(r.steps) if step.credits]
+    if not places:
+        return whole
+    credited = [(at, rollouts[at].steps[number]) for at, number in places]
     steps = [step for _, step in credited]
-    if not steps:
-        return []
     cells_S = key_indices([(at, step.clock) for at, step in credited])
     units_S = key_indices([(rollouts[at].game, rollouts[at].role, step.clock) for at, step in credited])
     sums_S = np.array([sum(step.credits) for step in steps])
@@ -267,7 +229,9 @@ def _leave_one_out(rollouts: Sequence[Trajectory], credited: Sequence[tuple[int,
         for step, other, known in zip(steps, others_S, known_S, strict=True)
     ]
     rms = float(np.sqrt(np.mean(np.concatenate(values) ** 2)))
-    return [value_B / rms for value_B in values] if rms > 1e-9 else values
+    for (at, number), value_B in zip(places, values, strict=True):
+        whole[at][number] = value_B / rms if rms > 1e-9 else value_B
+    return whole
 
 
 def _others_total(values_S: Array, cells_S: NDArray[np.int64], units_S: NDArray[np.int64]) -> Array:
@@ -292,28 +256,25 @@ def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
     """The members of every trajectory, in order; a trajectory without members as it is."""
     units = []
     for at, rollout in enumerate(rollouts):
-        if rollout.members:
-            units += [CreditUnit(at, _member_trajectory(rollout, one), one.steps) for one in rollout.members]
-        else:
+        if not rollout.members:
             units.append(CreditUnit(at, rollout, range(len(rollout.steps))))
+        for member in rollout.members:
+            # A role that was rewarded without a model call still counts in its group; nothing of it is trained on.
+            steps = [rollout.steps[place] for place in member.steps] or [
+                msgspec.structs.replace(without_choices(rollout.steps[0]), completion_ids=[])
+            ]
+            own = msgspec.structs.replace(
+                rollout,
+                game=member.episode_type,
+                role=member.role,
+                group=member.group,
+                score=member.reward,
+                scores=[],
+                members=[],
+                steps=steps,
+            )
+            units.append(CreditUnit(at, own, member.steps))
     return units
-
-
-def _member_trajectory(rollout: Trajectory, member: RoleSegment) -> Trajectory:
-    # A role that was rewarded without a model call still counts in its group; nothing of it is trained on.
-    steps = [rollout.steps[place] for place in member.steps] or [
-        msgspec.structs.replace(without_choices(rollout.steps[0]), completion_ids=[])
-    ]
-    return msgspec.structs.replace(
-        rollout,
-        game=member.episode_type,
-        role=member.role,
-        group=member.group,
-        score=member.reward,
-        scores=[],
-        members=[],
-        steps=steps,
-    )
 
 
 def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], rollouts: Sequence[Trajectory]) -> list[Array]:

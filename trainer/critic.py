@@ -12,7 +12,6 @@ from itertools import chain
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from models import adapters
@@ -21,12 +20,11 @@ from models.decoder import Decoder
 from models.forward import Weights, detach_weights, forward_rectangle
 from models.packing import padded_rectangles
 from schemas.trajectories import Trajectory
-from trainer.advantages.base import CriticConfig
-from trainer.batch import run_starts
+from trainer.advantages.base import Array, CriticConfig
+from trainer.batch import Ints, run_starts
 from trainer.optimizer import FlatAdamW, OptimizerState
 from trainer.ranks import SINGLE_RANK, RankComm
 
-Array = NDArray[np.float64]
 TENSORS = {"critic": "flat", "critic_exp_avg": "exp_avg", "critic_exp_avg_sq": "exp_avg_sq"}
 """Names under which the tensors of the optimiser's state are saved."""
 
@@ -37,10 +35,7 @@ class Critic:
     def __init__(
         self, decoder: Decoder, config: CriticConfig, seed: int, cells: int, ranks: RankComm = SINGLE_RANK
     ) -> None:
-        """Initialise a critic that predicts 0 everywhere.
-
-        ``cells`` are tokens per forward pass, padding included; ``ranks`` share the minibatches of ``fit``.
-        """
+        """Predict 0 everywhere; ``cells`` are tokens per forward pass, ``ranks`` share the minibatches of ``fit``."""
         self.decoder = decoder
         self._ranks = ranks
         self.config = config
@@ -68,11 +63,10 @@ class Critic:
     def fit(
         self, rollouts: Sequence[Trajectory], returns: Sequence[Array], rng: np.random.Generator, minibatch: int
     ) -> float:
-        """Fit the returns and return the mean squared error over the updates.
+        """Fit the returns, [S] per trajectory, and return the mean squared error over the updates.
 
-        If a gradient is not finite, the critic is left unchanged and NaN is returned.
-
-        Returns are [S] per trajectory; ``minibatch`` is the approximate number of model calls per update.
+        If a gradient is not finite, the critic is left unchanged and NaN is returned. ``minibatch`` is the approximate
+        number of model calls per update.
         """
         prompts, returns_S = _Prompts(rollouts), torch.from_numpy(np.concatenate(returns)).to(self.flat_C.dtype)
         count = len(returns_S)
@@ -106,7 +100,7 @@ class Critic:
         head = self.flat_C[self._lora.flat_P.numel() :]
         return hidden_BD.to(head.dtype) @ head[:-1] + head[-1]
 
-    def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: NDArray[np.int64]) -> float:
+    def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: Ints) -> float:
         """Compute this rank's share of a minibatch's gradient; return the mean squared error of all of it."""
         self._optimizer.zero_grad()
         shared, total = detach_weights(self.decoder.weights(self._adapter())), torch.zeros((), dtype=torch.float64)
@@ -130,7 +124,7 @@ class _Prompts:
         self.ids_T = np.fromiter(chain.from_iterable(prompts), dtype=np.int64)
         self._first_S = run_starts(self.length_S)
 
-    def chunks(self, steps_S: NDArray[np.int64], cells: int) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
+    def chunks(self, steps_S: Ints, cells: int) -> Iterator[tuple[Ints, Tensor, Tensor]]:
         """Yield rectangles of the prompts: their indices [B], token ids [B, L], position of the last token [B]."""
         for sequences_B in padded_rectangles(self.length_S[steps_S], cells):
             chosen_B = steps_S[sequences_B]

@@ -15,7 +15,7 @@ The rule, by counts and versions only, so that the same arrivals give the same o
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from schemas.errors import ConfigError
@@ -75,14 +75,7 @@ class GroupAssembler(Generic[T]):
         least: int | None = None,
         remembered: int = 10_000,
     ):
-        """Set the rule.
-
-        Args:
-            membership_of: What an arrival says of its group.
-            max_lag: Policy versions for which a group is waited for.
-            max_open: Groups that are waited for at once.
-            least: Members that a group needs to be handed on when it is given up; None hands none on.
-            remembered: Groups that are over whose late members are known as such.
+        """Set the numbers of the rule; ``membership_of`` is what an arrival says of its group.
 
         Raises:
             ConfigError: a number below what makes sense.
@@ -162,8 +155,7 @@ class GroupAssembler(Generic[T]):
     def _make_update(
         self, before: Counter[str], released: list[list[T]], ended: tuple[list[list[T]], list[T]], late: list[T]
     ) -> GroupUpdate[T]:
-        changes = {name: n for name, n in (self.counts - before).items() if n}
-        return GroupUpdate([group for group in [*released, *ended[0]] if group], ended[1], late, changes)
+        return GroupUpdate(list(filter(None, [*released, *ended[0]])), ended[1], late, dict(self.counts - before))
 
     def _add_member(self, membership: GroupMembership, item: T | None) -> list[list[T]]:
         """Groups that the arrival completes."""
@@ -171,15 +163,9 @@ class GroupAssembler(Generic[T]):
             self.counts["complete"] += 1
             self.counts["members_complete"] += 1
             return [] if item is None else [[item]]
-        group = self._open.setdefault(
-            membership.group,
-            PendingGroup(
-                membership.group,
-                self._newest if membership.version is None else membership.version,
-                membership.size,
-                {},
-            ),
-        )
+        version = self._newest if membership.version is None else membership.version
+        pending: PendingGroup[T] = PendingGroup(membership.group, version, membership.size, {})
+        group = self._open.setdefault(membership.group, pending)
         if membership.id in group.members:
             self.counts["duplicate"] += 1
             return []
@@ -194,9 +180,11 @@ class GroupAssembler(Generic[T]):
     def _close_stale(self, version: int | None) -> tuple[list[list[T]], list[T]]:
         """Groups that end now: those handed on, and members that are not."""
         self._newest = max(self._newest, version or 0)
+        late = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
+        rest = [name for name in self._open if name not in set(late)]
         released: list[list[T]] = []
         dropped: list[T] = []
-        for name in self._stale_names():
+        for name in [*late, *rest[: max(0, len(rest) - self._max_open)]]:
             members = self._close(name)
             self.counts["given_up"] += 1
             if self._least is None or len(members) < self._least:
@@ -207,12 +195,6 @@ class GroupAssembler(Generic[T]):
                 self.counts["members_handed_on"] += len(members)
                 released.append(members)
         return released, dropped
-
-    def _stale_names(self) -> Sequence[str]:
-        """Names of the groups to be given up now, oldest first."""
-        late = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
-        rest = [name for name in self._open if name not in set(late)]
-        return [*late, *rest[: max(0, len(rest) - self._max_open)]]
 
     def _close(self, name: str) -> list[T]:
         group = self._open.pop(name)

@@ -49,13 +49,9 @@ class Learner:
     def __init__(
         self, adapter: TrainableAdapter, config: TrainerConfig, seed: int, ranks: RankComm = SINGLE_RANK
     ) -> None:
-        """Make a learner at step 0.
+        """Make a learner at step 0, which changes the adapter in place.
 
-        Args:
-            adapter: the adapter to train, on its frozen base; changed in place.
-            config: reward, transforms, advantage estimator, loss, and the ``LearnerConfig`` table.
-            seed: decides the order of minibatches.
-            ranks: among which each minibatch is sharded; every rank's learner takes the same steps.
+        The seed decides the order of minibatches. Each is sharded among ``ranks``, whose learners take the same steps.
 
         Raises:
             ConfigError: an unknown plugin or setting.
@@ -80,11 +76,8 @@ class Learner:
         """Train on a batch of trajectories, all epochs of it.
 
         Invalid trajectories are refused one by one. If a loss or gradient is not finite, weights, optimiser, critic and
-        estimator state are restored to what they were before the step, and the report says so.
-
-        Args:
-            rollouts: not stale, see ``trainer.admission.is_stale``.
-            progress: used share of the training budget, 0 to 1.
+        estimator state are restored to what they were before the step, and the report says so. ``progress`` is the used
+        share of the training budget, 0 to 1.
         """
         began = time.perf_counter()
         self.steps += 1
@@ -171,9 +164,7 @@ class Learner:
         self.steps, self.seed, self.memory = saved.steps, saved.seed, AdvantageState(saved.baselines, saved.transforms)
 
     def load_adapter(self, folder: Path, steps: int) -> None:
-        """Continue from an adapter alone, with fresh optimiser moments and estimator state.
-
-        ``steps`` are the gradient steps that made it.
+        """Continue from an adapter alone, made by so many steps, with fresh optimiser moments and estimator state.
 
         Raises:
             ModelError: no adapter, or one of another shape than this learner's.
@@ -191,11 +182,8 @@ class Learner:
             before, rng = self.critic.snapshot(), np.random.default_rng([self.seed, self.steps, 1])
             value_loss = self.critic.fit(credited.usable, credited.returns, rng, self.config.minibatch_sequences)
         if not math.isfinite(value_loss):
-            return (
-                StepStatistics(self.adapter.device, self.steps - 1),
-                "the critic's gradient is not a finite number",
-                0.0,
-            )
+            tally = StepStatistics(self.adapter.device, self.steps - 1)
+            return tally, "the critic's gradient is not a finite number", 0.0
         tally, skipped = self._train(batch, experts, rate)
         if not skipped:
             self.memory = credited.memory
@@ -231,11 +219,8 @@ class Learner:
 
     def _with_comparison_logprobs(self, batch: Batch) -> Batch:
         """The batch with the log-probabilities under other weights that the loss needs, one forward pass each."""
-        proximal_W = reference_W = None
-        if self._objective.needs_proximal:
-            proximal_W = self._choice_logprobs(batch, enabled=True)
-        if self._objective.kl.weight:
-            reference_W = self._choice_logprobs(batch, enabled=False)
+        proximal_W = self._choice_logprobs(batch, enabled=True) if self._objective.needs_proximal else None
+        reference_W = self._choice_logprobs(batch, enabled=False) if self._objective.kl.weight else None
         return dataclasses.replace(batch, proximal_W=proximal_W, reference_W=reference_W)
 
     def _choice_logprobs(self, batch: Batch, enabled: bool) -> Floats:
@@ -245,10 +230,8 @@ class Learner:
         return choice_logprobs(evaluate, batch, adapter.device, self.config, self.ranks, adapter.is_sharded)
 
     def _policy_loss(self, tally: StepStatistics) -> TotalLoss:
-        warmed_up = self._objective.kl.warmup_factor(self.steps)
-
         def total(terms: LossInputs, version_W: Tensor, branches: int, sequences: int) -> Tensor:
-            terms = terms._replace(warmed_up=warmed_up)
+            terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
             value = self._loss(terms)
             tally.add(terms, value, version_W)
             return self._objective.total(value.loss_W, terms, branches, sequences)

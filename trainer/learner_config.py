@@ -56,11 +56,9 @@ class LearnerConfig(Table, frozen=True):
     this on average, in nats. None takes 0.001 for a float32 base and 0.05 for a narrower one."""
 
     def learning_rate_at(self, progress: float) -> float:
-        """The learning rate, without warm-up.
+        """The learning rate, without warm-up, after this share of the training budget, 0 to 1.
 
-        Args:
-            progress: used share of the training budget, 0 to 1. ``cosine`` is Loshchilov & Hutter 2017,
-                eq. 5, without restarts.
+        ``cosine`` is Loshchilov & Hutter 2017, eq. 5, without restarts.
         """
         left = 1.0 - min(max(progress, 0.0), 1.0)
         if self.schedule == "constant":

@@ -35,50 +35,32 @@ def compute_loss_inputs(
 
 
 def evaluate_choices(head_VD: Tensor, hidden_WD: Tensor, chunk: Microbatch, elements: int) -> LossInputs:
-    """Evaluate the choices of a rectangle, given the final hidden states that predict them.
+    """Evaluate the choices of a rectangle, over its list or the whole vocabulary each, from their hidden states.
 
     ``elements`` logits are held at once; more of them are recomputed in the backward pass.
     """
-    return with_distribution(chunk, *_distribution(head_VD, hidden_WD, chunk, elements))
+    logits_N = allowed_logits(head_VD, hidden_WD, chunk.row_N, chunk.token_N, elements)
+    chosen_W, temperature_W, listed_K, whole_U = chunk.chosen_W, chunk.temperature_W, chunk.listed_K, chunk.whole_U
+    if not len(whole_U):
+        return with_distribution(chunk, *allowed_distribution(logits_N, chunk.row_N, chosen_W, temperature_W))
+    logprob_K, entropy_W = allowed_distribution(logits_N, chunk.row_N, chosen_W[listed_K], temperature_W)
+    logprob_U, entropy_U = full_vocabulary_logprobs(
+        head_VD, hidden_WD[whole_U], chosen_W[whole_U], temperature_W[whole_U], elements
+    )
+    logprob_W = logprob_U.new_empty(len(chosen_W)).index_copy(0, listed_K, logprob_K).index_copy(0, whole_U, logprob_U)
+    return with_distribution(chunk, logprob_W, entropy_W.index_copy(0, whole_U, entropy_U))
 
 
 def with_distribution(chunk: Microbatch, logprob_W: Tensor, entropy_W: Tensor) -> LossInputs:
     """Inputs of the loss: what was recorded of the choices, and their log-probability and entropy [W] now."""
-    return LossInputs(
-        logprob_W,
-        chunk.old_logprob_W,
-        entropy_W,
-        chunk.advantage_W,
-        chunk.sequence_W,
-        chunk.branches_W,
-        chunk.proximal_W,
-        chunk.reference_W,
-    )
-
-
-def _distribution(head_VD: Tensor, hidden_WD: Tensor, chunk: Microbatch, elements: int) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy [W] of each choice, over its list or over the whole vocabulary."""
-    logits_N = allowed_logits(head_VD, hidden_WD, chunk.row_N, chunk.token_N, elements)
-    chosen_W, temperature_W, whole_U = chunk.chosen_W, chunk.temperature_W, chunk.whole_U
-    if not len(whole_U):
-        return allowed_distribution(logits_N, chunk.row_N, chosen_W, temperature_W)
-    listed_K = chunk.listed_K
-    logprob_K, entropy_W = allowed_distribution(logits_N, chunk.row_N, chosen_W[listed_K], temperature_W)
-    hidden_UD = hidden_WD[whole_U]
-    logprob_U, entropy_U = full_vocabulary_logprobs(
-        head_VD, hidden_UD, chosen_W[whole_U], temperature_W[whole_U], elements
-    )
-    logprob_W = logprob_U.new_empty(len(chosen_W)).index_copy(0, listed_K, logprob_K).index_copy(0, whole_U, logprob_U)
-    return logprob_W, entropy_W.index_copy(0, whole_U, entropy_U)
+    recorded = {name: getattr(chunk, name) for name in LossInputs._fields if hasattr(chunk, name)}
+    return LossInputs(logprob_W=logprob_W, entropy_W=entropy_W, **recorded)
 
 
 def full_vocabulary_logprobs(
     head_VD: Tensor, hidden_UD: Tensor, chosen_U: Tensor, temperature_U: Tensor, elements: int = PIECE_ELEMENTS
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy [U] of choices over the whole vocabulary, without all their logits at once.
-
-    ``elements`` logits are held at once.
-    """
+    """Log-probability and entropy [U] of choices over the whole vocabulary; ``elements`` logits are held at once."""
     size = max(elements // len(head_VD), 1)
     if len(hidden_UD) <= size:
         logprob_U, entropy_U = _logprobs_and_entropies(head_VD, hidden_UD, chosen_U, temperature_U)
@@ -119,10 +101,6 @@ def choice_logprobs(
     return logprob_W
 
 
-CELLS = 2_048
-"""Tokens computed at once, as ``LearnerConfig.rectangle_tokens``."""
-
-
 def recompute_logprobs(decoder: Decoder, lora: Lora | None, steps: Sequence[ModelCall]) -> tuple[Floats, Floats]:
     """``recompute_choices`` of the native decoder, with an adapter or without."""
     with torch.no_grad():
@@ -134,12 +112,10 @@ def recompute_logprobs(decoder: Decoder, lora: Lora | None, steps: Sequence[Mode
 def recompute_choices(
     evaluate: Callable[[Microbatch], LossInputs], shape: ModelShape, device: torch.device, steps: Sequence[ModelCall]
 ) -> tuple[Floats, Floats]:
-    """Log-probabilities of every choice: the learner's [W], and the recorded ones [W].
+    """Log-probabilities of every choice: the learner's [W], as ``evaluate`` gives them, and the recorded ones [W].
 
     The order depends on the steps' tokens and choices alone, so that results for the same steps under other masks are
     comparable element by element.
-
-    ``evaluate`` is the model, for one rectangle; the steps must fit its shape.
 
     Raises:
         ModelError: the learner would refuse the steps.
@@ -150,7 +126,8 @@ def recompute_choices(
     batch = flatten([rollout], [np.zeros(len(steps))])
     if not len(batch):
         return np.empty(0, np.float32), np.empty(0, np.float32)
-    parts = [evaluate(chunk) for chunk in microbatches(batch, np.arange(len(batch)), CELLS, device)]
+    cells = LearnerConfig().rectangle_tokens
+    parts = [evaluate(chunk) for chunk in microbatches(batch, np.arange(len(batch)), cells, device)]
     learner_W, recorded_W = (
         torch.cat([getattr(part, name) for part in parts]).float().cpu().numpy()
         for name in ("logprob_W", "old_logprob_W")

@@ -32,10 +32,7 @@ class OptimizerState(NamedTuple):
 class FlatAdamW:
     """AdamW on a flat vector: the critic's, and an ``AdapterOptimizer`` for backends that hold weights in this process.
 
-    Args:
-        flat_P: the parameters, changed in place.
-        grad_clip: largest L2 norm of a gradient.
-        weight_decay: decoupled weight decay.
+    The parameters are changed in place; ``grad_clip`` is the largest L2 norm of a gradient.
     """
 
     def __init__(self, flat_P: Tensor, grad_clip: float, weight_decay: float = 0.0) -> None:
@@ -48,8 +45,7 @@ class FlatAdamW:
     @property
     def updates(self) -> int:
         """Updates since the moments were reset."""
-        moments = self._adamw.state.get(self._flat_P, {})
-        return int(moments["step"]) if moments else 0
+        return int(self._adamw.state.get(self._flat_P, {}).get("step", 0))
 
     def zero_grad(self) -> None:
         """Drop the gradient."""
@@ -57,7 +53,10 @@ class FlatAdamW:
 
     def step(self, rate: float, ranks: RankComm, update: bool = True) -> float:
         """Sum the gradient over the ranks, clip it and update, unless it is not finite; returns the norm before."""
-        ranks.all_reduce_gradient(self._flat_P)
+        if self._flat_P.grad is None:
+            # A rank without a share of the minibatch.
+            self._flat_P.grad = torch.zeros_like(self._flat_P)
+        ranks.all_reduce_sum(self._flat_P.grad)
         norm = float(torch.nn.utils.clip_grad_norm_([self._flat_P], self._bound))
         if update and math.isfinite(norm):
             self._adamw.param_groups[0]["lr"] = rate

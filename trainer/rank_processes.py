@@ -127,26 +127,21 @@ class _StepCommand(msgspec.Struct, frozen=True):
 
 
 class RankGroup:
-    """Rank 0's view of the ranks of one trainer.
-
-    Attributes:
-        ranks: For rank 0's learner.
-        processes: Of the other ranks, as far as this process started them.
-    """
+    """Rank 0's view of the ranks of one trainer."""
 
     def __init__(self, plan: RankSpec | None = None, backend: LearnerBackend | None = None) -> None:
         """Start the other ranks, or find those of ``torchrun``, and wait until all are connected.
 
-        Args:
-            plan: None for a single rank.
-            backend: rank 0's, which then holds its part of a sharded base model.
+        Without a plan there is one rank. ``backend`` is rank 0's, which then holds its part of a sharded base model.
 
         Raises:
             ConfigError: ``torchrun`` started another number of processes than configured.
             ModelError: a rank ended, or did not connect in time.
         """
         self.ranks = SINGLE_RANK
+        """For rank 0's learner."""
         self.processes: list[SpawnProcess] = []
+        """Of the other ranks, as far as this process started them."""
         self._count = 1 if plan is None else plan.config.ranks
         self._synced: tuple[Learner, int] | None = None
         self._store: Any = None
@@ -160,17 +155,22 @@ class RankGroup:
             return
         try:
             local_rank = 0 if place is None else place.local_rank
-            self._store = self._start_ranks(plan) if place is None else _send_plan(plan, place)
+            if place is None:
+                self._start_ranks(plan)
+            else:
+                self._store = place.open_store(plan.config.rank_timeout_s)
+                self._store.set(_PLAN_KEY, msgspec.msgpack.encode(plan, enc_hook=str))
             with self._report_dead_rank():
                 self.ranks = plan.connect(0, local_rank, self._store, backend or _load_backend(plan, local_rank))
         except BaseException:  # raised again; an interruption ends the other ranks too
             self.close()
             raise
 
-    def _start_ranks(self, plan: RankSpec) -> Any:
-        """Start the others on this machine, wait until they have loaded the base model, and return the store."""
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
-        store = make_rendezvous_store(self._count)
+    def _start_ranks(self, plan: RankSpec) -> None:
+        """Start the others on this machine, and wait until they have loaded the base model."""
+        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+        self._store = store = make_rendezvous_store(self._count)
         # Spawned, not forked: this process runs threads, and torch's do not survive a fork.
         spawn = get_context("spawn")
         for rank in range(1, self._count):
@@ -180,22 +180,21 @@ class RankGroup:
         while not store.check([_loaded_key(rank) for rank in range(1, self._count)]):
             self.check_alive()
             time.sleep(_POLL_S)
-        return store
 
     def step(self, learner: Learner, rollouts: Sequence[Trajectory], progress: float) -> StepReport:
-        """Take a step on all ranks.
-
-        For the arguments see ``Learner.step``.
+        """Take a ``Learner.step`` on all ranks.
 
         Raises:
             ModelError: a rank ended, or holds other weights. The learner's state is of no use then.
         """
         if self._count == 1:
             return learner.step(rollouts, progress)
-        is_synced = self._synced == (learner, learner.steps)
-        order = msgspec.msgpack.encode(
-            _StepCommand(list(rollouts), progress, b"" if is_synced else _serialise_state(learner))
-        )
+        held = b""
+        if self._synced != (learner, learner.steps):
+            with tempfile.TemporaryDirectory() as folder:
+                learner.save_state(Path(folder))
+                held = (Path(folder) / state.STATE_FILE).read_bytes()
+        order = msgspec.msgpack.encode(_StepCommand(list(rollouts), progress, held))
         with self._report_dead_rank():
             self._steps += 1
             self._store.set(_step_key(self._steps), b"now")
@@ -270,28 +269,12 @@ def run_torchrun_rank(place: TorchrunRank, timeout_s: float = _PLAN_TIMEOUT_S) -
 _PLAN_KEY = "league/plan"
 
 
-def _send_plan(plan: RankSpec, place: TorchrunRank) -> Any:
-    store = place.open_store(plan.config.rank_timeout_s)
-    store.set(_PLAN_KEY, msgspec.msgpack.encode(plan, enc_hook=str))
-    return store
-
-
 def _step_key(number: int) -> str:
     return f"league/step/{number}"
 
 
 def _loaded_key(rank: int) -> str:
     return f"league/loaded/{rank}"
-
-
-def _serialise_state(learner: Learner) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        learner.save_state(Path(folder))
-        return (Path(folder) / state.STATE_FILE).read_bytes()
-
-
-def _loopback() -> str:
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
 def _load_backend(plan: RankSpec, local_rank: int) -> LearnerBackend:
@@ -314,7 +297,12 @@ def _serve_rank(plan: RankSpec, rank: int, local_rank: int, store: Any) -> None:
     learner = Learner(backend.new_adapter(plan.adapter, 0), plan.config, 0, ranks)
     number = 1
     while _await_step(store, number):
-        _execute(learner, msgspec.msgpack.decode(ranks.broadcast(b""), type=_StepCommand))
+        order = msgspec.msgpack.decode(ranks.broadcast(b""), type=_StepCommand)
+        if order.state:
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / state.STATE_FILE).write_bytes(order.state)
+                learner.load_state(Path(folder))
+        learner.step(order.rollouts, order.progress)
         number += 1
     ranks.disconnect()
 
@@ -330,11 +318,3 @@ def _await_step(store: Any, number: int) -> bool:
             continue
         except RuntimeError:
             return False
-
-
-def _execute(learner: Learner, order: _StepCommand) -> None:
-    if order.state:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / state.STATE_FILE).write_bytes(order.state)
-            learner.load_state(Path(folder))
-    learner.step(order.rollouts, order.progress)

@@ -29,12 +29,7 @@ RANK_TIMEOUT_S = 600.0
 
 
 class RankComm:
-    """One rank's connection to all ranks. A single rank computes everything and does not wait.
-
-    Args:
-        rank: this rank's number, from 0.
-        count: number of ranks; more than one must have joined ``torch.distributed`` before.
-    """
+    """One rank's connection to all ranks, which have joined ``torch.distributed``. A single one does not wait."""
 
     def __init__(self, rank: int = 0, count: int = 1) -> None:
         self.rank = rank
@@ -44,20 +39,26 @@ class RankComm:
     def connect(
         cls, rank: int, count: int, store: Any, device: str = "cpu", timeout_s: float = RANK_TIMEOUT_S
     ) -> "RankComm":
-        """Connect to the other ranks through a store; returns once all are connected.
+        """Connect to the other ranks through a ``torch.distributed.Store``; returns once all are connected.
 
-        Args:
-            rank: this rank's number, from 0.
-            count: number of ranks.
-            store: a ``torch.distributed.Store`` that all ranks reach.
-            device: ``cpu``, or the GPU that this rank exchanges weights of the base model with the others on.
-            timeout_s: how long the others are waited for, here and in every exchange.
+        ``device`` is ``cpu``, or the GPU on which this rank exchanges weights of the base model with the others. They
+        are waited for ``timeout_s`` here and in every exchange.
 
         Raises:
             ModelError: a rank did not connect in time; the message names it.
         """
         timeout = timedelta(seconds=timeout_s)
-        _await_ranks(rank, count, store, timeout)
+        store.set(f"league/rank/{rank}", b"here")
+        deadline = time.monotonic() + timeout_s
+        for other in range(count):
+            try:
+                store.wait([f"league/rank/{other}"], timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
+            except (dist.DistError, RuntimeError) as error:
+                missing = [each for each in range(count) if not store.check([f"league/rank/{each}"])]
+                raise ModelError(
+                    f"ranks {missing} of {count} of the trainer did not connect within {timeout_s:g} s; "
+                    "expected one process for each rank, all with the same league and configuration"
+                ) from error
         if device.startswith("cuda"):
             torch.cuda.set_device(device)
         kind = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
@@ -82,12 +83,6 @@ class RankComm:
     def all_reduce_sum(self, *tensors: Tensor) -> None:
         """Replace each tensor by its sum over all ranks, in place."""
         self._reduce(dist.ReduceOp.SUM, tensors)
-
-    def all_reduce_gradient(self, parameter: Tensor) -> None:
-        """Sum a parameter's gradient over all ranks; a missing gradient counts as zero."""
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        self.all_reduce_sum(parameter.grad)
 
     def all_reduce_max(self, *tensors: Tensor) -> None:
         """Replace each tensor by its element-wise maximum over all ranks, in place."""
@@ -141,12 +136,8 @@ def make_rendezvous_store(
 ) -> Any:
     """Store through which the ranks find each other: a ``torch.distributed.TCPStore``.
 
-    Args:
-        count: number of ranks.
-        port: where the store listens; 0 chooses a free port.
-        host: address of the rank that listens; by default the ranks are on this machine.
-        timeout_s: how long the store, and what is read from it, is waited for.
-        listens: whether this process holds the store; by default the one without a port does.
+    Port 0 chooses a free one. ``listens`` is whether this process holds the store; by default the one without a port
+    does. The store, and what is read from it, is waited for ``timeout_s``.
 
     Raises:
         ModelError: nothing listens there.
@@ -159,18 +150,3 @@ def make_rendezvous_store(
             f"the trainer's ranks: no rank 0 at {host}:{port} within {timeout_s:g} s; expected it to listen there "
             f"(MASTER_ADDR and MASTER_PORT, which torchrun sets)"
         ) from error
-
-
-def _await_ranks(rank: int, count: int, store: Any, timeout: timedelta) -> None:
-    """Wait until every rank has come to the store."""
-    store.set(f"league/rank/{rank}", b"here")
-    deadline = time.monotonic() + timeout.total_seconds()
-    for other in range(count):
-        try:
-            store.wait([f"league/rank/{other}"], timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
-        except (dist.DistError, RuntimeError) as error:
-            missing = [each for each in range(count) if not store.check([f"league/rank/{each}"])]
-            raise ModelError(
-                f"ranks {missing} of {count} of the trainer did not connect within {timeout.total_seconds():g} s; "
-                "expected one process for each rank, all with the same league and configuration"
-            ) from error

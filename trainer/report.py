@@ -156,42 +156,33 @@ class StepStatistics:
         names = ("loss", "entropy", "ratio_mean", "kl", "clipped")
         means = {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
         top, bottom = self.extremes.tolist()
-        norm = sum(self.grad_norms) / max(len(self.grad_norms), 1)
-        ends = {"ratio_max": top, "ratio_min": -bottom, "sampler_gap": float(self.gap), "grad_norm": norm}
         difference, fresh = self.fresh.tolist()
         gap = difference / max(fresh, 1.0)
-        seen = {"on_policy_gap": gap, "alarm": _ratio_alarm(gap, ratio_bound), "passed_over": self.passed_over}
+        alarm = (
+            f"what the current version sampled has log-probabilities {gap:.3g} nats from the learner's on average, "
+            f"expected at most {ratio_bound:g}: another temperature, mask or weights than recorded"
+        )
         logprob, imitated = self.imitated.tolist()
-        return means | ends | seen | {"imitation_loss": -logprob / max(imitated, 1.0)}
-
-
-def _ratio_alarm(gap: float, bound: float) -> str:
-    # Not the other way round: a gap that is not a number is one too.
-    if gap <= bound:
-        return ""
-    return (
-        f"what the current version sampled has log-probabilities {gap:.3g} nats from the learner's on average, "
-        f"expected at most {bound:g}: another temperature, mask or weights than recorded"
-    )
+        return means | {
+            "ratio_max": top,
+            "ratio_min": -bottom,
+            "sampler_gap": float(self.gap),
+            "grad_norm": sum(self.grad_norms) / max(len(self.grad_norms), 1),
+            "on_policy_gap": gap,
+            # Not the other way round: a gap that is not a number is an alarm too.
+            "alarm": "" if gap <= ratio_bound else alarm,
+            "passed_over": self.passed_over,
+            "imitation_loss": -logprob / max(imitated, 1.0),
+        }
 
 
 def write_batch(
     folder: Path, policy: str, learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig
 ) -> Path:
-    """Write the batch that a learner is about to train on, a row per step, and delete the oldest files.
+    """Write the batch that a learner is about to train on, a row per step, delete the oldest files, return the new one.
 
     ``reward`` is the reward before transforms; ``advantage`` is what the learner will use, empty where it uses none.
     Steps of an episode's member have its episode type, role, group and reward.
-
-    Args:
-        folder: made if need be.
-        policy: whose batch; part of the file's name, with the number of the step.
-        learner: before the step; it is not changed.
-        batch: the batch.
-        config: of the trainer.
-
-    Returns:
-        The file.
 
     Raises:
         OSError: it cannot be written.

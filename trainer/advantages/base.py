@@ -19,7 +19,6 @@ from schemas.trajectories import Trajectory
 
 Array = NDArray[np.float64]
 
-
 State = Mapping[str, float]
 """State of an estimator between batches, by name: plain data that is saved with the learner."""
 
@@ -27,7 +26,7 @@ State = Mapping[str, float]
 class Estimate(NamedTuple):
     """Advantages of a batch, and the state after it."""
 
-    advantages: list[NDArray[np.float64]]
+    advantages: list[Array]
     """One array [S] per trajectory, in the batch's order."""
     state: State
 
@@ -35,15 +34,11 @@ class Estimate(NamedTuple):
 class Advantage(Protocol):
     """Estimates how much better each step was than expected."""
 
-    def __call__(
-        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
-    ) -> Estimate:
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """Estimate the advantages of a batch; pure in its arguments.
 
-        Args:
-            rollouts: the batch; every trajectory has at least one step.
-            rewards: [S] per trajectory, from a ``Reward``.
-            state: what the last call returned; empty at first.
+        Every trajectory has at least one step, ``rewards`` are [S] for each, and ``state`` is what the last call
+        returned, empty at first.
         """
 
 
@@ -62,8 +57,8 @@ class CriticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CriticEstimate(NamedTuple):
     """Advantages [S] per rollout, and returns [S] that the critic learns."""
 
-    advantages: list[NDArray[np.float64]]
-    returns: list[NDArray[np.float64]]
+    advantages: list[Array]
+    returns: list[Array]
 
 
 @runtime_checkable
@@ -74,27 +69,12 @@ class UsesCritic(Protocol):
     def critic(self) -> CriticConfig:
         """Settings of the critic."""
 
-    def estimate(self, rewards: Sequence[NDArray[np.float64]], values: Sequence[NDArray[np.float64]]) -> CriticEstimate:
-        """Advantages and returns.
-
-        Args:
-            rewards: [S] per rollout.
-            values: [S] per rollout, the critic's, before each step.
-        """
+    def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
+        """Advantages and returns, from [S] per rollout: the rewards, and the critic's values before each step."""
 
 
 ADVANTAGES: Registry[Advantage] = Registry("trainer.advantage", "trainer.advantages")
 register = ADVANTAGES.register
-
-
-def total_rewards(rewards: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Total reward [G] of each trajectory."""
-    return np.array([rewards_S.sum() for rewards_S in rewards])
-
-
-def spread_to_steps(values_G: NDArray[np.float64], rollouts: Sequence[Trajectory]) -> list[NDArray[np.float64]]:
-    """Give every step of a trajectory the trajectory's value."""
-    return [np.full(len(r.steps), value) for value, r in zip(values_G, rollouts, strict=True)]
 
 
 GROUP_KEYS = ("game", "group", "policy", "role", "seat")
@@ -123,11 +103,7 @@ def group_relative(
 ) -> Array:
     """A_i = R_i - mean(R of i's group) (Shao et al. 2024, section 4.1.2); a group of one gets 0.
 
-    Args:
-        returns_G: total reward of each sample.
-        group_G: numbers of the groups, from 0 without gaps.
-        normalize: divide by the group's (population) standard deviation; groups without spread stay at 0.
-        positive_only: clamp negative advantages to 0.
+    Groups are numbered from 0 without gaps. The options are those of ``GroupRelative``.
     """
     counts_U = np.bincount(group_G)
     means_U = np.bincount(group_G, weights=returns_G) / counts_U

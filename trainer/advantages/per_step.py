@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from schemas.numbers import PositiveFloat, Share
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
-from trainer.advantages.base import CriticConfig, CriticEstimate, Estimate, State, key_indices, leave_one_out, register
+from trainer.advantages.base import (
+    Array,
+    CriticConfig,
+    CriticEstimate,
+    Estimate,
+    State,
+    key_indices,
+    leave_one_out,
+    register,
+)
 
 
 @register("step_reward")
@@ -24,14 +33,9 @@ class StepReward(PluginStruct, frozen=True):
     transformation, it is the seed's algorithm.
     """
 
-    def __call__(
-        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
-    ) -> Estimate:
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """The rewards themselves."""
         return Estimate([np.array(rewards_S, dtype=np.float64) for rewards_S in rewards], state)
-
-
-Array = NDArray[np.float64]
 
 
 @register("gae")
@@ -79,14 +83,14 @@ class Cells(NamedTuple):
     """Distinct clocks [C] of each rollout."""
     step_cells: list[NDArray[np.int64]]
     """Index [S] of each step's clock, by rollout."""
-    to_go_X: NDArray[np.float64]
+    to_go_X: Array
     """Discounted reward-to-go from each cell on."""
 
     def keys(self, rollouts: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, int]]:
         """Rollout and clock of each cell."""
         return ((r, int(clock)) for r, clocks_C in zip(rollouts, self.clocks, strict=True) for clock in clocks_C)
 
-    def to_steps(self, values_X: NDArray[np.float64], normalize: bool) -> list[NDArray[np.float64]]:
+    def to_steps(self, values_X: Array, normalize: bool) -> list[Array]:
         """Values of cells as [S] per rollout, divided by their root mean square with ``normalize``."""
         rms = float(np.sqrt(np.mean(values_X**2)))
         if normalize and rms > 1e-9:
@@ -95,22 +99,19 @@ class Cells(NamedTuple):
         return [part_C[cell_S] for part_C, cell_S in zip(parts, self.step_cells, strict=True)]
 
 
-def batch_cells(rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], gamma: float) -> Cells:
+def batch_cells(rollouts: Sequence[Trajectory], rewards: Sequence[Array], gamma: float) -> Cells:
     """The cells of a batch with rewards [S] per rollout."""
-    cells = [clock_returns(r, rewards_S, gamma) for r, rewards_S in zip(rollouts, rewards, strict=True)]
-    clocks, to_go, step_cells = zip(*cells, strict=True)
-    return Cells(list(clocks), list(step_cells), np.concatenate(to_go))
-
-
-def clock_returns(
-    rollout: Trajectory, rewards_S: NDArray[np.float64], gamma: float
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Distinct clocks [C], discounted reward-to-go from each [C], and each step's clock as an index [S]."""
-    clocks_C, cell_S = np.unique([step.clock for step in rollout.steps], return_inverse=True)
-    to_go_C: NDArray[np.float64] = np.bincount(cell_S, weights=rewards_S).astype(np.float64)
-    for i in range(len(clocks_C) - 2, -1, -1):
-        to_go_C[i] += gamma ** (clocks_C[i + 1] - clocks_C[i]) * to_go_C[i + 1]
-    return clocks_C, to_go_C, cell_S
+    cells = Cells([], [], np.zeros(0))
+    to_go: list[Array] = []
+    for rollout, rewards_S in zip(rollouts, rewards, strict=True):
+        clocks_C, cell_S = np.unique([step.clock for step in rollout.steps], return_inverse=True)
+        to_go_C = np.bincount(cell_S, weights=rewards_S).astype(np.float64)
+        for i in range(len(clocks_C) - 2, -1, -1):
+            to_go_C[i] += gamma ** (clocks_C[i + 1] - clocks_C[i]) * to_go_C[i + 1]
+        cells.clocks.append(clocks_C)
+        cells.step_cells.append(cell_S)
+        to_go.append(to_go_C)
+    return cells._replace(to_go_X=np.concatenate(to_go))
 
 
 @register("clock_leave_one_out")
@@ -125,9 +126,7 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
     normalize: bool = True
     """Divide by the root mean square over the batch's (rollout, clock) cells."""
 
-    def __call__(
-        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
-    ) -> Estimate:
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """All steps of one clock share its advantage; a clock that no other rollout of the role reached gets 0."""
         cells = batch_cells(rollouts, rewards, self.gamma)
         keys = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
@@ -154,20 +153,12 @@ class ClockLineup(PluginStruct, frozen=True):
     prior: PositiveFloat = 2.0
     """Rollouts that the prior counts for."""
 
-    def __call__(
-        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
-    ) -> Estimate:
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """All steps of one clock share its advantage; where nothing tells what to expect it is 0."""
         cells = batch_cells(rollouts, rewards, self.gamma)
+        to_go_X = cells.to_go_X
         lineups = [f"{r.game}|{r.role}|{r.group}|{clock}" for r, clock in cells.keys(rollouts)]
-        roles = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
-        values_X = self._advantages(cells.to_go_X, lineups, roles, state)
-        after = dict(self._lineup_means(cells.to_go_X, lineups, state))
-        return Estimate(cells.to_steps(values_X, normalize=True), after)
-
-    def _advantages(
-        self, to_go_X: NDArray[np.float64], lineups: Sequence[str], role_X: NDArray[np.int64], state: State
-    ) -> NDArray[np.float64]:
+        role_X = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
         cell_X = key_indices(lineups)
         others_X = np.bincount(cell_X)[cell_X] - 1
         sums_X = np.bincount(cell_X, weights=to_go_X)[cell_X] - to_go_X
@@ -178,11 +169,10 @@ class ClockLineup(PluginStruct, frozen=True):
         role_mean_X = to_go_X - leave_one_out(to_go_X, role_X)
         known_X = weight_X + others_X + prior_X
         expected_X = (weight_X * mean_X + sums_X + prior_X * role_mean_X) / np.maximum(known_X, 1e-12)
-        return np.where(known_X > 0, to_go_X - expected_X, 0.0)
+        advantages = cells.to_steps(np.where(known_X > 0, to_go_X - expected_X, 0.0), normalize=True)
+        return Estimate(advantages, dict(self._lineup_means(to_go_X, lineups, state)))
 
-    def _lineup_means(
-        self, to_go_X: NDArray[np.float64], lineups: Sequence[str], state: State
-    ) -> Iterator[tuple[str, float]]:
+    def _lineup_means(self, to_go_X: Array, lineups: Sequence[str], state: State) -> Iterator[tuple[str, float]]:
         """Mean and weight of every line-up and clock, this batch's rollouts at full weight."""
         weights = {k.removeprefix("weight/"): self.memory * v for k, v in state.items() if k.startswith("weight/")}
         sums = {key: weight * state.get(f"mean/{key}", 0.0) for key, weight in weights.items()}

@@ -15,7 +15,6 @@ from schemas.episodes import GenerateResult, Rollout
 from schemas.numbers import Share
 from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
-from trainer.advantages import base
 from trainer.advantages.base import (
     ADVANTAGES,
     Array,
@@ -26,30 +25,26 @@ from trainer.advantages.base import (
     group_relative,
     leave_one_out,
     subtract_running_mean,
-    total_rewards,
 )
 
 CREDIT_ASSIGNERS: Registry[CreditAssigner] = Registry("arena.credit", "trainer.advantages")
-register = CREDIT_ASSIGNERS.register
 
 
 class TotalRewardEstimator(PluginStruct, frozen=True):
     """Base of estimators that look at total rewards only: all steps of a sample get the sample's advantage."""
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """Advantages [G], and what to remember; pure in its arguments.
+        """Advantages [G] of samples (those of a tree have no steps) with these total rewards, and what to remember.
 
-        Args:
-            samples: What is compared; those of a tree have no steps.
-            totals_G: Total reward of each.
-            state: What the last call returned; empty at first.
+        Pure in its arguments; ``state`` is what the last call returned, empty at first.
         """
         raise NotImplementedError
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """See ``Advantage``."""
-        advantages_G, after = self.estimate(rollouts, total_rewards(rewards), state)
-        return Estimate(base.spread_to_steps(advantages_G, rollouts), after)
+        totals_G = np.array([rewards_S.sum() for rewards_S in rewards])
+        advantages_G, after = self.estimate(rollouts, totals_G, state)
+        return Estimate([np.full(len(r.steps), one) for one, r in zip(advantages_G, rollouts, strict=True)], after)
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""

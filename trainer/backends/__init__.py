@@ -67,11 +67,8 @@ def report_memory(base: nn.Module | None, flat_P: Tensor | None, device: torch.d
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     else:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return MemoryReport(sum(tensor.nbytes for tensor in local), sum(tensor.nbytes for tensor in trained), peak)
-
-
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 class AdapterOptimizer(Protocol):
@@ -88,15 +85,9 @@ class AdapterOptimizer(Protocol):
         """Drop the gradient."""
 
     def step(self, rate: float, ranks: RankComm, update: bool = True) -> float:
-        """Sum the gradient over the ranks, clip it and update the weights; nothing is updated if it is not finite.
+        """Sum the gradient over the ranks, clip it and update the weights, unless it is not finite or not ``update``.
 
-        Args:
-            rate: learning rate.
-            ranks: among which the minibatch was shared.
-            update: whether to update the weights at all.
-
-        Returns:
-            The gradient's norm before clipping; 0 where a server does not report it.
+        Returns the gradient's norm before clipping; 0 where a server does not report it.
         """
 
     def state(self) -> OptimizerState:
@@ -137,13 +128,7 @@ class TrainableAdapter(Protocol):
         """Device of base model and adapter; another one while the base is offloaded."""
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> ForwardPass:
-        """Start a pass over a minibatch.
-
-        Args:
-            config: how the pass is laid out in memory.
-            enabled: whether the adapter applies; False runs the base model alone.
-            dropout_seed: seed of the adapter's dropout; None for none.
-        """
+        """Start a pass over a minibatch, by the base model alone where not ``enabled``, without dropout by default."""
 
     def make_optimizer(self, config: LearnerConfig) -> AdapterOptimizer:
         """The optimiser of this adapter's weights, without moments yet."""
@@ -195,12 +180,7 @@ class LearnerBackend(Protocol):
 
 
 class OffloadedBase:
-    """A frozen base model in the host's memory, with a copy on a device while something is computed there.
-
-    Args:
-        module: The base model, without adapters yet, on the CPU.
-        device: Where ``load`` copies it to.
-    """
+    """A frozen base model in the host's memory, without adapters yet, and its copy on a device while that computes."""
 
     def __init__(self, module: nn.Module, device: str) -> None:
         self._device = torch.device(device)

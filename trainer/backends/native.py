@@ -141,13 +141,7 @@ PEFT_HIDDEN, PEFT_LAYERS = 512, 16
 
 
 def choose_backend(folder: Path, device: str = "cpu", has_critic: bool = False) -> tuple[str, str]:
-    """Name of the backend for the model in a folder, and the reason for it.
-
-    Args:
-        folder: a Hugging Face model directory.
-        device: where it is trained.
-        has_critic: whether the advantage estimator has one, which only the native decoder computes.
-    """
+    """Name of the backend for the model in a folder, and the reason; only the native decoder computes a critic."""
     reason = unsupported_reason(folder)
     if reason is not None:
         return "peft", f"the native decoder does not compute it: {reason}"

@@ -41,7 +41,7 @@ from trainer.optimizer import FlatAdamW
 from trainer.ranks import RankComm
 
 PACKED_ATTENTION = "league_packed"
-PROBE_LENGTHS = (7, 12, 5)
+PROBE_LENGTHS = (7, 12)
 POSITION_TOLERANCE, WIDE_TOLERANCE, NARROW_TOLERANCE = 0.1, 1e-3, 2e-2
 """Largest differences, relative to the largest hidden state: of a sequence among others from the same one alone, and
 between two sets of others, in float32 and in narrower types. Rounding stays below; wrong positions and leaks do not."""
@@ -111,7 +111,8 @@ class PeftBackend:
         self.head_scale = _probe_head(model)
         self._attention = str(model.config._attn_implementation)
         head = model.get_output_embeddings()
-        self._linears = [name for name, module in model.named_modules() if _is_linear(module) and module is not head]
+        # Linears that LoRA can adapt; quantised ones derive from ``nn.Linear`` too.
+        self._linears = [name for name, one in model.named_modules() if isinstance(one, nn.Linear) and one is not head]
         self._recomputes = False
         self._made = 0
         self._probed: set[str] = set()
@@ -186,20 +187,11 @@ class PeftBackend:
         Raises:
             ConfigError: sequences of this family influence each other in that layout.
         """
-        self._set_attention(PACKED_ATTENTION if layout == "packed" else self._attention)
-        self._recompute(recompute)
-        if layout not in self._probed:
-            self._probe_layout(layout)
-            self._probed.add(layout)
-
-    def _set_attention(self, name: str) -> None:
-        if self.model.config._attn_implementation != name:
-            if name == PACKED_ATTENTION:
+        attention = PACKED_ATTENTION if layout == "packed" else self._attention
+        if self.model.config._attn_implementation != attention:
+            if layout == "packed":
                 _register_packed_attention()
-            self.model.set_attn_implementation(name)
-
-    def _recompute(self, recompute: bool) -> None:
-        """Switch activation checkpointing; transformers applies it to layers in training mode only."""
+            self.model.set_attn_implementation(attention)
         if recompute != self._recomputes:
             self._recomputes = recompute
             # The name since transformers 5; older versions know the second one only.
@@ -210,27 +202,30 @@ class PeftBackend:
                 getattr(self.model, f"{kind}_checkpointing_disable")()
             for module in self.model.modules():
                 if hasattr(module, "gradient_checkpointing"):
-                    # Not ``train()``, which would turn on the base's dropout too.
+                    # Layers recompute in training mode only. Not ``train()``, which would turn on the base's dropout.
                     module.training = recompute
+        if layout not in self._probed:
+            self._probe_layout(layout)
+            self._probed.add(layout)
 
     @torch.no_grad()
     def _probe_layout(self, layout: str) -> None:
         """Check that a sequence's hidden states depend on that sequence alone."""
         generator = torch.Generator().manual_seed(0)
+        before, length = PROBE_LENGTHS
         first, second, other = (
-            torch.randint(1, self.shape.vocab_size, (length,), generator=generator).to(self.device)
-            for length in (PROBE_LENGTHS[0], PROBE_LENGTHS[1], PROBE_LENGTHS[0])
+            torch.randint(1, self.shape.vocab_size, (tokens,), generator=generator).to(self.device)
+            for tokens in (before, length, before)
         )
         if layout == "packed":
-            packed = make_packing([len(first), len(second)], self.device)
-            rows = [torch.cat([before, second])[None] for before in (first, other)]
-            kept = [self.hidden_states(row, packed)[0, len(first) :] for row in rows]
+            packed, packed_alone = (make_packing(lengths, self.device) for lengths in ([before, length], [length]))
+            rows = [torch.cat([one, second])[None] for one in (first, other)]
+            kept = [self.hidden_states(row, packed)[0, before:] for row in rows]
+            alone = self.hidden_states(second[None], packed_alone)
         else:
-            rows = [torch.cat([second, after])[None] for after in (first, other)]
-            kept = [self.hidden_states(row)[0, : len(second)] for row in rows]
-        alone = self.hidden_states(
-            second[None], make_packing([len(second)], self.device) if layout == "packed" else None
-        )
+            rows = [torch.cat([second, one])[None] for one in (first, other)]
+            kept = [self.hidden_states(row)[0, :length] for row in rows]
+            alone = self.hidden_states(second[None])
         wide = self.head_VD.dtype == torch.float32
         leak, off = (float((one - kept[0]).abs().max() / alone.abs().max()) for one in (kept[1], alone[0]))
         if leak > (WIDE_TOLERANCE if wide else NARROW_TOLERANCE) or off > POSITION_TOLERANCE:
@@ -249,7 +244,12 @@ class PeftAdapter:
         self.backend = backend
         self.name = name
         self.shape = backend.shape
-        modules = dict(_adapted_modules(backend.model, name))
+        # In the model's order, by the names that the native decoder uses where it has them.
+        modules: dict[str, Any] = {
+            path.removeprefix("model."): module
+            for path, module in backend.model.named_modules()
+            if hasattr(module, "lora_A") and name in module.lora_A
+        }
         self._modules = list(modules.values())
         self._parameters = [parameter for module in self._modules for parameter in _parameters(module, name)]
         config = backend.peft_model.peft_config[name]
@@ -257,7 +257,8 @@ class PeftAdapter:
         self.layout = AdapterLayout(int(config.r), float(config.lora_alpha), sizes)
         _initialise(self._modules, name, seed)
         self.flat_P = torch.cat([p.detach().float().flatten() for p in self._parameters]).requires_grad_(True)
-        self._point_into(self.flat_P)
+        for parameter, view in self._views(self.flat_P.detach()):
+            parameter.data = view
         self.device, self.dtype = self.flat_P.device, backend.head_VD.dtype
         self.is_sharded = backend.is_sharded
 
@@ -268,7 +269,11 @@ class PeftAdapter:
         self.backend.use_layout(config.layout, config.recompute_layers and torch.is_grad_enabled())
         self._set_dropout(dropout_seed)
         if torch.is_grad_enabled():
-            self._share_gradient()
+            # Backward passes add to the parameters' gradients in place: those are views of the flat vector's.
+            if self.flat_P.grad is None:
+                self.flat_P.grad = torch.zeros_like(self.flat_P)
+            for parameter, view in self._views(self.flat_P.grad):
+                parameter.grad = view
         return PeftPass(self.backend, config, enabled)
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
@@ -309,19 +314,10 @@ class PeftAdapter:
         if has_dropout and seed is not None:
             torch.manual_seed(seed)
 
-    def _point_into(self, flat_P: Tensor) -> None:
-        """Let PEFT's parameters be views of a flat vector."""
-        pieces = torch.split(flat_P.detach(), [parameter.numel() for parameter in self._parameters])
-        for parameter, piece in zip(self._parameters, pieces, strict=True):
-            parameter.data = piece.view(parameter.shape)
-
-    def _share_gradient(self) -> None:
-        """Let the parameters' gradients be views of the flat vector's: backward passes add to them in place."""
-        if self.flat_P.grad is None:
-            self.flat_P.grad = torch.zeros_like(self.flat_P)
-        pieces = torch.split(self.flat_P.grad, [parameter.numel() for parameter in self._parameters])
-        for parameter, piece in zip(self._parameters, pieces, strict=True):
-            parameter.grad = piece.view(parameter.shape)
+    def _views(self, flat_P: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """PEFT's parameters, and their parts of a flat vector in their shapes."""
+        pieces = torch.split(flat_P, [parameter.numel() for parameter in self._parameters])
+        return ((one, piece.view(one.shape)) for one, piece in zip(self._parameters, pieces, strict=True))
 
 
 class PeftPass:
@@ -414,21 +410,9 @@ def _target_modules(linears: Sequence[str], targets: Sequence[str], experts: boo
     return sorted(names) + sorted(name for name in kept if name.rpartition(".")[2] not in names)
 
 
-def _is_linear(module: nn.Module) -> bool:
-    """Whether LoRA can adapt it; quantised linears derive from ``nn.Linear`` too."""
-    return isinstance(module, nn.Linear)
-
-
 def _is_expert(name: str) -> bool:
     parts = name.split(".")
     return "experts" in parts or parts[-1] in ("gate", "router")
-
-
-def _adapted_modules(model: nn.Module, name: str) -> Iterator[tuple[str, Any]]:
-    """Adapted linears in the model's order, by the names that the native decoder uses where it has them."""
-    for path, module in model.named_modules():
-        if hasattr(module, "lora_A") and name in module.lora_A:
-            yield path.removeprefix("model."), module
 
 
 def _parameters(module: Any, name: str) -> list[nn.Parameter]:
@@ -482,15 +466,10 @@ def _packed_attention(
         # ``attend_packed`` divides by the root of the head's dimension.
         q_BLHK = q_BLHK * (scaling * query.shape[-1] ** 0.5)
     if sliding_window is None or max(packing.lengths) <= sliding_window:
-        flat = attend_packed(q_BLHK, k_BLGK, v_BLGK, packing)
-    else:
-        parts = zip(*(torch.split(x, list(packing.lengths), dim=1) for x in (q_BLHK, k_BLGK, v_BLGK)), strict=True)
-        flat = torch.cat([attend(q, k, v, _window_mask(q.shape[1], sliding_window, q.device)) for q, k, v in parts], 1)
-    return flat.view(*q_BLHK.shape[:3], -1), None
-
-
-def _window_mask(length: int, window: int, device: torch.device) -> Tensor:
-    """Mask [1, L, L] of a causal sequence that sees ``window`` positions; True: may look."""
-    index_L = torch.arange(length, device=device)
-    back_LL = index_L[:, None] - index_L
-    return ((back_LL >= 0) & (back_LL < window))[None]
+        return attend_packed(q_BLHK, k_BLGK, v_BLGK, packing).view(*q_BLHK.shape[:3], -1), None
+    attended = []
+    for q, k, v in zip(*(torch.split(x, list(packing.lengths), 1) for x in (q_BLHK, k_BLGK, v_BLGK)), strict=True):
+        index_L = torch.arange(q.shape[1], device=q.device)
+        back_LL = index_L[:, None] - index_L
+        attended.append(attend(q, k, v, ((back_LL >= 0) & (back_LL < sliding_window))[None]))
+    return torch.cat(attended, 1).view(*q_BLHK.shape[:3], -1), None

@@ -184,32 +184,24 @@ class TinkerBackend:
     def download(self, client: Any, name: str) -> dict[str, bytes]:
         """The files of a client's adapter as it is, by name."""
         with _server_errors("exporting the adapter"):
-            if self.settings.export == "archive":
-                return self._download_archive(client.save_weights_for_sampler(name, ttl_seconds=EXPORT_TTL_S).result())
-            path = client.save_weights_external(name, ttl_seconds=EXPORT_TTL_S).result().path
-            import tinker
+            if self.settings.export == "files":
+                import tinker
 
-            urls = tinker.RestClient(base_url=self.settings.url or None).get_external_weights_urls(path).result().urls
-            return {name: _fetch(url) for name, url in urls.items()}
+                path = client.save_weights_external(name, ttl_seconds=EXPORT_TTL_S).result().path
+                rest = tinker.RestClient(base_url=self.settings.url or None)
+                return {name: _fetch(url) for name, url in rest.get_external_weights_urls(path).result().urls.items()}
+            from tinker.lib.base_url import resolve_base_url
 
-    def _download_archive(self, saved: Any) -> dict[str, bytes]:
-        from tinker.lib.base_url import resolve_base_url
-
-        run, _, name = saved.path.removeprefix("tinker://").split("/")
-        url = f"{resolve_base_url(self.settings.url)}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
-        with tarfile.open(fileobj=io.BytesIO(_fetch(url, {"X-API-Key": os.environ["TINKER_API_KEY"]}))) as archive:
-            files = {Path(entry.name).name: archive.extractfile(entry) for entry in archive if entry.isreg()}
-            return {name: file.read() for name, file in files.items() if file is not None}
+            path = client.save_weights_for_sampler(name, ttl_seconds=EXPORT_TTL_S).result().path
+            run, _, name = path.removeprefix("tinker://").split("/")
+            url = f"{resolve_base_url(self.settings.url)}/api/v1/training_runs/{run}/checkpoints/{name}/archive"
+            with tarfile.open(fileobj=io.BytesIO(_fetch(url, {"X-API-Key": os.environ["TINKER_API_KEY"]}))) as archive:
+                files = {Path(entry.name).name: archive.extractfile(entry) for entry in archive if entry.isreg()}
+                return {name: file.read() for name, file in files.items() if file is not None}
 
 
 class TinkerAdapter:
-    """A ``TrainableAdapter`` that is on the server.
-
-    Attributes:
-        client: The client library's, of the adapter; another one after a state is loaded.
-        gradient: Requests whose backward pass is to be made with the next update.
-        path: Where the server has saved the present weights and moments; empty if it has not.
-    """
+    """A ``TrainableAdapter`` that is on the server."""
 
     is_sharded, is_remote = False, True
     device = torch.device("cpu")
@@ -218,11 +210,14 @@ class TinkerAdapter:
         self.backend = backend
         self.spec = spec
         self.client = client
+        """The client library's, of the adapter; another one after a state is loaded."""
         self.shape = backend.shape
         self.dtype = backend.dtype
         self.layout = AdapterLayout(spec.rank, spec.alpha, {})
         self.gradient: list[_Request] = []
+        """Requests whose backward pass is to be made with the next update."""
         self.path = ""
+        """Where the server has saved the present weights and moments; empty if it has not."""
         self._saves = 0
         self._base: Any = None
 
@@ -459,21 +454,12 @@ def _distribution(logprob_E: Tensor, chunk: Microbatch) -> tuple[Tensor, Tensor]
 
 
 def _refuse_gradient(gradient: Tensor) -> None:
-    """Backward hook of a value whose gradient is unknown.
-
-    Raises:
-        ConfigError: the gradient is not 0.
-    """
     if bool(gradient.any()):
         raise ConfigError("trainer.loss.settings.entropy: more than 0 with free text; expected 0 for 'tinker'")
 
 
 def _adapted_parts(targets: Sequence[str]) -> tuple[bool, bool]:
-    """Whether linears of attention and of the MLP are adapted.
-
-    Raises:
-        ConfigError: only some of either.
-    """
+    """Whether linears of attention and of the MLP are adapted; raises ``ConfigError`` for only some of either."""
     names = frozenset(targets) or ATTENTION | MLP
     if names not in (ATTENTION, MLP, ATTENTION | MLP):
         raise ConfigError(
@@ -491,11 +477,7 @@ def _fetch(url: str, headers: dict[str, str] | None = None) -> bytes:
 
 @contextlib.contextmanager
 def _server_errors(action: str) -> Iterator[None]:
-    """Translate the client library's errors.
-
-    Raises:
-        ModelError: the server failed, refused the request or could not be reached.
-    """
+    """Raise the client library's errors as ``ModelError``."""
     import tinker
 
     try:

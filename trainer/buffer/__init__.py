@@ -40,11 +40,9 @@ class Strategy(Protocol):
     """The order in which units are drawn."""
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
-        """Return all units in drawing order; pure in its arguments.
+        """Return all units, which come by sequence and step, in drawing order; pure in its arguments.
 
-        Args:
-            units: by sequence and step.
-            rng: a fresh one for every batch, so that a restarted trainer draws the same.
+        ``rng`` is a fresh one for every batch, so that a restarted trainer draws the same.
         """
 
 
@@ -57,15 +55,10 @@ def select_units(
 ) -> list[Unit]:
     """Return the first ``count`` units, or all where there are fewer; by sequence and step.
 
-    A bundle is taken whole, where its first unit stands. One for which there is not room enough is passed over, so that
-    there may be fewer than ``count``; one of more than ``count`` is taken, and alone, when it comes first.
-
-    Args:
-        order: from a ``Strategy``.
-        count: at most so many.
-        shares: of the batch, by game; others have what these leave. What a game has not enough of goes to the others,
-            in their order.
-        bundles: by sequence, the name of the bundle; a unit without one is taken by itself.
+    A bundle, named by sequence, is taken whole, where its first unit stands. One for which there is not room enough is
+    passed over, so that there may be fewer than ``count``; one of more than ``count`` is taken, and alone, when it is
+    the first. ``shares`` are of the batch, by game; others have what these leave. What a game has not enough of goes to
+    the others, in their order.
     """
     whole: dict[object, list[Unit]] = {}
     for unit in order:
@@ -172,23 +165,20 @@ def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) 
         accepted=len(done),
         trained=to_ranges(one.sequence for one in done),
         dropped=[
-            _dropped_for(reason, dropped) for reason in DROP_REASONS if any(one.reason == reason for one in dropped)
+            DroppedTrajectories(
+                reason=reason,
+                sequences=to_ranges(one.sequence for one in those),
+                matches=[one.match_id for one in those],
+                seats=[one.seat for one in those],
+            )
+            for reason in DROP_REASONS
+            if (those := sorted(one for one in dropped if one.reason == reason))
         ],
         parts=[
             PartialTrajectory(one.sequence, one.rollout.match_id, to_ranges(one.steps), one.left, one.rollout.seat)
             for one in batch
             if not one.trains_all_steps
         ],
-    )
-
-
-def _dropped_for(reason: str, left: Sequence[DroppedItem]) -> DroppedTrajectories:
-    those = sorted(one for one in left if one.reason == reason)
-    return DroppedTrajectories(
-        reason=reason,
-        sequences=to_ranges(one.sequence for one in those),
-        matches=[one.match_id for one in those],
-        seats=[one.seat for one in those],
     )
 
 
@@ -235,16 +225,15 @@ class Prioritised(PluginStruct, frozen=True):
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
         """By weight and chance."""
-        weights = _surprises(units, self.epsilon) if self.by == "surprise" else [1 / (1 + max(u.lag, 0)) for u in units]
+        weights = self._surprises(units) if self.by == "surprise" else [1 / (1 + max(u.lag, 0)) for u in units]
         turns = [(rng.random() ** (weight**-self.alpha), unit) for weight, unit in zip(weights, units, strict=True)]
         return [unit for _, unit in sorted(turns, key=lambda turn: (-turn[0], turn[1]))]
 
-
-def _surprises(units: Sequence[Unit], epsilon: float) -> list[float]:
-    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for unit in units:
-        scores[unit.game, unit.role].append(unit.score)
-    means = {key: fmean(of) for key, of in scores.items()}
-    gaps = [abs(unit.score - means[unit.game, unit.role]) for unit in units]
-    largest = max(gaps, default=0.0)
-    return [(gap / largest if largest > 0 else 0.0) + epsilon for gap in gaps]
+    def _surprises(self, units: Sequence[Unit]) -> list[float]:
+        scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for unit in units:
+            scores[unit.game, unit.role].append(unit.score)
+        means = {key: fmean(of) for key, of in scores.items()}
+        gaps = [abs(unit.score - means[unit.game, unit.role]) for unit in units]
+        largest = max(gaps, default=0.0)
+        return [(gap / largest if largest > 0 else 0.0) + self.epsilon for gap in gaps]

@@ -59,14 +59,10 @@ class TrajectoryBuffer:
         gathered: BufferContents | None = None,
         capacity: BufferCapacity | None = None,
     ) -> None:
-        """Make an empty buffer.
+        """Make an empty buffer; the seed and a step's number decide what is drawn.
 
-        Args:
-            config: of the trainer.
-            seed: decides what is drawn, together with a step's number.
-            looked_at: the last sequence of ``EXPERIENCE`` that a recorded step had looked at.
-            gathered: contents of the buffer at that step, if trajectories come in groups.
-            capacity: limits until the next step is recorded; None for no limit.
+        A recorded step had looked at ``EXPERIENCE`` up to ``looked_at``, and ``gathered`` were the contents then, if
+        trajectories come in groups.
 
         Raises:
             ConfigError: an unknown strategy, or settings that it does not have.
@@ -138,10 +134,7 @@ class TrajectoryBuffer:
         return any((one.rollout.match_id, one.rollout.seat) == (match_id, seat) for one in held)
 
     def add(self, sequence: int, rollout: Trajectory, done: Ranges) -> None:
-        """Add a valid trajectory.
-
-        ``done`` are its steps that recorded gradient steps have trained on.
-        """
+        """Add a valid trajectory; recorded gradient steps have trained on its steps ``done``."""
         self._mark_examined(sequence, rollout)
         steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
         self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps)))
@@ -158,24 +151,15 @@ class TrajectoryBuffer:
         self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat))
 
     def advance(self, version: int) -> None:
-        """Give up groups that have waited too long, or that cannot be completed before the next step.
-
-        Args:
-            version: of the policy that the next step starts from.
-        """
+        """Give up groups that have waited too long, or that cannot be completed before the next step."""
         self._apply_group_update(self._groups.advance(version))
         while self._groups.has_open_groups and not self._waiting and self._is_blocked:
             self._apply_group_update(self._groups.yield_oldest())
 
     def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Trajectory | None = None) -> None:
-        """Drop a trajectory that is not to be trained on.
+        """Drop a trajectory that is not to be trained on, for one of ``DROP_REASONS``.
 
-        Args:
-            sequence: of ``EXPERIENCE``.
-            match_id: its match.
-            seat: its seat; -1 where it is not known.
-            reason: one of ``DROP_REASONS``.
-            rollout: the trajectory, where it is counted among those examined.
+        Seat -1 is an unknown one; ``rollout`` is given where the trajectory is counted among those examined.
         """
         self._mark_examined(sequence, rollout)
         self._unsettled.append(DroppedItem(sequence, match_id, reason, seat))
@@ -190,46 +174,42 @@ class TrajectoryBuffer:
                 self._lengths.append(len(rollout.steps))
 
     def drop_rejected(self, judge: RejectionRule, version: int) -> None:
-        """Drop trajectories that have become too old, or otherwise unusable, while they waited.
-
-        Args:
-            judge: returns the reason, or None to keep the trajectory.
-            version: of the policy that the next step starts from.
-        """
+        """Drop trajectories that have become too old, or otherwise unusable, while they waited."""
         for sequence, one in list(self._waiting.items()):
             if self._buffer.drop_old_steps:
                 fresh = set(fresh_step_indices(one.rollout, version, self._config.max_lag_steps))
                 one.steps = [step for step in one.steps if step in fresh]
-            reason = judge(one.rollout) or self._exhausted_reason(one)
+            reason = judge(one.rollout)
+            if reason is None and not one.steps:
+                if trainable_steps(one.rollout):
+                    reason = "stale"
+                elif self._buffer.level != "episode":
+                    reason = "filtered"
             if reason is not None:
                 del self._waiting[sequence]
                 self._note_dropped(one, reason)
 
-    def _exhausted_reason(self, one: BufferedTrajectory) -> str | None:
-        """Reason to drop a trajectory of which no step is left to draw, or None."""
-        if one.steps or (self._buffer.level == "episode" and not trainable_steps(one.rollout)):
-            return None
-        return "stale" if trainable_steps(one.rollout) else "filtered"
-
     def draw_batch(self, number: int, version: int) -> list[BatchItem]:
-        """Draw the next batch, by sequence; nothing leaves the buffer before it is settled.
+        """Draw the batch of a step, by sequence; nothing leaves the buffer before it is settled.
 
-        Args:
-            number: of the step that it is for.
-            version: of the policy that the step starts from.
+        ``number`` is the step's, ``version`` the policy's that it starts from.
         """
         rng = Random(derive_seed(self._seed, "batch", number))
         count = self._buffer.steps_per_batch or self._config.rollouts_per_step
-        units = select_units(self._strategy(self._units(version), rng), count, self._buffer.shares, self._bundles())
+        bundles = {
+            at: one.rollout.group
+            for at, one in self._waiting.items()
+            if self._buffer.level == "episode" and is_grouped(one.rollout)
+        }
         chosen: dict[int, list[int]] = {}
-        for unit in units:
+        for unit in select_units(self._strategy(self._units(version), rng), count, self._buffer.shares, bundles):
             chosen.setdefault(unit.sequence, []).append(unit.step)
-        return [self._make_item(sequence, steps) for sequence, steps in chosen.items()]
-
-    def _bundles(self) -> dict[int, str]:
-        if self._buffer.level != "episode":
-            return {}
-        return {at: one.rollout.group for at, one in self._waiting.items() if is_grouped(one.rollout)}
+        items = []
+        for sequence, steps in chosen.items():
+            one = self._waiting[sequence]
+            taken = one.steps if steps == [-1] else steps
+            items.append(BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken)))
+        return items
 
     def _units(self, version: int) -> list[Unit]:
         units = []
@@ -243,11 +223,6 @@ class TrajectoryBuffer:
                 units += [Unit(sequence, at, r.game, r.role, lag, r.score) for at, lag in lags]
         return units
 
-    def _make_item(self, sequence: int, steps: list[int]) -> BatchItem:
-        one = self._waiting[sequence]
-        taken = one.steps if steps == [-1] else steps
-        return BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken))
-
     def release(self, batch: Sequence[BatchItem]) -> None:
         """Drop trajectories of a batch that teach nothing, so that others can take their place."""
         for one in batch:
@@ -259,10 +234,7 @@ class TrajectoryBuffer:
     ) -> BatchAccounting:
         """Release a batch that was trained on; returns the accounting of everything that left since the last one.
 
-        Args:
-            batch: the batch.
-            filtered: places in it of what there was nothing to learn from.
-            refused: places of what turned out to be damaged.
+        There was nothing to learn from what is at the places ``filtered``, and what is at ``refused`` is damaged.
         """
         trained = []
         for place, one in enumerate(batch):
@@ -288,15 +260,10 @@ class TrajectoryBuffer:
         lags = [version - one.rollout.steps[at].version for one in batch for at in one.steps]
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))
-        lengths = {"generated": self._lengths, "trained": [len(one.rollout.steps) for one in batch]}
         numbers |= self._groups.metrics()
-        return numbers | {
-            name: value for kind, of in lengths.items() for name, value in _length_quantiles(kind, of).items()
-        }
-
-
-def _length_quantiles(kind: str, lengths: Sequence[int]) -> dict[str, float]:
-    if not lengths:
-        return {}
-    quantiles = {f"p{round(100 * q)}": float(np.quantile(lengths, q)) for q in _QUANTILES}
-    return {f"length_{kind}_{name}": value for name, value in ({"mean": float(np.mean(lengths))} | quantiles).items()}
+        for kind, lengths in (("generated", self._lengths), ("trained", [len(one.rollout.steps) for one in batch])):
+            if lengths:
+                numbers[f"length_{kind}_mean"] = float(np.mean(lengths))
+                for share in _QUANTILES:
+                    numbers[f"length_{kind}_p{round(100 * share)}"] = float(np.quantile(lengths, share))
+        return numbers

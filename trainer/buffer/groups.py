@@ -31,14 +31,10 @@ def is_grouped(rollout: Trajectory) -> bool:
     return rollout.group_size > 1 and bool(rollout.group)
 
 
-def _trajectory_membership(rollout: Trajectory) -> GroupMembership:
+def _membership(rollout: Trajectory) -> GroupMembership:
     # Without model calls it is the tombstone of a failed match, whose version is not known.
     version = rollout.version if rollout.steps else None
     return GroupMembership(f"{rollout.match_id}:{rollout.seat}", rollout.group, rollout.group_size, version)
-
-
-def _item_membership(one: BufferedTrajectory) -> GroupMembership:
-    return _trajectory_membership(one.rollout)
 
 
 class BufferedGroups:
@@ -49,15 +45,10 @@ class BufferedGroups:
     """
 
     def __init__(self, config: TrainerConfig, recorded: BufferContents | None = None) -> None:
-        """Start empty, or with the groups as they were after the last step.
-
-        Args:
-            config: settings with the rule for groups.
-            recorded: contents recorded by the last step, with the groups closed by all steps.
-        """
+        """Start empty, or as the last step recorded the contents, with the groups closed by all steps."""
         rule = config.gathering
-        self._assembler = GroupAssembler(
-            _item_membership, config.max_lag_steps, rule.max_open, rule.least, MAX_CLOSED_GROUPS
+        self._assembler: GroupAssembler[BufferedTrajectory] = GroupAssembler(
+            lambda one: _membership(one.rollout), config.max_lag_steps, rule.max_open, rule.least, MAX_CLOSED_GROUPS
         )
         self._reported: Counter[str] = Counter()
         self._recorded = recorded
@@ -65,10 +56,8 @@ class BufferedGroups:
         self._restored: dict[str, dict[str, BufferedTrajectory | None]] = {}
         self.is_used = recorded is not None
         """Whether there has been any group."""
-        if recorded is not None:
-            self._expect(recorded)
-
-    def _expect(self, recorded: BufferContents) -> None:
+        if recorded is None:
+            return
         self._expected = dict.fromkeys(expand_ranges(recorded.waiting), "")
         for group in recorded.open:
             self._expected |= dict.fromkeys(expand_ranges(group.sequences), group.name)
@@ -98,7 +87,12 @@ class BufferedGroups:
     def add(self, one: BufferedTrajectory) -> GroupUpdate[BufferedTrajectory]:
         """Add a valid trajectory."""
         if one.sequence in self._expected:
-            return self._restore(one)
+            name = self._expected.pop(one.sequence)
+            if name:
+                self._restored[name][_membership(one.rollout).id] = one
+            if not self._expected:
+                self._resume()
+            return _release_update([] if name else [one])
         self._resume()
         if not is_grouped(one.rollout):
             return _release_update([one])
@@ -111,7 +105,7 @@ class BufferedGroups:
             return _release_update([])
         self._resume()
         self.is_used = True
-        return self._assembler.mark_missing(_trajectory_membership(rollout))
+        return self._assembler.mark_missing(_membership(rollout))
 
     def advance(self, version: int) -> GroupUpdate[BufferedTrajectory]:
         """Set the version that the next step starts from."""
@@ -120,14 +114,6 @@ class BufferedGroups:
     def yield_oldest(self) -> GroupUpdate[BufferedTrajectory]:
         """Release the oldest group as it is, when no further members can arrive."""
         return _release_update(self._assembler.release_oldest())
-
-    def _restore(self, one: BufferedTrajectory) -> GroupUpdate[BufferedTrajectory]:
-        name = self._expected.pop(one.sequence)
-        if name:
-            self._restored[name][_item_membership(one).id] = one
-        if not self._expected:
-            self._resume()
-        return _release_update([] if name else [one])
 
     def _resume(self) -> None:
         """Resume from the record, without the trajectories that the stream has lost."""
@@ -164,11 +150,9 @@ class BufferedGroups:
             return {}
         now = self._assembler.counts
         counts = {name: float(now[key] - self._reported[key]) for key, name in COUNT_METRICS.items()}
-        open_now = {
-            "groups_open": float(len(self._assembler.open_groups)),
-            "members_waiting": float(self._assembler.waiting_count),
-        }
-        return counts | open_now
+        counts["groups_open"] = float(len(self._assembler.open_groups))
+        counts["members_waiting"] = float(self._assembler.waiting_count)
+        return counts
 
 
 def _release_update(members: list[BufferedTrajectory]) -> GroupUpdate[BufferedTrajectory]:

@@ -36,10 +36,8 @@ class FinalTransform(Protocol):
     def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """Transform the final rewards of a batch; pure in its arguments.
 
-        Args:
-            rollouts: trajectories of the batch.
-            values: final rewards after the previous transform; ``own_seat_index`` gives the trajectory's own.
-            state: state that the last call returned; empty at first.
+        ``values`` are those after the previous transform (``own_seat_index`` gives the trajectory's own), ``state`` is
+        what the last call returned, empty at first.
         """
 
 
@@ -72,22 +70,6 @@ def own_seat_index(rollout: Trajectory) -> int:
     return rollout.seat if rollout.scores else 0
 
 
-def subtract_baseline(
-    keys: Sequence[str], rollouts: Sequence[Trajectory], finals: FinalRewards, decay: float
-) -> FinalRewards:
-    """Subtract a running mean from each trajectory's own final reward, by key; then update the means with the batch's.
-
-    A mean is used before it is updated, so that it does not depend on the trajectories it is subtracted from.
-    """
-    places = [own_seat_index(rollout) for rollout in rollouts]
-    mine_G = np.array([float(value_M[place]) for value_M, place in zip(finals.values, places, strict=True)])
-    less_G, after = subtract_running_mean(keys, mine_G, finals.state, decay)
-    values = [value_M.copy() for value_M in finals.values]
-    for value_M, place, less in zip(values, places, less_G, strict=True):
-        value_M[place] = less
-    return FinalRewards(values, after)
-
-
 def standardise(rewards: Sequence[Array], z_score: bool) -> list[Array]:
     """Subtract the mean of all rewards and, with ``z_score``, divide by their (population) standard deviation."""
     whole = np.concatenate(rewards)
@@ -104,14 +86,14 @@ class WinDrawLoss(PluginStruct, frozen=True):
 
     def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """See ``FinalTransform.__call__``."""
-        return FinalRewards([_win_draw_loss(r, value_M) for r, value_M in zip(rollouts, values, strict=True)], state)
-
-
-def _win_draw_loss(rollout: Trajectory, value_M: Array) -> Array:
-    if len(value_M) < 2:
-        return np.array([1.0 if rollout.rank == 1 else -1.0])
-    best_M = value_M == value_M.max()
-    return np.where(best_M, 1.0 if best_M.sum() == 1 else 0.0, -1.0)
+        finals = []
+        for rollout, value_M in zip(rollouts, values, strict=True):
+            if len(value_M) < 2:
+                finals.append(np.array([1.0 if rollout.rank == 1 else -1.0]))
+            else:
+                best_M = value_M == value_M.max()
+                finals.append(np.where(best_M, 1.0 if best_M.sum() == 1 else 0.0, -1.0))
+        return FinalRewards(finals, state)
 
 
 @FINAL_TRANSFORMS.register("role_advantage")
@@ -126,8 +108,13 @@ class RoleAdvantage(PluginStruct, frozen=True):
 
     def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """New final rewards; other seats' are unchanged, since their roles are not known."""
-        keys = [self._key(rollout) for rollout in rollouts]
-        return subtract_baseline(keys, rollouts, FinalRewards(list(values), state), self.decay)
+        places = [own_seat_index(rollout) for rollout in rollouts]
+        mine_G = np.array([float(value_M[place]) for value_M, place in zip(values, places, strict=True)])
+        less_G, after = subtract_running_mean([self._key(r) for r in rollouts], mine_G, state, self.decay)
+        changed = [value_M.copy() for value_M in values]
+        for value_M, place, less in zip(changed, places, less_G, strict=True):
+            value_M[place] = less
+        return FinalRewards(changed, after)
 
     def _key(self, rollout: Trajectory) -> str:
         return rollout.role
@@ -178,7 +165,7 @@ class InvalidMovePenalty(PluginStruct, frozen=True):
 
     def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
         """See ``StepTransform.__call__``."""
-        earned_S: Array = rewards_S + [self.reward if not step.invalid else self.penalty for step in rollout.steps]
+        earned_S: Array = rewards_S + [self.penalty if step.invalid else self.reward for step in rollout.steps]
         return earned_S
 
 
