@@ -42,7 +42,7 @@ def rejection_reason(
         return f"score {rollout.score} or final progress {rollout.final_progress} is not a finite number"
     if (reason := _check_members(rollout)) is not None:
         return reason
-    for places in [member.steps for member in rollout.members] or [range(len(rollout.steps))]:
+    for places in [member.steps for member in rollout.members] or [list(range(len(rollout.steps)))]:
         if any(rollout.steps[later].clock < rollout.steps[earlier].clock for earlier, later in pairwise(places)):
             return "clocks of the steps decrease"
     for index, step in enumerate(rollout.steps):

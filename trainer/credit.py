@@ -155,26 +155,23 @@ class AdvantagePipeline:
         self, rollouts: Sequence[Trajectory], raw: Sequence[Array], state: State
     ) -> tuple[Sequence[Array], State]:
         """Rewards after all three stages, and the state of the final one."""
-        rewards = raw
+        rewards, remembered = raw, dict(state)
+        values = [seat_scores(rollout) for rollout in rollouts] if self._final else []
+        for name, transform in self._final:
+            # Each transform has the names under its own as its state.
+            prefix = f"{name}/"
+            own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            values, after = transform(rollouts, values, own)
+            remembered |= {prefix + key: value for key, value in after.items()}
         if self._final:
-            finals, state = self._transform_final_rewards(rollouts, state)
+            finals = [float(value_M[own_seat_index(r)]) for r, value_M in zip(rollouts, values, strict=True)]
             scored = [msgspec.structs.replace(r, score=final) for r, final in zip(rollouts, finals, strict=True)]
             rewards = [self.reward(rollout) for rollout in scored]
         for step in self._step:
             rewards = [step(rollout, rewards_S) for rollout, rewards_S in zip(rollouts, rewards, strict=True)]
         for sampling in self._sampling:
             rewards = sampling(rollouts, rewards)
-        return rewards, state
-
-    def _transform_final_rewards(self, rollouts: Sequence[Trajectory], state: State) -> tuple[list[float], State]:
-        """The trajectories' own final rewards; each transform has the names under its own as its state."""
-        values, remembered = [seat_scores(rollout) for rollout in rollouts], dict(state)
-        for name, transform in self._final:
-            prefix = f"{name}/"
-            own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-            values, after = transform(rollouts, values, own)
-            remembered |= {prefix + key: value for key, value in after.items()}
-        return [float(value_M[own_seat_index(r)]) for r, value_M in zip(rollouts, values, strict=True)], remembered
+        return rewards, remembered
 
 
 def check_transforms(config: TrainerConfig) -> None:

@@ -6,6 +6,7 @@ shares count every seat of every draw; among many draws, targets are computed fo
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import inf, pi, sqrt
 from typing import NamedTuple, Protocol
 
@@ -67,12 +68,8 @@ class _Target(NamedTuple):
     """Largest number of checkpoints drawn for one match, to be cloned over the seats."""
 
 
-class _RecomputedDraw(NamedTuple):
-    """A draw with a recomputed target, and the number of draws that it represents."""
-
-    draw: OpponentsSampled
-    weight: float
-
+_WeightedDraws = list[tuple[OpponentsSampled, float]]
+"""Draws with a recomputed target, and the number of draws that each represents."""
 
 _StandingsKey = tuple[int, str]
 """Sequence of the standings, and the hero, whose policy determines the sampler."""
@@ -98,20 +95,20 @@ async def audit_sampling(
     if not draws_by_window:
         suffix = "" if policy is None else f" for {policy!r}"
         raise UsageError(f"matchmaking: no opponents were drawn yet{suffix}; expected a league with training matches")
-    checked = {
-        number: _select_evenly(draws, -(-most // len(draws_by_window))) for number, draws in draws_by_window.items()
-    }
-    every = [one for number in sorted(draws_by_window) for one in checked[number]]
-    targets = await _compute_targets(history, {_standings_key(one.draw) for one in every})
-    problems = [problem for one in every if isinstance(problem := targets[_standings_key(one.draw)], str)]
+    share = -(-most // len(draws_by_window))
+    checked: dict[int, _WeightedDraws] = {}
+    for number, draws in sorted(draws_by_window.items()):
+        count = min(share, len(draws))
+        checked[number] = [(draws[at * len(draws) // count], len(draws) / count) for at in range(count)]
+    every = list(chain.from_iterable(checked.values()))
+    targets = await _compute_targets(history, {_standings_key(draw) for draw, _ in every})
+    problems = [problem for draw, _ in every if isinstance(problem := targets[_standings_key(draw)], str)]
     last = max(draws_by_window) * window + window - 1
     return SamplingAudit(
-        whole=_window_shares(0, last, [draw for draws in draws_by_window.values() for draw in draws], every, targets),
+        whole=_window_shares(0, last, list(chain.from_iterable(draws_by_window.values())), every, targets),
         windows=[
-            _window_shares(
-                number * window, number * window + window - 1, draws_by_window[number], checked[number], targets
-            )
-            for number in sorted(draws_by_window)
+            _window_shares(number * window, number * window + window - 1, draws_by_window[number], some, targets)
+            for number, some in checked.items()
         ],
         passed_over=len(problems),
         problem=problems[0] if problems else "",
@@ -144,11 +141,6 @@ async def _draws_by_window(
     return draws
 
 
-def _select_evenly(draws: Sequence[OpponentsSampled], most: int) -> list[_RecomputedDraw]:
-    count = min(most, len(draws))
-    return [_RecomputedDraw(draws[place * len(draws) // count], len(draws) / count) for place in range(count)]
-
-
 async def _compute_targets(history: EventHistory, places: set[_StandingsKey]) -> Targets:
     """Targets for these keys, from one fold of the history."""
     pending = sorted(places, reverse=True)
@@ -178,7 +170,7 @@ def _compute_target(state: LeagueState, hero: str) -> _Target | str:
 
 
 def _window_shares(
-    first: int, last: int, draws: Sequence[OpponentsSampled], checked: Sequence[_RecomputedDraw], targets: Targets
+    first: int, last: int, draws: Sequence[OpponentsSampled], checked: _WeightedDraws, targets: Targets
 ) -> WindowShares:
     counts = Counter(pick.bucket for draw in draws for pick in draw.picks)
     picks = counts.total()
@@ -196,7 +188,9 @@ def _window_shares(
             sums[bucket] = sums.get(bucket, 0.0) + weight * len(draw.picks) * share
     mean = {bucket: total / weights for bucket, total in sums.items()} if weights else {}
     realised = {bucket: counts[bucket] / picks for bucket in sorted(mean.keys() | counts.keys())}
+    # Mean total variation of shares realised in this many trials, by the normal approximation of each.
     trials = picks * independent / weights if weights else 0.0
+    spreads = (sqrt(2 * share * max(0.0, 1 - share) / (pi * trials)) for share in mean.values())
     return WindowShares(
         first_step=first,
         last_step=last,
@@ -206,15 +200,10 @@ def _window_shares(
         target=mean,
         realised=realised,
         distance=total_variation(mean, realised) if mean else None,
-        by_chance=_expected_variation(mean, trials) if mean else None,
+        by_chance=min(1.0, 0.5 * sum(spreads)) if mean else None,
     )
 
 
 def total_variation(left: Mapping[str, float], right: Mapping[str, float]) -> float:
     """Half the sum of absolute differences: the largest difference in probability over all sets of buckets."""
     return 0.5 * sum(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left.keys() | right.keys())
-
-
-def _expected_variation(target: Mapping[str, float], trials: float) -> float:
-    """Mean total variation of shares realised in this many trials, by the normal approximation of each."""
-    return min(1.0, 0.5 * sum(sqrt(2 * share * max(0.0, 1 - share) / (pi * trials)) for share in target.values()))

@@ -90,8 +90,7 @@ async def explain_draw(
         raise ReplayError(f"no configuration up to event {sampled.standings_sequence}; expected LeagueOpened first")
     standings = state.standings()
     if sampled.match_id.startswith(SESSION_PREFIX):
-        opened = await _find_session(history, sampled.match_id)
-        explanation = _recompute_session(sampled, opened, standings, state.config, state.is_model)
+        explanation = await _recompute_session(history, sampled, standings, state.config, state.is_model)
         hero_rating = standings.agents[sampled.hero].rating
     else:
         explanation = recompute_draw(sampled, standings, state.config)
@@ -106,13 +105,6 @@ async def explain_draw(
     )
 
 
-async def _find_session(history: EventReader, match_id: str) -> SessionOpened:
-    async for recorded in history.read(only=SessionOpened):
-        if isinstance(recorded.event, SessionOpened) and recorded.event.match_id == match_id:
-            return recorded.event
-    raise ReplayError(f"match {match_id!r}: no SessionOpened; expected one with its OpponentsSampled")
-
-
 async def explain_evaluation(
     history: EventReader,
     artifacts: BlobReader,
@@ -122,12 +114,7 @@ async def explain_evaluation(
 ) -> EvaluationExplanation | None:
     """Explain an evaluation match; None when no evaluation requested it.
 
-    Args:
-        history: The league's history.
-        artifacts: The blobs, with the snapshots.
-        match_id: The match.
-        played: The finished match, if known.
-        count_seats: Numbers of seats of the evaluated game of a configuration.
+    ``artifacts`` and ``played`` are as in ``explain_draw``; ``count_seats`` counts those of a configuration's game.
     """
     async for recorded in history.read(only=EvaluationRequested):
         event = recorded.event
@@ -152,27 +139,23 @@ def _differences(match: PlayMatch, played: MatchFinished | None) -> list[str]:
     return [f"{what}: recorded {old}, recomputed {new}" for what, (old, new) in pairs.items() if old != new]
 
 
-def _recompute_session(
+async def _recompute_session(
+    history: EventReader,
     sampled: OpponentsSampled,
-    opened: SessionOpened,
     standings: Standings,
     config: LeagueConfig,
     is_model: Callable[[str], bool],
 ) -> RecomputedDraw:
-    """Recompute the draw of a session.
-
-    Args:
-        sampled: The recorded draw.
-        opened: Its session.
-        standings: Those of ``sampled.standings_sequence``.
-        config: In force there.
-        is_model: Whether an agent was a model of the server there.
-
-    Raises:
-        UsageError: no agent can be drawn from these standings.
-    """
-    draws = SessionDraws(is_model)
-    distribution = draws.distribution(standings, config, opened.model, opened.agent, frozenset(opened.eligible))
+    """Recompute the draw of a session, under the standings, configuration and models that it was made under."""
+    async for recorded in history.read(only=SessionOpened):
+        opened = recorded.event
+        if isinstance(opened, SessionOpened) and opened.match_id == sampled.match_id:
+            break
+    else:
+        raise ReplayError(f"match {sampled.match_id!r}: no SessionOpened; expected one with its OpponentsSampled")
+    distribution = SessionDraws(is_model).distribution(
+        standings, config, opened.model, opened.agent, frozenset(opened.eligible)
+    )
     again, reopened = draw_session(opened, standings, config, distribution)
     seats = [opened.agent if seat == opened.seat else reopened.opponent for seat in range(len(opened.roles))]
     steps = draw_steps(distribution, again.draw)

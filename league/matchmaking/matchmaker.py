@@ -4,7 +4,6 @@ A match is a pure function of (standings, configuration, match id), so it can be
 ``OpponentsSampled.standings_sequence`` and call ``recompute_draw``.
 """
 
-from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -52,20 +51,10 @@ def make_match(
     seats: int | SeatCounts,
     policy: str | None = None,
 ) -> tuple[PlayMatch, OpponentsSampled]:
-    """Makes the ``index``-th training match of a worker.
+    """Makes the ``index``-th training match of a worker, and the event that records its draw.
 
-    Args:
-        standings: The standings to draw from.
-        config: The league's configuration, with its master seed.
-        sampler: Built from ``roles.sampler_of`` the hero's policy.
-        worker: Name of the rollout worker.
-        index: From ``LeagueState.next_match_index``, then counted up. The hero's seat
-            rotates with it, unless ``matchmaking.seats`` fixes it.
-        seats: Number of seats of the game, or of each of its environments.
-        policy: The hero's policy; None for ``config.trainer.policy``.
-
-    Returns:
-        The match to play, and the event that records its draw.
+    The index begins at ``LeagueState.next_match_index``; the hero's seat rotates with it, unless ``matchmaking.seats``
+    fixes it. The sampler is that of ``roles.sampler_of`` the hero's policy, by default the trainer's.
 
     Raises:
         UsageError: no version of the hero's policy has been published.
@@ -78,7 +67,8 @@ def make_match(
     hero_seat = config.matchmaking.seats.get(policy, index // config.rollout.same_seat % seats)
     seed = derive_seed(config.seed, "opponents", match_id)
     others = [seat for seat in range(seats) if seat != hero_seat]
-    picks = [drawn.pick for drawn in _draw_opponents(standings, config, sampler, policy, others, seed)]
+    draws = fit_to_slots(sampler.draws(standings, policy, others, Random(seed)), standings, config, policy)
+    picks = [drawn.pick for drawn in draws]
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
         match_id=match_id,
@@ -99,13 +89,6 @@ def make_match(
         picks=picks,
     )
     return match, sampled
-
-
-def _draw_opponents(
-    standings: Standings, config: LeagueConfig, sampler: OpponentSampler, policy: str, seats: Sequence[int], seed: int
-) -> list[SeatDraw]:
-    """The sampler's draws, cloned where adapter slots are short."""
-    return fit_to_slots(sampler.draws(standings, policy, seats, Random(seed)), standings, config, policy)
 
 
 def sampler_digest(config: LeagueConfig, policy: str) -> str:
@@ -133,12 +116,12 @@ def recompute_draw(event: OpponentsSampled, standings: Standings, config: League
     policy = policy_of(event, config)
     sampler = make_sampler(sampler_of(config, policy))
     match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1, policy)
-    seats = [pick.seat for pick in again.picks]
+    draws = sampler.draws(standings, policy, [pick.seat for pick in again.picks], Random(again.draw))
     return RecomputedDraw(
         match=match,
         picks=again.picks,
         distribution=sampler.distribution(standings, policy),
-        draws=_draw_opponents(standings, config, sampler, policy, seats, again.draw),
+        draws=fit_to_slots(draws, standings, config, policy),
         differences=recorded_differences(event, again),
     )
 

@@ -23,7 +23,7 @@ from math import inf, isfinite
 from league.matchmaking.schedule import EVALUATION_ONLY, LANDMARK, has_expired
 from league.samplers import SeatDraw, live_hero
 from league.state import LeagueState
-from schemas.config import LeagueConfig, MatchmakingConfig, RemoteAgentConfig
+from schemas.config import LeagueConfig, MatchmakingConfig
 from schemas.events import AgentActivated, AgentRetired, OpponentPick
 from schemas.ids import agent_name, split_agent
 from schemas.standings import Agent, LivePolicy, Standings
@@ -42,7 +42,12 @@ def pool_changes(state: LeagueState) -> list[PoolChange]:
     most = (state.config.matchmaking if state.config is not None else MatchmakingConfig()).max_active_adapters
     if most is None and not state.has_resting_agents:
         return []
-    members = _pool_candidates(state)
+    # Checkpoints that are active or resting, and still in the schedule.
+    members = [
+        agent
+        for agent in state.checkpoints
+        if (agent.active or state.activity(agent.name).resting) and not has_expired(state, agent)
+    ]
     if most is None:
         chosen = {agent.name: "there is room for all" for agent in members}
     elif all(agent.active for agent in members) and len(members) <= most:
@@ -66,15 +71,6 @@ def pool_changes(state: LeagueState) -> list[PoolChange]:
     ]
     # Rests first, so that there are never more than fit.
     return [*resting, *activated]
-
-
-def _pool_candidates(state: LeagueState) -> list[Agent]:
-    """Checkpoints eligible for the pool: active or resting, and still in the schedule."""
-    return [
-        agent
-        for agent in state.checkpoints
-        if (agent.active or state.activity(agent.name).resting) and not has_expired(state, agent)
-    ]
 
 
 def _stable_pool(state: LeagueState, members: list[Agent], most: int) -> dict[str, str]:
@@ -102,7 +98,12 @@ def _choose_active(state: LeagueState, members: list[Agent], most: int, active: 
         (agent for agent in members if agent.name not in chosen),
         key=lambda agent: (_distance(agent, live) - ACTIVE_MARGIN * (agent.name in active), -agent.version, agent.name),
     )
-    return chosen | {agent.name: _nearness_reason(agent, live) for agent in near[: most - len(chosen)]}
+    return chosen | {
+        agent.name: "there is room"
+        if live is None
+        else f"rated {_distance(agent, live):.0f} points from {agent_name(live.policy, live.version)}"
+        for agent in near[: most - len(chosen)]
+    }
 
 
 def _priority_members(state: LeagueState, members: list[Agent], active: set[str]) -> Iterable[tuple[str, str]]:
@@ -123,9 +124,9 @@ def _priority_members(state: LeagueState, members: list[Agent], active: set[str]
 
 def _spaced_landmarks(state: LeagueState, members: list[Agent], count: int) -> dict[str, str]:
     """Landmarks of the trained policy at the smallest spacing that fits, found by repeated doubling."""
+    policy = _trained_policy(state)
     # Version 0 is a multiple of every spacing.
-    is_room = count > 0
-    landmarks = [a for a in members if is_room and a.reason == LANDMARK and a.policy == _trained_policy(state)]
+    landmarks = [one for one in members if count > 0 and one.reason == LANDMARK and one.policy == policy]
     spacing = state.config.schedule.landmark_every if state.config is not None else 1
     while len(landmarks) > count:
         spacing *= 2
@@ -137,12 +138,6 @@ def _distance(agent: Agent, live: LivePolicy | None) -> float:
     """Rating points between an agent and the live policy; 0 for every agent without a live version."""
     distance = abs(agent.rating - live.rating) if live is not None else 0.0
     return distance if isfinite(distance) else inf
-
-
-def _nearness_reason(agent: Agent, live: LivePolicy | None) -> str:
-    if live is None:
-        return "there is room"
-    return f"rated {_distance(agent, live):.0f} points from {agent_name(live.policy, live.version)}"
 
 
 def _trained_policy(state: LeagueState) -> str:
@@ -187,14 +182,11 @@ def fit_to_slots(draws: Sequence[SeatDraw], standings: Standings, config: League
 
 def _required_adapter(agent: str, standings: Standings, own: str | None) -> str | None:
     """The adapter for which an agent takes a slot; None without one."""
-    known, named = standings.agents.get(agent), split_agent(agent)
-    if known is not None:
-        adapter = known.adapter
-    else:
+    holder: Agent | LivePolicy | None = standings.agents.get(agent)
+    if holder is None and (named := split_agent(agent)) is not None:
         # Drawn as a policy's live version.
-        live = standings.live.get(named[0]) if named is not None else None
-        adapter = live.adapter if live is not None else None
-    return adapter if adapter != own else None
+        holder = standings.live.get(named[0])
+    return holder.adapter if holder is not None and holder.adapter != own else None
 
 
 def is_over_budget(state: LeagueState, agent: str) -> bool:
@@ -202,22 +194,20 @@ def is_over_budget(state: LeagueState, agent: str) -> bool:
     return state.budget_left(agent) <= 0
 
 
-def budget_changes(state: LeagueState) -> list[AgentRetired | AgentActivated]:
+def budget_changes(state: LeagueState) -> list[PoolChange]:
     """Pauses and reactivations of remote agents by budget, in the order of the configuration; empty once folded."""
-    agents = state.config.agents if state.config is not None else {}
-    remotes = {name: agent.remote for name, agent in agents.items() if agent.remote is not None}
-    return [
-        _budget_change(state, name, remote)
-        for name, remote in remotes.items()
-        if name in state.agents and is_over_budget(state, name) != state.activity(name).resting
-    ]
-
-
-def _budget_change(state: LeagueState, agent: str, remote: RemoteAgentConfig) -> AgentRetired | AgentActivated:
-    after = state.activity(agent).sequence
-    if is_over_budget(state, agent):
-        reason = f"pauses: it has cost {state.remote_cost(agent):.6g} of its budget of {remote.budget:g}"
-        return AgentRetired(agent=agent, reason=reason, after=after, resting=True)
-    if remote.training:
-        return AgentActivated(agent=agent, reason="its budget is not spent", after=after)
-    return AgentRetired(agent=agent, reason=EVALUATION_ONLY, after=after)
+    changes: list[PoolChange] = []
+    for name, agent in state.config.agents.items() if state.config is not None else ():
+        if agent.remote is None or name not in state.agents:
+            continue
+        after, is_over = state.activity(name).sequence, is_over_budget(state, name)
+        if is_over == state.activity(name).resting:
+            continue
+        if is_over:
+            reason = f"pauses: it has cost {state.remote_cost(name):.6g} of its budget of {agent.remote.budget:g}"
+            changes.append(AgentRetired(agent=name, reason=reason, after=after, resting=True))
+        elif agent.remote.training:
+            changes.append(AgentActivated(agent=name, reason="its budget is not spent", after=after))
+        else:
+            changes.append(AgentRetired(agent=name, reason=EVALUATION_ONLY, after=after))
+    return changes

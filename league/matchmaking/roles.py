@@ -86,23 +86,17 @@ def select_parents(standings: Standings, config: LeagueConfig, policy: str, coun
     """
     role = config.policies[policy]
     givers = role.reset_parents or list(config.trained_policies)
-    ranked = sorted(
-        (agent for agent in standings.agents.values() if agent.adapter and agent.policy in givers),
-        key=lambda agent: _parent_order(agent, standings, role),
-    )
+    candidates = [agent for agent in standings.agents.values() if agent.adapter and agent.policy in givers]
+    if role.reset_by == "reward":
+        ranked = sorted(candidates, key=lambda a: (-standings.rewards.get(a.policy, -inf), -a.version, a.name))
+    else:
+        ranked = sorted(candidates, key=lambda a: (-a.rating, a.name))
     if role.reset_selection == "uniform":
         chosen = Random(seed).sample(ranked, min(count, len(ranked)))
         return sorted(chosen, key=ranked.index) if len(chosen) == count else []
     first = list({agent.policy: agent for agent in reversed(ranked)}.values())
     chosen = sorted(first, key=ranked.index) + [agent for agent in ranked if agent not in first]
     return chosen[:count] if len(chosen) >= count else []
-
-
-def _parent_order(agent: Agent, standings: Standings, role: PolicyConfig) -> tuple[float, int, str]:
-    """Sort key of a possible parent, the best first."""
-    if role.reset_by == "reward":
-        return -standings.rewards.get(agent.policy, -inf), -agent.version, agent.name
-    return -agent.rating, 0, agent.name
 
 
 def _weakness(standings: Standings, config: LeagueConfig, policy: str, role: PolicyConfig) -> str | None:

@@ -90,24 +90,15 @@ def initial_agent_events(config: LeagueConfig) -> list[AgentRegistered | AgentRe
 
     Samplers draw active agents; evaluations play the agents that they name.
     """
-    registered = [
-        AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
-        for name, agent in config.agents.items()
+    agents = config.agents.items()
+    return [
+        *(AgentRegistered(agent=name, kind=a.kind, baseline=a.baseline, rating=a.rating) for name, a in agents),
+        *(AgentRetired(agent=name, reason=EVALUATION_ONLY) for name, a in agents if not a.is_drawn),
     ]
-    aside = [
-        AgentRetired(agent=name, reason=EVALUATION_ONLY) for name, agent in config.agents.items() if not agent.is_drawn
-    ]
-    return [*registered, *aside]
 
 
 def external_version(state: LeagueState, policy: str, version: int, worker: str) -> ExternalVersionAdded | None:
-    """The event that adds a version of an external agent; None where it is in the league.
-
-    Args:
-        state: Of the league.
-        policy: Name of the external agent.
-        version: Number that its owner gave it.
-        worker: Inference server that adds it, or ``OPERATOR``.
+    """The event by which a worker, or ``OPERATOR``, adds an external agent's version; None where it is in the league.
 
     Raises:
         UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.

@@ -50,8 +50,7 @@ def _sampler_names() -> frozenset[str]:
 class SessionDraws:
     """Distributions of virtual models, recomputed when the standings change.
 
-    Args:
-        is_model: Whether an agent is a model of the server: the base model, or a published version.
+    ``is_model`` is whether an agent is a model of the server: the base model, or a published version.
     """
 
     def __init__(self, is_model: Callable[[str], bool]) -> None:
@@ -61,14 +60,9 @@ class SessionDraws:
     def distribution(
         self, standings: Standings, config: LeagueConfig, model: str, agent: str, others: frozenset[str] = frozenset()
     ) -> Mapping[str, Bucket]:
-        """The opponents of a virtual model for an external agent: buckets with shares that sum to 1.
+        """The opponents of a virtual model for an external agent's version: buckets with shares that sum to 1.
 
-        Args:
-            standings: Of the moment of the draw.
-            config: In force then.
-            model: Name of the virtual model.
-            agent: Version of the external agent.
-            others: Eligible agents other than models: bots, remote agents and those that search.
+        ``others`` are eligible agents other than models: bots, remote agents and those that search.
 
         Raises:
             UsageError: no such virtual model, or no eligible agent.
@@ -190,16 +184,7 @@ def session_result(
     length: int = 0,
     rules: int = 1,
 ) -> MatchFinished:
-    """The result of a session.
-
-    Args:
-        opened: The session.
-        scores: One a seat, in the game's own measure; more is better.
-        worker: Inference server that records it.
-        seconds: Duration, 0 or more.
-        reason: Why the game ended.
-        length: Number of turns.
-        rules: Version of the game's rules.
+    """The result of a session of so many turns (``length``), with a score a seat; more is better.
 
     Raises:
         UsageError: another number of scores than seats, or one that is not a finite number.

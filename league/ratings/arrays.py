@@ -1,23 +1,22 @@
 """Long histories as arrays, and their fold into ratings, equal bit for bit to ``fold.RatingFold``.
 
-A match is a row of ``MatchArrays``; its seats are consecutive in flat arrays. The loop over matches is compiled
+A match is a row of ``MatchArrays``; its seats are consecutive in flat arrays. The loop over matches is compiled,
 together with the system's ``update`` on first use, so that every sum is formed in the order of the history. A short
-history is folded in Python, since loading compiled code takes longer. Lookups by
-name (the agent from which a version inherits) happen once per agent.
-
-One file, since the compiled loop depends on the layout of the arrays.
+history is folded in Python, since loading compiled code takes longer. One file, since the compiled loop depends on the
+layout of the arrays.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from league.ratings.base import RatingSystem, inherit_state, make_rating_system
+from league.ratings.base import RatingSystem, inherit_state, make_rating_system, updated_states
 from league.ratings.compiled import compile_function, compile_loop, has_compiler
 from league.ratings.table import DEFAULT_RATING
 from schemas.config import RatingsConfig
@@ -120,57 +119,54 @@ class MatchArrays:
 def fold_arrays(
     matches: MatchArrays, rules: Sequence[RatingRule] | None = None
 ) -> dict[tuple[str, str], list[AgentRating]]:
-    """Fold matches into ratings.
+    """Fold matches, none of them voided, into ratings.
 
-    ``rules`` are by default those of the history, of which none is voided; the default configuration holds before the
-    first.
-
-    Returns:
-        For each game and system with counted matches, all rated agents in the order of their first rated match.
+    The rules are by default those of the history; before the first the default configuration holds. For each game and
+    system with counted matches, the result has all rated agents in the order of their first rated match.
     """
-    spans = list(_spans(matches, matches.rules if rules is None else rules))
+    spans = rule_spans(matches, matches.rules if rules is None else rules)
     ratings_by_place: dict[tuple[str, str], list[AgentRating]] = {}
     for name in dict.fromkeys(plugin.name for span in spans for plugin in span.ratings.systems):
-        own_spans = [
+        own = [
             (span, make_rating_system(plugin))
             for span in spans
             for plugin in span.ratings.systems
             if plugin.name == name
         ]
-        for game in range(len(matches.games)):
-            ratings = _fold_game(matches, game, own_spans)
-            if ratings:
-                ratings_by_place[matches.games[game], name] = ratings
+        for game in matches.games:
+            fold = GameFold(matches, game, [span for span, _ in own], own[0][1])
+            for span, system in own:
+                fold.run(slice(span.first, span.stop), system)
+            if ratings := fold.ratings():
+                ratings_by_place[game, name] = ratings
     return ratings_by_place
 
 
-@dataclass(frozen=True)
-class _Span:
+class RuleSpan(NamedTuple):
+    """Matches ``first`` to ``stop - 1``, played under the same rules."""
+
     first: int
     stop: int
-    """Matches ``first`` to ``stop - 1`` were played under these rules."""
     ratings: RatingsConfig
 
 
-def _spans(matches: MatchArrays, rules: Sequence[RatingRule]) -> Iterator[_Span]:
+def rule_spans(matches: MatchArrays, rules: Sequence[RatingRule]) -> list[RuleSpan]:
+    """The matches by the rules in force, without spans that have none."""
     inside = [RatingRule(0, RatingsConfig()), *rules]
-    edges = [int(np.searchsorted(matches.sequence_M, rule.sequence, "right")) for rule in inside[1:]] + [len(matches)]
-    first = 0
-    for rule, stop in zip(inside, edges, strict=True):
-        if stop > first:
-            yield _Span(first, stop, rule.ratings)
-        first = stop
+    edges = [0, *(int(np.searchsorted(matches.sequence_M, rule.sequence, "right")) for rule in rules), len(matches)]
+    spans = ((first, stop, rule.ratings) for rule, (first, stop) in zip(inside, pairwise(edges), strict=True))
+    return [RuleSpan(*span) for span in spans if span[1] > span[0]]
 
 
 def rated_mask(matches: MatchArrays, game: str, rules: Sequence[RatingRule] | None = None) -> Mask:
     """Mask of a game's matches that move ratings; ``rules`` as in ``fold_arrays``."""
     if game not in matches.games:
         return np.zeros(len(matches), np.bool_)
-    spans = list(_spans(matches, matches.rules if rules is None else rules))
+    spans = rule_spans(matches, matches.rules if rules is None else rules)
     return _find_rated(matches, matches.games.index(game), spans)[0]
 
 
-def _find_rated(matches: MatchArrays, game: int, spans: Sequence[_Span]) -> tuple[Mask, Ints, Ints]:
+def _find_rated(matches: MatchArrays, game: int, spans: Sequence[RuleSpan]) -> tuple[Mask, Ints, Ints]:
     """Mask of counted matches, and each agent's first seat and match among them, or -1."""
     counted_M = np.zeros(len(matches), np.bool_)
     for span in spans:
@@ -188,46 +184,66 @@ def _find_rated(matches: MatchArrays, game: int, spans: Sequence[_Span]) -> tupl
     return np.array(lists[4], np.bool_), np.array(lists[5], np.int64), np.array(lists[6], np.int64)
 
 
-def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingSystem]]) -> list[AgentRating]:
-    counted_M, seat_A, match_A = _find_rated(matches, game, [span for span, _ in spans])
-    source_A, state_AW = _initial_states(matches, spans[0][1], match_A)
-    games_A = np.zeros(len(matches.agents), np.int64)
-    for span, system in spans:
-        run_fold(matches, slice(span.first, span.stop), system, counted_M, source_A, state_AW, games_A)
-    order = sorted(np.flatnonzero(games_A).tolist(), key=seat_A.__getitem__)
-    return [
-        AgentRating(matches.agents[a], float(state_AW[a, 0]), int(games_A[a]), state_AW[a, 1:].tolist()) for a in order
-    ]
+class GameFold:
+    """The fold of one game's matches under one system, whose settings may differ between spans.
 
+    Shape suffixes: A agent of the matches, W number of a state.
+    """
 
-def run_fold(
-    matches: MatchArrays,
-    span: slice,
-    system: RatingSystem,
-    counted_M: Mask,
-    source_A: Codes,
-    state_AW: Floats,
-    games_A: Ints,
-) -> None:
-    """Fold a slice of the matches under one system; changes ``state_AW`` and ``games_A`` in place."""
-    seats = int((matches.end_M[span] - matches.begin_M[span]).sum())
-    if not is_worth_compiling(seats):
-        _fold_in_python(matches, span, system, counted_M, source_A, state_AW, games_A)
-        return
-    compile_loop(_fold, "_update", system.update)(
-        matches.begin_M[span],
-        matches.end_M[span],
-        matches.agent_S,
-        matches.score_S,
-        counted_M[span],
-        source_A,
-        state_AW,
-        games_A,
-        np.array([rule.factor for rule in system.inheritance]),
-        np.array([rule.most for rule in system.inheritance]),
-        np.array(system.constants, np.float64),
-        system.work_per_seat,
-    )
+    def __init__(self, matches: MatchArrays, game: str, spans: Sequence[RuleSpan], system: RatingSystem) -> None:
+        self._matches = matches
+        self._counted_M, self._seat_A, match_A = _find_rated(matches, matches.games.index(game), spans)
+        self._source_A, self.state_AW = _initial_states(matches, system, match_A)
+        self._games_A = np.zeros(len(matches.agents), np.int64)
+
+    def ratings(self) -> list[AgentRating]:
+        """All agents rated so far, in the order of their first seats."""
+        order = sorted(np.flatnonzero(self._games_A).tolist(), key=self._seat_A.__getitem__)
+        states, games, names = self.state_AW, self._games_A, self._matches.agents
+        return [AgentRating(names[a], float(states[a, 0]), int(games[a]), states[a, 1:].tolist()) for a in order]
+
+    def run(self, here: slice, system: RatingSystem) -> None:
+        """Fold a slice of the matches."""
+        matches = self._matches
+        if not is_worth_compiling(int((matches.end_M[here] - matches.begin_M[here]).sum())):
+            self._run_in_python(here, system)
+            return
+        compile_loop(_fold, "_update", system.update)(
+            matches.begin_M[here],
+            matches.end_M[here],
+            matches.agent_S,
+            matches.score_S,
+            self._counted_M[here],
+            self._source_A,
+            self.state_AW,
+            self._games_A,
+            np.array([rule.factor for rule in system.inheritance]),
+            np.array([rule.most for rule in system.inheritance]),
+            np.array(system.constants, np.float64),
+            system.work_per_seat,
+        )
+
+    def _run_in_python(self, here: slice, system: RatingSystem) -> None:
+        """The compiled ``_fold``, on lists."""
+        global _interpreted_seats
+        begin_M, end_M, counted_M = self._matches.begin_M[here], self._matches.end_M[here], self._counted_M[here]
+        _interpreted_seats += int((end_M - begin_M).sum())
+        begins, ends = begin_M[counted_M].tolist(), end_M[counted_M].tolist()
+        first, last = min(begins, default=0), max(ends, default=0)
+        agents, scores = self._matches.agent_S[first:last].tolist(), self._matches.score_S[first:last].tolist()
+        states, games, sources = self.state_AW.tolist(), self._games_A.tolist(), self._source_A.tolist()
+        constants = system.constants
+        for begin, end in zip(begins, ends, strict=True):
+            codes: list[int] = agents[begin - first : end - first]
+            for code in codes:
+                if games[code] == 0 and sources[code] >= 0:
+                    states[code] = list(inherit_state(system, states[sources[code]]))
+            own_scores = scores[begin - first : end - first]
+            updated = updated_states(system, constants, codes, own_scores, states.__getitem__, games.__getitem__)
+            for code, state in updated.items():
+                states[code] = state
+                games[code] += 1
+        self.state_AW[:], self._games_A[:] = states, games
 
 
 _INTERPRETED_SEATS = 60_000
@@ -242,29 +258,23 @@ def is_worth_compiling(seats: int) -> bool:
 
 
 def _initial_states(matches: MatchArrays, system: RatingSystem, match_A: Ints) -> tuple[Codes, Floats]:
-    """States of all agents at their first rated match.
-
-    Returns:
-        Per agent, the agent from which it inherits or -1, and its own starting state.
-    """
+    """Per agent, at its first rated match: the agent from which it inherits or -1, and its own starting state."""
     source_A = np.full(len(match_A), -1, np.int32)
     state_AW = np.zeros((len(match_A), len(system.start(DEFAULT_RATING))), np.float64)
     code_of = {name: code for code, name in enumerate(matches.agents)}
     versions: dict[str, list[int]] = {}
     rated = sorted(np.flatnonzero(match_A >= 0).tolist(), key=match_A.__getitem__)
-    waiting: list[int] = []
-    for place, code in enumerate(rated):
-        if place and match_A[code] != match_A[rated[place - 1]]:
-            # Agents first rated in the same match do not inherit from each other.
-            _add_versions(waiting, matches.agents, versions)
-            waiting = []
-        waiting.append(code)
-        at = int(matches.sequence_M[match_A[code]])
-        origin = _initial_source(matches, matches.agents[code], at, versions)
-        if isinstance(origin, str) and 0 <= match_A[code_of.get(origin, code)] < match_A[code]:
-            source_A[code] = code_of[origin]
-        else:
-            state_AW[code] = system.start(matches.starts[origin].rating if isinstance(origin, str) else origin)
+    for match, together in groupby(rated, key=match_A.__getitem__):
+        codes, at = list(together), int(matches.sequence_M[match])
+        for code in codes:
+            origin = _initial_source(matches, matches.agents[code], at, versions)
+            if isinstance(origin, str) and 0 <= match_A[code_of.get(origin, code)] < match:
+                source_A[code] = code_of[origin]
+            else:
+                state_AW[code] = system.start(matches.starts[origin].rating if isinstance(origin, str) else origin)
+        # Agents first rated in the same match do not inherit from each other.
+        for named in filter(None, (split_agent(matches.agents[code]) for code in codes)):
+            insort(versions.setdefault(named[0], []), named[1])
     return source_A, state_AW
 
 
@@ -284,13 +294,6 @@ def _initial_source(matches: MatchArrays, agent: str, at: int, versions: dict[st
     return matches.base if matches.base is not None and known else DEFAULT_RATING
 
 
-def _add_versions(codes: list[int], agents: list[str], versions: dict[str, list[int]]) -> None:
-    for code in codes:
-        named = split_agent(agents[code])
-        if named is not None:
-            insort(versions.setdefault(named[0], []), named[1])
-
-
 def _mark_rated(
     begin_M: Ints, end_M: Ints, agent_S: Codes, score_S: Floats, counted_M: Mask, seat_A: Ints, match_A: Ints
 ) -> None:
@@ -307,50 +310,6 @@ def _mark_rated(
             for seat in range(begin_M[match], end_M[match]):
                 if seat_A[agent_S[seat]] < 0:
                     seat_A[agent_S[seat]], match_A[agent_S[seat]] = seat, match
-
-
-def _fold_in_python(
-    matches: MatchArrays,
-    span: slice,
-    system: RatingSystem,
-    counted_M: Mask,
-    source_A: Codes,
-    state_AW: Floats,
-    games_A: Ints,
-) -> None:
-    """The compiled ``_fold``, on lists."""
-    global _interpreted_seats
-    _interpreted_seats += int((matches.end_M[span] - matches.begin_M[span]).sum())
-    counted = counted_M[span]
-    begins, ends = matches.begin_M[span][counted].tolist(), matches.end_M[span][counted].tolist()
-    first, last = min(begins, default=0), max(ends, default=0)
-    agents, scores = matches.agent_S[first:last].tolist(), matches.score_S[first:last].tolist()
-    states, games, sources = state_AW.tolist(), games_A.tolist(), source_A.tolist()
-    update, constants, work_per_seat = system.update, system.constants, system.work_per_seat
-    for begin, end in zip(begins, ends, strict=True):
-        codes = agents[begin - first : end - first]
-        places = {code: place for place, code in enumerate(dict.fromkeys(codes))}
-        for code in places:
-            if games[code] == 0 and sources[code] >= 0:
-                states[code] = list(inherit_state(system, states[sources[code]]))
-        before = [number for code in places for number in states[code]]
-        after, work = before.copy(), [0.0] * (len(codes) * work_per_seat)
-        update(
-            len(codes),
-            len(places),
-            [places[code] for code in codes],
-            scores[begin - first : end - first],
-            before,
-            after,
-            [games[code] for code in places],
-            constants,
-            work,
-        )
-        width = len(before) // len(places)
-        for code, place in places.items():
-            states[code] = after[place * width : (place + 1) * width]
-            games[code] += 1
-    state_AW[:], games_A[:] = states, games
 
 
 def _update(*_: Any) -> None:

@@ -9,13 +9,15 @@ compiled for millions of them (``arrays``), so that both give the same bits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from schemas.config import Plugin
 from schemas.events import MatchFinished, RatingChange
 from schemas.plugins import Registry
+
+K = TypeVar("K", str, int)
 
 State = tuple[float, ...]
 """An agent's rating, deviation, and further numbers of the system."""
@@ -90,33 +92,41 @@ def make_rating_system(plugin: Plugin) -> RatingSystem:
 def rate_match(
     system: RatingSystem, match: MatchFinished, states: Mapping[str, State], games: Mapping[str, int]
 ) -> list[RatingChange]:
-    """Returns one match's changes of ratings.
+    """One match's changes of ratings, one per different agent, in the order of their first seats.
 
     The match has at least two different agents, and all its scores are finite. ``states`` and ``games`` (numbers of
-    rated matches) are the agents' before the match.
-
-    Returns:
-        One change per different agent, in the order of their first seats. Equal arguments give equal bits.
+    rated matches) are the agents' before the match. Equal arguments give equal bits.
     """
-    names = list(dict.fromkeys(seat.agent for seat in match.seats))
-    place = {name: at for at, name in enumerate(names)}
-    before = [number for name in names for number in states[name]]
-    after, width = before.copy(), len(before) // len(names)
+    agents, scores = [seat.agent for seat in match.seats], [seat.score for seat in match.seats]
+    played = {name: games.get(name, 0) for name in agents}
+    updated = updated_states(system, system.constants, agents, scores, states.__getitem__, played.__getitem__)
+    return [RatingChange(name, states[name][0], after[0], after[1:]) for name, after in updated.items()]
+
+
+def updated_states(
+    system: RatingSystem,
+    constants: Sequence[float],
+    agents: Sequence[K],
+    scores: Sequence[float],
+    state_of: Callable[[K], Sequence[float]],
+    games_of: Callable[[K], int],
+) -> dict[K, list[float]]:
+    """States after a match of these seats' agents, in the order of their first seats."""
+    places = {agent: place for place, agent in enumerate(dict.fromkeys(agents))}
+    before = [number for agent in places for number in state_of(agent)]
+    after, width = before.copy(), len(before) // len(places)
     system.update(
-        len(match.seats),
-        len(names),
-        [place[seat.agent] for seat in match.seats],
-        [seat.score for seat in match.seats],
+        len(agents),
+        len(places),
+        [places[agent] for agent in agents],
+        scores,
         before,
         after,
-        [games.get(name, 0) for name in names],
-        system.constants,
-        [0.0] * (len(match.seats) * system.work_per_seat),
+        [games_of(agent) for agent in places],
+        constants,
+        [0.0] * (len(agents) * system.work_per_seat),
     )
-    return [
-        RatingChange(name, before[at * width], after[at * width], after[at * width + 1 : (at + 1) * width])
-        for at, name in enumerate(names)
-    ]
+    return {agent: after[place * width : (place + 1) * width] for agent, place in places.items()}
 
 
 def inherit_state(system: RatingSystem, state: Sequence[float]) -> State:

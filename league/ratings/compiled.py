@@ -46,22 +46,18 @@ def _compile(function: Any, calls: Mapping[str, Any]) -> Any:
     copy.__module__ = function.__module__
     # numba keeps machine code under this name, with all called functions in it, and checks changes of this file only.
     copy.__qualname__ = f"{function.__name__}_{_code_digest(function, namespace, ())[:16]}"
-    return _jit(copy)
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True, fastmath=False)(copy)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache is writable.
+        return numba.njit(nogil=True, fastmath=False)(copy)
 
 
 def _package_of(function: Any) -> str:
     package: str = function.__module__.rpartition(".")[0] or function.__module__
     return package
-
-
-def _jit(function: Any) -> Any:
-    import numba
-
-    try:
-        return numba.njit(cache=True, nogil=True, fastmath=False)(function)
-    except RuntimeError:
-        # Neither the package's folder nor the user's cache is writable.
-        return numba.njit(nogil=True, fastmath=False)(function)
 
 
 def _code_digest(function: Any, namespace: Mapping[str, Any], callers: tuple[CodeType, ...]) -> str:

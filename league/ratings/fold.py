@@ -101,11 +101,8 @@ class RatingFold:
     force at its place in the history. When a counted match is voided, no further match of its game is rated until the
     correction is in the history; then the matches after the void follow.
 
-    Args:
-        config: The configuration in force until the history changes it.
-        follow: Adopt configuration changes found in the history; a replay under other rules does not.
-        skip: Matches to leave out, as if never played; voids and corrections in the history are then ignored. None
-            follows the history.
+    ``config`` is in force until the history changes it; a replay under other rules does not ``follow`` the changes.
+    Where matches of ``skip`` are left out, as if never played, voids and corrections in the history are ignored.
 
     Raises:
         ConfigError: unknown rating system or bad settings.
@@ -190,12 +187,9 @@ class RatingFold:
 
     def _apply_match(self, sequence: int, match: MatchFinished) -> list[RatingUpdated]:
         rules, updates = self._rules[-1], []
-        if not is_rated(match, rules.ratings):
-            return []
-        skipped = self._skip is not None and match.match_id in self._skip
-        for name in rules.systems:
+        for name in rules.systems if is_rated(match, rules.ratings) else ():
             place = (match.game, name)
-            if skipped:
+            if self._skip is not None and match.match_id in self._skip:
                 self.skipped_counts[place] = self.skipped_counts.get(place, 0) + 1
             elif place in self.pending_corrections:
                 self._deferred.append((sequence, name, match))

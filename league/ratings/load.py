@@ -1,6 +1,7 @@
 """Loads matches from a projection's tables into arrays, streamed: ten million seven-seat matches need 3 GB."""
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,30 +34,33 @@ Array = NDArray[Any]
 def load_matches(connection: Any, where: str = NOT_VOIDED, *, with_roles: bool = False) -> MatchArrays:
     """Load matches with their seats from the tables ``matches``, ``match_seats``, ``agents``, ``configurations``.
 
-    A match that lists a seat twice gets no seats, since its results can be neither rated nor compared.
-
-    Args:
-        connection: A DuckDB connection to a projection.
-        where: SQL condition on the columns of ``matches``, inserted into a query as it is: never pass untrusted text.
-        with_roles: Fill ``role_S`` and ``roles`` too.
+    A match that lists a seat twice gets no seats, since its results can be neither rated nor compared. ``where`` is an
+    SQL condition on the columns of ``matches``, inserted into a query as it is: never pass untrusted text.
     """
-    matches = _load_matches(connection, where)
+    rows = _Rows(connection, "matches", where)
+    names = {"game": rows.names("game"), "purpose": rows.names("purpose")}
+    batches = list(rows.batches(("sequence", *names), names))
+    sequence_M = _concatenate([batch[0] for batch in batches], np.int64)
+    game_M, purpose_M = (_concatenate([batch[place] for batch in batches], np.int32) for place in (1, 2))
+    # Tables are kept in the order of the history, but a query need not return them so.
+    order = slice(None) if (np.diff(sequence_M) > 0).all() else np.argsort(sequence_M, kind="stable")
+    sequence_M = sequence_M[order]
     seats = _load_seats(connection, with_roles) or _load_seats(connection, with_roles, " ORDER BY sequence, seat")
     assert seats is not None
-    place_M = np.searchsorted(seats.sequence_U, matches.sequence_M)
-    there_M = np.append(seats.sequence_U, -1)[place_M] == matches.sequence_M
-    there_M &= ~np.isin(matches.sequence_M, seats.twice)
+    place_M = np.searchsorted(seats.sequence_U, sequence_M)
+    there_M = np.append(seats.sequence_U, -1)[place_M] == sequence_M
+    there_M &= ~np.isin(sequence_M, seats.twice)
     return MatchArrays(
-        sequence_M=matches.sequence_M,
-        game_M=matches.game_M,
-        purpose_M=matches.purpose_M,
+        sequence_M=sequence_M,
+        game_M=game_M[order],
+        purpose_M=purpose_M[order],
         begin_M=np.where(there_M, seats.begin_U[place_M], 0),
         end_M=np.where(there_M, np.append(seats.begin_U[1:], 0)[place_M], 0),
         agent_S=seats.agent_S,
         score_S=seats.score_S,
         agents=seats.agents,
-        games=matches.games,
-        purposes=matches.purposes,
+        games=names["game"],
+        purposes=names["purpose"],
         starts=_load_starts(connection),
         base=_load_base(connection),
         rules=load_rules(connection),
@@ -124,33 +128,9 @@ def _concatenate(pieces: list[Array], kind: type[np.generic]) -> Array:
     return whole
 
 
-class _MatchColumns(NamedTuple):
-    sequence_M: Array
-    game_M: Array
-    purpose_M: Array
-    games: list[str]
-    purposes: list[str]
-
-
-def _load_matches(connection: Any, where: str) -> _MatchColumns:
-    rows = _Rows(connection, "matches", where)
-    names = {"game": rows.names("game"), "purpose": rows.names("purpose")}
-    batches = list(rows.batches(("sequence", *names), names))
-    sequence_M = _concatenate([batch[0] for batch in batches], np.int64)
-    game_M, purpose_M = (_concatenate([batch[place] for batch in batches], np.int32) for place in (1, 2))
-    # Tables are kept in the order of the history, but a query need not return them so.
-    order = slice(None) if (np.diff(sequence_M) > 0).all() else np.argsort(sequence_M, kind="stable")
-    return _MatchColumns(sequence_M[order], game_M[order], purpose_M[order], names["game"], names["purpose"])
-
-
 def _load_seats(connection: Any, with_roles: bool, order: str = "") -> _SeatColumns | None:
     """Seats in the order of the history; None when the query returned them in another."""
-    sequences: list[Array] = []
-    firsts: list[Array] = []
-    codes: list[Array] = []
-    scores: list[Array] = []
-    role_codes: list[Array] = []
-    twice: list[Array] = []
+    pieces: defaultdict[str, list[Array]] = defaultdict(list)
     count, last = 0, (-1, -1)
     rows = _Rows(connection, "match_seats")
     names = {
@@ -163,21 +143,21 @@ def _load_seats(connection: Any, with_roles: bool, order: str = "") -> _SeatColu
         step, seat_step = np.diff(match_S, prepend=last[0]), np.diff(seat_S, prepend=last[1])
         if ((step < 0) | ((step == 0) & (seat_step < 0))).any():
             return None
-        twice.append(match_S[(step == 0) & (seat_step == 0)])
         begins = np.flatnonzero(step)
-        sequences.append(match_S[begins])
-        firsts.append(begins + count)
-        codes.append(agent_S)
-        scores.append(score_S)
-        role_codes += role_S
+        pieces["sequence_U"].append(match_S[begins])
+        pieces["begin_U"].append(begins + count)
+        pieces["agent_S"].append(agent_S)
+        pieces["score_S"].append(score_S)
+        pieces["role_S"] += role_S
+        pieces["twice"].append(match_S[(step == 0) & (seat_step == 0)])
         count, last = count + len(match_S), (int(match_S[-1]), int(seat_S[-1]))
     return _SeatColumns(
-        sequence_U=_concatenate(sequences, np.int64),
-        begin_U=np.append(_concatenate(firsts, np.int64), count),
-        agent_S=_concatenate(codes, np.int32),
-        score_S=_concatenate(scores, np.float64),
-        role_S=_concatenate(role_codes, np.int32),
-        twice=_concatenate(twice, np.int64),
+        sequence_U=_concatenate(pieces["sequence_U"], np.int64),
+        begin_U=np.append(_concatenate(pieces["begin_U"], np.int64), count),
+        agent_S=_concatenate(pieces["agent_S"], np.int32),
+        score_S=_concatenate(pieces["score_S"], np.float64),
+        role_S=_concatenate(pieces["role_S"], np.int32),
+        twice=_concatenate(pieces["twice"], np.int64),
         agents=names["agent"],
         roles=names.get("role", []),
     )
@@ -186,9 +166,7 @@ def _load_seats(connection: Any, with_roles: bool, order: str = "") -> _SeatColu
 def load_start_ratings(connection: Any, upto: int) -> StartRatings:
     """Starting ratings of registered agents, as known after an event."""
     starts = StartRatings()
-    starts.ratings = {
-        agent: start.rating for agent, start in _load_starts(connection).items() if start.sequence <= upto
-    }
+    starts.ratings = {agent: s.rating for agent, s in _load_starts(connection).items() if s.sequence <= upto}
     base = _load_base(connection)
     starts.base = base if base in starts.ratings else None
     for policy, resets in _load_resets(connection).items():
@@ -261,8 +239,10 @@ class MatchArrayBuilder:
         elif isinstance(event, MatchFailed):
             self._seen.add(event.match_id)
         elif isinstance(event, AgentRegistered | CheckpointAdded):
-            if self._seen.add(f"joined:{event.agent}"):
-                self._register(event)
+            if self._seen.add(f"joined:{event.agent}") and event.rating is not None:
+                self._starts.setdefault(event.agent, StartRating(event.rating, sequence))
+                if isinstance(event, AgentRegistered) and event.kind == "base" and self._base is None:
+                    self._base = event.agent
         elif isinstance(event, PolicyReset):
             if self._seen.add(event.key):
                 self._resets.setdefault(event.policy, []).append(Reset(event.version, sequence))
@@ -306,10 +286,3 @@ class MatchArrayBuilder:
         self._scores += [seat.score for seat in match.seats]
         game, purpose = games.setdefault(match.game, len(games)), purposes.setdefault(match.purpose, len(purposes))
         self._matches.append((self.sequence, game, purpose, len(self._agents)))
-
-    def _register(self, event: AgentRegistered | CheckpointAdded) -> None:
-        if event.rating is None or event.agent in self._starts:
-            return
-        self._starts[event.agent] = StartRating(event.rating, self.sequence)
-        if isinstance(event, AgentRegistered) and event.kind == "base" and self._base is None:
-            self._base = event.agent

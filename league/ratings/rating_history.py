@@ -4,7 +4,7 @@ An interrupted and continued fold gives the same bits, so a history ends where `
 """
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -13,18 +13,16 @@ import numpy as np
 from league.analysis.comparisons import number_keys
 from league.ratings.arrays import (
     Floats,
+    GameFold,
     Ints,
     MatchArrays,
     RatingRule,
-    _find_rated,
-    _initial_states,
-    _spans,
     fold_arrays,
     is_worth_compiling,
     rated_mask,
-    run_fold,
+    rule_spans,
 )
-from league.ratings.base import RatingSystem, make_rating_system
+from league.ratings.base import make_rating_system
 from league.ratings.compiled import has_compiler
 from schemas.ids import derive_seed
 
@@ -48,17 +46,9 @@ class RatingHistory:
 def rating_histories(
     matches: MatchArrays, game: str, rules: Sequence[RatingRule], agents: Sequence[str], choose: StopSelector
 ) -> list[RatingHistory]:
-    """Rating histories of some agents.
+    """Rating histories of some agents of a game, at the stops that ``choose`` selects; one never rated has none.
 
-    Args:
-        matches: The matches, without voided ones.
-        game: The game.
-        rules: As in ``fold_arrays``; the first system of each counts, and must be the same in all.
-        agents: The agents' names; one that was never rated has an empty history.
-        choose: Selects the stops among each agent's rated matches.
-
-    Returns:
-        Histories in the order of ``agents``.
+    The matches are without voided ones. The first system of each rule counts, and must be the same in all.
     """
     rated = matches.select(rated_mask(matches, game, rules))
     known = {name: code for code, name in enumerate(rated.agents)}
@@ -87,32 +77,20 @@ def _agent_matches(rated: MatchArrays, code: int) -> Ints:
 
 def _states(rated: MatchArrays, game: str, rules: Sequence[RatingRule], stops: Ints, codes: Sequence[int]) -> Floats:
     """States of some agents after each of the matches ``stops``."""
-    spans = list(_spans(rated, rules))
-    systems = [make_rating_system(span.ratings.system) for span in spans]
-    if not systems or not len(stops):
+    spans = rule_spans(rated, rules)
+    if not spans or not len(stops):
         return np.zeros((0, len(codes), 1))
-    counted_M, _, match_A = _find_rated(rated, rated.games.index(game), spans)
-    source_A, state_AW = _initial_states(rated, systems[0], match_A)
-    games_A = np.zeros(len(rated.agents), np.int64)
-    states = np.zeros((len(stops), len(codes), state_AW.shape[1]))
-    for system, here, stop in _split_at_stops([(s.first, s.stop) for s in spans], systems, stops):
-        run_fold(rated, here, system, counted_M, source_A, state_AW, games_A)
-        if stop is not None:
-            states[stop] = state_AW[codes]
+    fold = GameFold(rated, game, spans, make_rating_system(spans[0].ratings.system))
+    states = np.zeros((len(stops), len(codes), fold.state_AW.shape[1]))
+    for span in spans:
+        system, begin = make_rating_system(span.ratings.system), span.first
+        for at in range(*np.searchsorted(stops, [span.first, span.stop]).tolist()):
+            end = int(stops[at]) + 1
+            fold.run(slice(begin, end), system)
+            states[at], begin = fold.state_AW[codes], end
+        if begin < span.stop <= stops[-1]:
+            fold.run(slice(begin, span.stop), system)
     return states
-
-
-def _split_at_stops(
-    spans: Sequence[tuple[int, int]], systems: Sequence[RatingSystem], stops: Ints
-) -> Iterator[tuple[RatingSystem, slice, int | None]]:
-    """Slices of matches under one system, each with the stop that it ends at; nothing after the last stop."""
-    for (first, end), system in zip(spans, systems, strict=True):
-        begin = first
-        for stop in range(*np.searchsorted(stops, [first, end]).tolist()):
-            yield system, slice(begin, int(stops[stop]) + 1), stop
-            begin = int(stops[stop]) + 1
-        if begin < end and end <= stops[-1]:
-            yield system, slice(begin, end), None
 
 
 DEFAULT_DRAWS = 200
@@ -124,7 +102,6 @@ MAX_FOLDED_SEATS = 20_000_000
 """Maximum number of seats folded for one table: seconds under Elo, half a minute under TrueSkill, on one core."""
 
 Interval = tuple[float, float]
-
 
 _PYTHON_COST_RATIO = 40
 """A seat costs at most this many times more where folds are not compiled."""
@@ -146,19 +123,10 @@ def bootstrap_intervals(
     seed: int = 0,
     cluster_M: Sequence[Hashable] | None = None,
 ) -> dict[str, Interval]:
-    """Compute 95 % intervals of the ratings that ``fold_arrays`` gives.
+    """Compute 95 % intervals of the ratings that ``fold_arrays`` gives, for agents with at least ``MIN_GAMES`` of them.
 
-    Args:
-        matches: None of them voided.
-        game: The game.
-        system: One of the systems of ``rules``.
-        rules: See ``fold_arrays``; each of their systems costs a fold of its own.
-        draws: Number of resampled histories.
-        seed: Equal arguments give equal intervals, on any number of cores.
-        cluster_M: Cluster of each match, such as its seed; by default every match is its own.
-
-    Returns:
-        Interval by agent, for agents with at least ``MIN_GAMES`` rated matches.
+    Each of the rules' systems costs a fold of its own. Every match is its own cluster unless ``cluster_M`` says which
+    it is of, such as its seed. Equal arguments give equal intervals, on any number of cores.
     """
     counted_M = rated_mask(matches, game, rules)
     rated = matches.select(counted_M)
@@ -182,10 +150,6 @@ def bootstrap_intervals(
     threads = (os.cpu_count() or 1) if is_worth_compiling(draws * len(rated.agent_S)) else 1
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(draw, range(draws)))
-    return {name: _central_interval(rating_DA[:, place[name]]) for name in enough}
-
-
-def _central_interval(rating_D: Floats) -> Interval:
     # A draw without matches of the agent carries no information about its rating.
-    low, high = np.nanquantile(rating_D, [0.025, 0.975])
-    return float(low), float(high)
+    ends = {name: np.nanquantile(rating_DA[:, place[name]], [0.025, 0.975]).tolist() for name in enough}
+    return {name: (low, high) for name, (low, high) in ends.items()}

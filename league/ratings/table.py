@@ -99,10 +99,6 @@ class RatingTable:
             self.states[rated.agent] = (rated.rating, *rated.rest)
             self.games[rated.agent] = rated.games
 
-    def versions(self, policy: str) -> list[int]:
-        """Rated versions of a policy, ascending."""
-        return list(self._versions.get(policy, ()))
-
     def newest_versions(self) -> dict[str, int]:
         """Newest rated version of each policy."""
         return {policy: versions[-1] for policy, versions in self._versions.items()}

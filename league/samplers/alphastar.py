@@ -49,17 +49,14 @@ class WinRate(BucketedDraws, MixSettings, frozen=True):
 
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
         """See ``BucketedDraws.place``."""
-        return {"members": _WEIGHTS[self.weighting](self._loss_rate(record))}
+        won = record.wins + record.draws / 2 + self.prior_wins
+        lost = record.losses + record.draws / 2 + self.prior_losses
+        return {"members": _WEIGHTS[self.weighting](lost / (won + lost))}
 
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
         """See ``BucketedDraws.shares``."""
         mix = {"mirror": self.mirror, "members": 1.0 - self.mirror}
         return normalise_mix(mix, {"mirror": True, "members": not urns["members"].is_empty})
-
-    def _loss_rate(self, record: WinLoss) -> float:
-        won = record.wins + record.draws / 2 + self.prior_wins
-        lost = record.losses + record.draws / 2 + self.prior_losses
-        return lost / (won + lost)
 
 
 @SAMPLERS.register("main_exploiter")
@@ -91,7 +88,9 @@ class MainExploiter(MixDraws, MixSettings, frozen=True):
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
-        live = self._live(standings, hero)
+        newest = standings.live.get(self.against)
+        name = hero if newest is None else agent_name(self.against, newest.version)
+        live = {} if name == hero else {name: 1.0}
         recent = newest_record(standings, hero_policy, self.against, self.results)
         worth = points_share(recent) > self.worth_learning
         # Most of the work, and not needed while the live version is played.
@@ -99,11 +98,6 @@ class MainExploiter(MixDraws, MixSettings, frozen=True):
         played = "live" if live and (worth or not past) else "past" if past else "mirror"
         members = {"live": live, "past": past, "mirror": {hero: 1.0}}
         return {name: Bucket(1.0, weights) if name == played else Bucket(0.0, {}) for name, weights in members.items()}
-
-    def _live(self, standings: Standings, hero: str) -> dict[str, float]:
-        live = standings.live.get(self.against)
-        name = hero if live is None else agent_name(self.against, live.version)
-        return {} if name == hero else {name: 1.0}
 
     def _past(self, standings: Standings, hero_policy: str) -> dict[str, float]:
         records = standings.records.get(hero_policy, {})

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, reduce
+from itertools import cycle
 from math import exp
 from operator import add
 from random import Random
@@ -52,14 +53,18 @@ class StandingsCache(Generic[T]):
 
 def changed_parts(before: Standings, after: Standings, policy: str, parts: Iterable[str]) -> list[str]:
     """Returns those of ``parts`` that may differ for a policy."""
-    return [part for part in parts if before is not after and not _is_same_part(part, before, after, policy)]
-
-
-def _is_same_part(part: str, before: Standings, after: Standings, policy: str) -> bool:
-    old, new = getattr(before, part), getattr(after, part)
-    if part == "live":
-        return bool(old == new)
-    return old is new or (part in ("records", "novelty") and old.get(policy) is new.get(policy))
+    if before is after:
+        return []
+    changed = []
+    for part in parts:
+        old, new = getattr(before, part), getattr(after, part)
+        if part == "live":
+            is_same = old == new
+        else:
+            is_same = old is new or (part in ("records", "novelty") and old.get(policy) is new.get(policy))
+        if not is_same:
+            changed.append(part)
+    return changed
 
 
 class WeightedMix:
@@ -68,14 +73,6 @@ class WeightedMix:
     def __init__(self, shares: Mapping[str, float], agents: Mapping[str, WeightedChoice]) -> None:
         self.buckets = WeightedChoice(shares)
         self.agents = agents
-
-    @classmethod
-    def from_buckets(cls, buckets: Mapping[str, Bucket]) -> "WeightedMix":
-        """Prepares a distribution."""
-        return cls(
-            {name: bucket.share for name, bucket in buckets.items()},
-            {name: WeightedChoice(bucket.weights) for name, bucket in buckets.items() if bucket.share > 0},
-        )
 
 
 class MixDraws(OpponentSampler):
@@ -91,9 +88,12 @@ class MixDraws(OpponentSampler):
 
     @cached_property
     def _mix_cache(self) -> StandingsCache[WeightedMix]:
-        return StandingsCache(
-            lambda standings, policy: WeightedMix.from_buckets(self.distribution(standings, policy)), self.reads
-        )
+        return StandingsCache(self._make_mix, self.reads)
+
+    def _make_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
+        buckets = self.distribution(standings, hero_policy)
+        shares = {name: bucket.share for name, bucket in buckets.items()}
+        return WeightedMix(shares, {name: WeightedChoice(buckets[name].weights) for name in shares if shares[name] > 0})
 
     def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
         """``distribution`` prepared for drawing; valid until the next call."""
@@ -107,15 +107,13 @@ class MixDraws(OpponentSampler):
         """
         check_seats(seats)
         urns = self.weighted_mix(standings, hero_policy)
-        distinct = min(len(seats), self.max_distinct or len(seats))
         pairs: list[tuple[WeightedDraw, WeightedDraw]] = []
-        for _ in range(distinct):
+        for _ in range(min(len(seats), self.max_distinct or len(seats))):
             bucket = urns.buckets.draw(rng)
             pairs.append((bucket, urns.agents[bucket.key].draw(rng)))
-        dealt = (pairs[place % distinct] for place in range(len(seats)))
         return [
             SeatDraw(OpponentPick(seat, agent.key, bucket.key), (bucket, agent))
-            for seat, (bucket, agent) in zip(seats, dealt, strict=True)
+            for seat, (bucket, agent) in zip(seats, cycle(pairs), strict=False)
         ]
 
 
@@ -152,7 +150,7 @@ def normalise_mix(mix: Mapping[str, float], is_filled: Mapping[str, bool]) -> di
     weights = {name: mix[name] if filled else 0.0 for name, filled in is_filled.items()}
     if not any(weights.values()):
         weights[next(name for name, filled in is_filled.items() if filled)] = 1.0
-    total = _total(weights.values())
+    total = total_weight(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
 
@@ -162,7 +160,7 @@ def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[
     So an empty bucket leaves its share to the others in proportion here too. The mirror is played when there is no
     other agent, and otherwise has share 0.
     """
-    weights = {name: _total(agents[agent] for agent in sorted(agents)) for name, agents in candidates.items()}
+    weights = {name: total_weight(agents[agent] for agent in sorted(agents)) for name, agents in candidates.items()}
     shares = shares_by_weight(weights)
     buckets = {name: Bucket(shares[name], dict(agents) if weights[name] else {}) for name, agents in candidates.items()}
     return {**buckets, "mirror": Bucket(shares["mirror"], {hero: 1.0} if shares["mirror"] else {})}
@@ -170,7 +168,7 @@ def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[
 
 def shares_by_weight(weights: Mapping[str, float]) -> dict[str, float]:
     """The shares in ``by_weight``, from the weights of all buckets but the mirror."""
-    total = _total(weights.values())
+    total = total_weight(weights.values())
     shares = {name: weight / total if total else 0.0 for name, weight in weights.items()}
     return {**shares, "mirror": 0.0 if total else 1.0}
 
@@ -208,6 +206,6 @@ def is_cold_start(standings: Standings) -> bool:
     return sum(agent.kind == "checkpoint" for agent in standings.agents.values()) < _CHECKPOINTS_FOR_A_LEAGUE
 
 
-def _total(weights: Iterable[float]) -> float:
+def total_weight(weights: Iterable[float]) -> float:
     """Sum of the weights, one by one: the rounding of sum() differs between versions of Python."""
     return reduce(add, weights, 0.0)

@@ -60,15 +60,11 @@ class Pfsp(BucketedDraws, MixSettings, frozen=True):
 
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
         """See ``BucketedDraws.place``."""
-        place = {}
         weight = self._weight(agent)
-        if weight is not None:
-            place["baselines"] = weight
-            if hero.is_cold:
-                return place
-        elif hero.is_cold:
-            return {}
-        elif abs(agent.rating - hero.rating) <= self.peer_range:
+        place = {} if weight is None else {"baselines": weight}
+        if hero.is_cold:
+            return place
+        if weight is None and abs(agent.rating - hero.rating) <= self.peer_range:
             place["peers"] = 1.0
         if record.losses > record.wins and agent.rating < hero.rating:
             place["exploitable"] = 1.0

@@ -1,6 +1,6 @@
 """PSRO's rectified Nash: opponents in the equilibrium of the league's own game that the policy beats or ties."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from heapq import nsmallest
 from itertools import combinations
@@ -58,7 +58,12 @@ class RectifiedNash(MixDraws, MixSettings, frozen=True):
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
         agents = self._agents(standings, hero_policy)
-        shares = dict(zip((agent.name for agent in agents), self._equilibrium(standings, agents), strict=True))
+        points = tuple(
+            self._payoff_hundredths(one, other, standings.pairs.get(one.name, {}))
+            for one, other in combinations(agents, 2)
+        )
+        equilibrium = _solve_equilibrium(len(agents), points)
+        shares = {agent.name: share for agent, share in zip(agents, equilibrium, strict=True)}
         results = _newest_results(standings, hero, live)
         beaten = {
             agent.name: shares[agent.name]
@@ -86,14 +91,6 @@ class RectifiedNash(MixDraws, MixSettings, frozen=True):
         named = [agent.name for agent in first] + [name for name in best if taken[name] > _GRID // 2]
         chosen = dict.fromkeys([*named, *(agent.name for agent in strongest)])
         return [rated[name] for name in [*chosen][:most]]
-
-    def _equilibrium(self, standings: Standings, agents: Sequence[Agent]) -> list[float]:
-        """Equilibrium shares of the agents."""
-        points = tuple(
-            self._payoff_hundredths(one, other, standings.pairs.get(one.name, {}))
-            for one, other in combinations(agents, 2)
-        )
-        return _solve_equilibrium(len(agents), points)
 
     def _payoff_hundredths(self, one: Agent | LivePolicy, other: Agent, results: Mapping[str, WinLoss]) -> int:
         """Hundredths of the points that ``one`` takes from ``other``."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from league.samplers import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixDraws, MixSettings, by_weight, others, softmax, split_by_kind
+from league.samplers.mix import MixDraws, MixSettings, by_weight, others, softmax, split_by_kind, total_weight
 from schemas.numbers import PositiveFloat, Share
 from schemas.sketches import NGRAM_SIZE
 from schemas.standings import Standings
@@ -41,16 +41,11 @@ class MatchQuality(MixDraws, MixSettings, frozen=True):
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
-        scale, performance = self.scale, self.performance
-        quality = {
-            agent.name: (agent.rating - live.rating, hypot(agent.deviation, live.deviation))
-            for agent in others(standings, hero_policy)
-        }
-        qualities = {
-            name: match_quality(gap, scale, deviation, performance)
-            for name, (gap, deviation) in quality.items()
-            if isfinite(gap) and isfinite(deviation)
-        }
+        qualities = {}
+        for agent in others(standings, hero_policy):
+            gap, deviation = agent.rating - live.rating, hypot(agent.deviation, live.deviation)
+            if isfinite(gap) and isfinite(deviation):
+                qualities[agent.name] = match_quality(gap, self.scale, deviation, self.performance)
         weights = softmax(qualities, self.temperature)
         return by_weight(split_by_kind(weights, standings.agents), hero)
 
@@ -146,13 +141,7 @@ class Exploration(MixDraws, MixSettings, frozen=True):
         known = standings.novelty.get(hero_policy, {})
         novelty = {agent.name: known.get(agent.name, _NEVER_MET) for agent in others(standings, hero_policy)}
         preferred = softmax(novelty, self.temperature)
-        mixed = _mix_with_uniform(preferred, self.uniform)
+        total = total_weight(preferred[name] for name in sorted(preferred))
+        uniform = self.uniform
+        mixed = {name: (1 - uniform) * one / total + uniform / len(preferred) for name, one in preferred.items()}
         return by_weight(split_by_kind(mixed, standings.agents), hero)
-
-
-def _mix_with_uniform(weights: dict[str, float], uniform: float) -> dict[str, float]:
-    """Weights of which a share is spread uniformly."""
-    total = 0.0
-    for name in sorted(weights):
-        total += weights[name]
-    return {name: (1 - uniform) * weight / total + uniform / len(weights) for name, weight in weights.items()}

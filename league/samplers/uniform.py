@@ -6,16 +6,14 @@ versions of other policies (``policies``), for a population that meets another o
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from random import Random
 from typing import ClassVar, Literal
-
-import msgspec
 
 from league.samplers import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
 from league.samplers.bucketed import BucketedDraws, HeroContext
 from league.samplers.mix import (
     MixDraws,
-    MixSampler,
     MixSettings,
     StandingsCache,
     by_weight,
@@ -28,25 +26,19 @@ from schemas.errors import ConfigError, format_choices
 from schemas.events import OpponentPick
 from schemas.ids import agent_name
 from schemas.numbers import Share
+from schemas.plugins import PluginStruct
 from schemas.standings import Agent, Standings, WinLoss
 
 
 @SAMPLERS.register("uniform")
-class UniformSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``uniform``: there are none."""
+class Uniform(OpponentSampler, PluginStruct, frozen=True, dict=True):
+    """Draws each seat's opponent uniformly; the buckets are ``mirror`` and ``members``. There are no settings."""
 
-    def build(self) -> "Uniform":
-        """Builds the sampler with these settings."""
-        return Uniform()
+    name: ClassVar[str] = "uniform"
 
-
-class Uniform(OpponentSampler):
-    """Draws each seat's opponent uniformly; the buckets are ``mirror`` and ``members``."""
-
-    name = "uniform"
-
-    def __init__(self) -> None:
-        self._choice_cache = StandingsCache(self._make_choice, reads=("agents", "live"))
+    @cached_property
+    def _choice_cache(self) -> StandingsCache[tuple[WeightedChoice, dict[str, str]]]:
+        return StandingsCache(self._make_choice, reads=("agents", "live"))
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``: one number per seat, over all buckets."""
@@ -73,22 +65,15 @@ class Uniform(OpponentSampler):
 
 
 @SAMPLERS.register("mirror")
-class MirrorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``mirror``: there are none."""
-
-    def build(self) -> "Mirror":
-        """Builds the sampler with these settings."""
-        return Mirror()
-
-
-class Mirror(MixSampler):
-    """One bucket, ``mirror``, with one agent in it.
+class Mirror(MixDraws, PluginStruct, frozen=True, dict=True):
+    """One bucket, ``mirror``, with one agent in it. There are no settings.
 
     Source: Unstable Baselines' sampling mode ``mirror``.
     """
 
-    name = "mirror"
+    name: ClassVar[str] = "mirror"
     reads = ("live",)
+    max_distinct = None
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
@@ -183,10 +168,8 @@ class Lagged(MixDraws, MixSettings, frozen=True):
         hero, _ = live_hero(standings, hero_policy)
         lags = self._lags(standings, hero_policy)
         lagged = {name: 1.0 for name, lag in lags.items() if self._outside(lag) == 0}
-        nearest = (
-            {} if lagged else dict.fromkeys(sorted(lags, key=lambda a: (self._outside(lags[a]), lags[a]))[:1], 1.0)
-        )
-        return by_weight({"lagged": lagged, "nearest": nearest}, hero)
+        nearest = [] if lagged else sorted(lags, key=lambda name: (self._outside(lags[name]), lags[name]))[:1]
+        return by_weight({"lagged": lagged, "nearest": dict.fromkeys(nearest, 1.0)}, hero)
 
     def _lags(self, standings: Standings, hero_policy: str) -> dict[str, int]:
         """Lag of every active past checkpoint of the policy."""
@@ -230,8 +213,8 @@ class Policies(MixDraws, MixSettings, frozen=True):
         hero, _ = live_hero(standings, hero_policy)
         met = set(self.policies or standings.live.keys()) - {hero_policy}
         live = {agent_name(name, standings.live[name].version): 1.0 for name in sorted(met & standings.live.keys())}
-        members = (agent for agent in others(standings, hero_policy) if agent.policy in met)
-        past = {agent.name: 1.0 for agent in members if agent.name not in live}
+        active = others(standings, hero_policy)
+        past = {agent.name: 1.0 for agent in active if agent.policy in met and agent.name not in live}
         buckets = {"live": live, "past": past, "mirror": {} if live or past else {hero: 1.0}}
         mix = {"live": self.live, "past": 1.0 - self.live, "mirror": 0.0}
         shares = normalise_mix(mix, {name: bool(weights) for name, weights in buckets.items()})

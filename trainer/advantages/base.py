@@ -77,6 +77,16 @@ ADVANTAGES: Registry[Advantage] = Registry("trainer.advantage", "trainer.advanta
 register = ADVANTAGES.register
 
 
+def total_rewards(rewards: Sequence[Array]) -> Array:
+    """Total reward [G] of each trajectory."""
+    return np.array([rewards_S.sum() for rewards_S in rewards])
+
+
+def spread_to_steps(values_G: Array, rollouts: Sequence[Trajectory]) -> list[Array]:
+    """Give every step of a trajectory the trajectory's value."""
+    return [np.full(len(r.steps), value) for value, r in zip(values_G, rollouts, strict=True)]
+
+
 GROUP_KEYS = ("game", "group", "policy", "role", "seat")
 """Fields of a trajectory that groups can be formed by."""
 

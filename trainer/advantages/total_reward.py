@@ -15,6 +15,7 @@ from schemas.episodes import GenerateResult, Rollout
 from schemas.numbers import Share
 from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
+from trainer.advantages import base
 from trainer.advantages.base import (
     ADVANTAGES,
     Array,
@@ -42,9 +43,8 @@ class TotalRewardEstimator(PluginStruct, frozen=True):
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """See ``Advantage``."""
-        totals_G = np.array([rewards_S.sum() for rewards_S in rewards])
-        advantages_G, after = self.estimate(rollouts, totals_G, state)
-        return Estimate([np.full(len(r.steps), one) for one, r in zip(advantages_G, rollouts, strict=True)], after)
+        advantages_G, after = self.estimate(rollouts, base.total_rewards(rewards), state)
+        return Estimate(base.spread_to_steps(advantages_G, rollouts), after)
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""

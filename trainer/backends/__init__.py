@@ -217,9 +217,7 @@ class ChecksLeague(Protocol):
     """A ``BackendLoader`` that cannot train every league."""
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
-        """Check that the backend can compute what a league trains.
-
-        ``free_text`` is whether models choose from the whole vocabulary.
+        """Check that the backend can compute what a league trains, from the whole vocabulary where it is ``free_text``.
 
         Raises:
             ConfigError: it cannot; the message names the key.

@@ -7,7 +7,7 @@ training. That operators on low-rank adapters can be the replacement step of suc
 Shape suffixes: R rank, K sum of the parents' ranks, I/O input and output features of a linear.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
@@ -70,21 +70,20 @@ def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_
     for key in _EQUAL_KEYS:
         if (expected := _comparable(one.get(key))) != (actual := _comparable(two.get(key))):
             raise ModelError(f"{other}: {key} is {actual!r}, expected that of the other parent, {expected!r}")
-    expected_sizes, found_sizes = _sizes(first_matrices), _sizes(other_matrices)
+    expected_sizes, found_sizes = (
+        {name: (b_OR.shape[0], a_RI.shape[1]) for name, (a_RI, b_OR) in matrices.items()}
+        for matrices in (first_matrices, other_matrices)
+    )
     for name in sorted({*expected_sizes, *found_sizes}):
-        if expected_sizes.get(name) != found_sizes.get(name):
+        if (expected := expected_sizes.get(name)) != (actual := found_sizes.get(name)):
             raise ModelError(
-                f"{other}: {name} is adapted as {found_sizes.get(name)}, expected that of the other parent, "
-                f"{expected_sizes.get(name)} (output and input features)"
+                f"{other}: {name} is adapted as {actual}, expected that of the other parent, {expected} "
+                "(output and input features)"
             )
 
 
 def _comparable(value: object) -> object:
     return sorted(map(str, value)) if isinstance(value, list) else value or None
-
-
-def _sizes(matrices: Matrices) -> Mapping[str, tuple[int, int]]:
-    return {name: (b_OR.shape[0], a_RI.shape[1]) for name, (a_RI, b_OR) in matrices.items()}
 
 
 @OPERATORS.register("mutation")
@@ -128,13 +127,12 @@ class Crossover(PluginStruct, frozen=True):
     def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
         """See ``Operator.apply``."""
         first, second = parents
-        offspring = {name: self._cross(first[name], second[name], rng) for name in sorted(first)}
-        return add_noise(offspring, self.noise, rng) if self.noise else offspring
-
-    def _cross(self, first: Pair, second: Pair, rng: torch.Generator) -> Pair:
         if self.method == "average":
-            return average_updates(first, second, self.weight)
-        return first if torch.rand((), generator=rng).item() < self.weight else second
+            offspring = {name: average_updates(first[name], second[name], self.weight) for name in sorted(first)}
+        else:
+            chances = {name: torch.rand((), generator=rng).item() for name in sorted(first)}
+            offspring = {name: (first if one < self.weight else second)[name] for name, one in chances.items()}
+        return add_noise(offspring, self.noise, rng) if self.noise else offspring
 
 
 def average_updates(first: Pair, second: Pair, weight: float) -> Pair:

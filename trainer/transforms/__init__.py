@@ -70,6 +70,22 @@ def own_seat_index(rollout: Trajectory) -> int:
     return rollout.seat if rollout.scores else 0
 
 
+def subtract_baseline(
+    keys: Sequence[str], rollouts: Sequence[Trajectory], finals: FinalRewards, decay: float
+) -> FinalRewards:
+    """Subtract a running mean from each trajectory's own final reward, by key; then update the means with the batch's.
+
+    A mean is used before it is updated, so that it does not depend on the trajectories it is subtracted from.
+    """
+    places = [own_seat_index(rollout) for rollout in rollouts]
+    mine_G = np.array([float(value_M[place]) for value_M, place in zip(finals.values, places, strict=True)])
+    less_G, after = subtract_running_mean(keys, mine_G, finals.state, decay)
+    values = [value_M.copy() for value_M in finals.values]
+    for value_M, place, less in zip(values, places, less_G, strict=True):
+        value_M[place] = less
+    return FinalRewards(values, after)
+
+
 def standardise(rewards: Sequence[Array], z_score: bool) -> list[Array]:
     """Subtract the mean of all rewards and, with ``z_score``, divide by their (population) standard deviation."""
     whole = np.concatenate(rewards)
@@ -108,13 +124,8 @@ class RoleAdvantage(PluginStruct, frozen=True):
 
     def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """New final rewards; other seats' are unchanged, since their roles are not known."""
-        places = [own_seat_index(rollout) for rollout in rollouts]
-        mine_G = np.array([float(value_M[place]) for value_M, place in zip(values, places, strict=True)])
-        less_G, after = subtract_running_mean([self._key(r) for r in rollouts], mine_G, state, self.decay)
-        changed = [value_M.copy() for value_M in values]
-        for value_M, place, less in zip(changed, places, less_G, strict=True):
-            value_M[place] = less
-        return FinalRewards(changed, after)
+        keys = [self._key(rollout) for rollout in rollouts]
+        return subtract_baseline(keys, rollouts, FinalRewards(list(values), state), self.decay)
 
     def _key(self, rollout: Trajectory) -> str:
         return rollout.role
