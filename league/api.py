@@ -168,10 +168,7 @@ class RunReader:
         return _wait(load_leaderboard(self._run, _place(at), system, by=by, draws=draws))
 
     def elo(self, at: At = None, system: str | None = None) -> Table:
-        """Rating by gradient step: a row per version in the league; agents without versions have no step.
-
-        It holds what ``figure`` draws.
-        """
+        """Rating by gradient step, as ``figure`` draws it: a row per version; agents without versions have no step."""
         rows = [RatingPoint.of(row) for row in self._leaderboard(at, system).rows]
         return struct_table(RatingPoint, sorted(rows, key=lambda row: (row.policy or "", row.step or 0, row.agent)))
 

@@ -247,12 +247,7 @@ def takes_effect(event: LeagueOpened | LeagueConfigured, *, opened: bool, since:
 
 
 class ConfigFold:
-    """The fold of configuration events: which configuration is in force.
-
-    Args:
-        opened: Whether the league has been opened.
-        since: Sequence of the event whose configuration is in force; 0 for none.
-    """
+    """The configuration in force: that of the event at ``since``, 0 for none; ``opened`` if the league has been."""
 
     def __init__(self, *, opened: bool = False, since: int = 0) -> None:
         self.opened = opened

@@ -75,11 +75,7 @@ class Run:
         return self._access
 
     def make_folder(self) -> None:
-        """Make the run's folder, unless it is there.
-
-        Raises:
-            UsageError: it cannot be made.
-        """
+        """Make the run's folder, unless it is there; UsageError if it cannot be made."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -106,11 +102,7 @@ class Run:
                 self._server = None
 
     def check_store(self) -> None:
-        """Check that the run's own broker can still write; external brokers are not checked.
-
-        Raises:
-            StoreFullError: the disk is full.
-        """
+        """Raise StoreFullError if the disk of the run's own broker is full; external brokers are not checked."""
         if self._server is not None:
             self._server.check_disk_space()
 
@@ -132,11 +124,7 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def open_log(self, name: str = "command") -> "AsyncIterator[JetStreamLog]":
-        """Open the league's log for reading.
-
-        Raises:
-            NoLeagueError: there is no league here.
-        """
+        """Open the league's log for reading; NoLeagueError if there is none here."""
         if self.nats is None and not self.exists():
             raise NoLeagueError(
                 f"{self.folder}: no league here; expected the --run folder of a `league up` "

@@ -63,11 +63,7 @@ class _Secrets(msgspec.Struct, frozen=True):
 
 
 class Authority:
-    """Issues and revokes credentials, with the keys of a folder that ``Authority.create`` made.
-
-    Raises:
-        UsageError: the folder holds no keys.
-    """
+    """Issues and revokes credentials, with the keys of a folder that ``Authority.create`` made; else UsageError."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,11 +77,7 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, league: str = "*") -> "Authority":
-        """Make the keys of an operator and of a league's account.
-
-        Raises:
-            UsageError: the folder holds keys already.
-        """
+        """Make the keys of an operator and of a league's account; UsageError if the folder holds keys already."""
         if league != "*":
             check_name("--league", league)
         if (folder / "authority.json").exists():
@@ -127,17 +119,13 @@ class Authority:
     ) -> list[Path]:
         """Issue credentials to users: to all of them or, after an error, to none. Returns their files.
 
-        Args:
-            role: One of ``ROLES``.
-            names: Names of the users; of workers, the workers'.
-            days: Validity.
-            folder: Folder of the files; by default that of ``credentials_path``.
-            now: Seconds since 1970; by default the clock's.
-            league: League to which the users are confined; by default that of the keys.
+        They are valid for so many days from ``now``, in seconds since 1970, and confined to ``league``, by default that
+        of the keys. Workers have the workers' names. The files go to ``folder``, by default to that of
+        ``credentials_path``.
 
         Raises:
-            UsageError: no such role, no name, no time, another league than the keys', or a user of such a name has good
-                credentials.
+            UsageError: no such role, no name, no time, another league than the keys', or a user of such a name has
+                good credentials.
         """
         now = time.time() if now is None else now
         own = self._secrets.league
@@ -174,11 +162,7 @@ class Authority:
             raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
 
     def revoke(self, name: str, now: float | None = None) -> int:
-        """Revoke all credentials of a user; return their number. Brokers read revocations from ``broker.conf``.
-
-        Raises:
-            UsageError: no user of that name.
-        """
+        """Revoke all credentials of a user; return their number. UsageError for an unknown name."""
         now = time.time() if now is None else now
         users = [user for user in self.users if user.name == name and user.revoked is None]
         if not users:

@@ -186,10 +186,7 @@ _SUBSCRIPTIONS = {
 def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False) -> Permissions:
     """The permissions of a user, whose name is the worker's, in one league or, for ``*``, in all on the broker.
 
-    ``legacy`` includes ``LEGACY_GRANTS``.
-
-    Raises:
-        UsageError: no such role.
+    ``legacy`` includes ``LEGACY_GRANTS``. UsageError for an unknown role.
     """
     if role not in ROLES:
         raise UsageError(f"role {role!r}: no such role; expected {format_choices(ROLES)}")

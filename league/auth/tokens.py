@@ -43,11 +43,7 @@ def public_key(seed: str) -> str:
 
 
 def raw_key(public: str) -> bytes:
-    """The 32 raw bytes of a user's public key.
-
-    Raises:
-        ValueError: ``public`` is no public key of a user.
-    """
+    """The 32 raw bytes of a user's public key; ValueError if it is none."""
     data = base64.b32decode(public)
     if len(data) != 35 or data[0] != _PREFIXES["user"] or nkeys.crc16(data[:-2]) != int.from_bytes(data[-2:], "little"):
         raise ValueError(f"{public!r}: no public key of a user; expected U and 55 of A-Z 2-7")
@@ -124,11 +120,7 @@ def format_credentials(user_token: str, seed: str) -> str:
 
 
 def parse_credentials(text: str, where: str) -> tuple[UserIdentity, str]:
-    """The user of a credentials file, and its secret key; ``where`` names the file.
-
-    Raises:
-        AccessError: ``text`` is no credentials file.
-    """
+    """The user of a credentials file, ``where``, and its secret key; AccessError if ``text`` is of another kind."""
     lines = [line.strip() for line in text.splitlines()]
     try:
         body = lines[lines.index(_BEGIN.format(_JWT)) + 1].split(".")[1]

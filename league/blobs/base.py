@@ -40,26 +40,17 @@ class BlobStore(Protocol):
         """Store ``data`` and return its name, which is its digest. Putting it again only renews its time.
 
         Raises:
-            StoreFullError: no space left, or a disk is read-only.
-            ArtifactError: the store cannot be written.
+            ArtifactError: the store cannot be written; StoreFullError if no space is left, or a disk is read-only.
         """
 
     async def put_file(self, path: Path, note: str = "") -> str:
         """Store a file of any size like ``put``, without reading it into memory."""
 
     async def get(self, name: str) -> bytes:
-        """Read a blob and check it against its name.
-
-        Raises:
-            ArtifactError: it is not there, or damaged.
-        """
+        """Read a blob and check it against its name; ArtifactError if it is missing or damaged."""
 
     async def download(self, name: str, path: Path) -> None:
-        """Write a blob to a file like ``get``, without reading it into memory; whole or not at all.
-
-        Raises:
-            ArtifactError: it is not there, or damaged.
-        """
+        """Write a blob to a file like ``get``, without reading it into memory; whole or not at all."""
 
     async def stored(self) -> list[BlobInfo]:
         """All blobs, sorted by name."""

@@ -74,11 +74,7 @@ class _Copy(msgspec.Struct, frozen=True):
     time_ns: int
 
     def check(self) -> None:
-        """Check that the entry refers to chunks of its own blob.
-
-        Raises:
-            ArtifactError: it does not.
-        """
+        """Raise ArtifactError for an entry that does not refer to chunks of its own blob."""
         tokens = self.chunk_subject.split(".")
         is_own = len(tokens) == 8 and tokens[6] == self.entry.name
         is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
@@ -97,12 +93,9 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 class BrokerBlobStore(RemoteBlobStore):
-    """Blobs of a league in JetStream streams.
+    """Blobs of a league, ``*`` for reading those of all, in JetStream streams; the connection's name is the writer's.
 
-    Args:
-        client: A connection; its name is the writer's.
-        league: Name of the league; ``*`` reads those of all leagues and writes none.
-        area: Where blobs are put: ``BLOB_AREA``, ``ARCHIVE_AREA`` or ``STATE_AREA``. Reads search all of them.
+    ``area`` is where blobs are put: ``BLOB_AREA``, ``ARCHIVE_AREA`` or ``STATE_AREA``. Reads search all of them.
     """
 
     def __init__(self, client: Client, league: str, area: str = BLOB_AREA) -> None:
@@ -161,11 +154,7 @@ class BrokerBlobStore(RemoteBlobStore):
         await self._read(name, file)
 
     async def _read(self, name: str, file: IO[bytes] | None, buckets: list[str] | None = None) -> _Copy:
-        """Write the newest copy whose bytes match the digest to a file, and return it.
-
-        Raises:
-            ArtifactError: there is none; the message names a copy with other bytes.
-        """
+        """Write the newest copy whose bytes match the digest to a file, and return it; else raise what is wrong."""
         problem = ArtifactError(f"blob {name[:12]}… is not in the broker's object store")
         with translate_broker_errors(f"fetching blob {name[:12]}…"):
             async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:

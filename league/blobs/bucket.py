@@ -31,12 +31,9 @@ _STATUS_4XX = re.compile(r"status code: 4\d\d")
 
 
 class BucketBlobStore(RemoteBlobStore):
-    """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>`` of a bucket, ``s3://bucket/prefix``.
+    """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>`` of a bucket, ``s3://bucket/prefix``, without notes.
 
-    Notes are not kept. ``endpoint`` is the address of an S3-compatible service, empty for AWS.
-
-    Raises:
-        UsageError: the extra is not installed.
+    ``endpoint`` is the address of an S3-compatible service, empty for AWS. UsageError if the extra is not installed.
     """
 
     def __init__(self, url: str, folder: str, endpoint: str = "", region: str = "us-east-1") -> None:

@@ -30,12 +30,10 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class FolderBlobStore:
-    """Blobs as files of a folder, two levels deep. Notes are not kept.
+    """Blobs as files of a folder, two levels deep, without notes; the folder is made when the first one is stored.
 
-    Args:
-        folder: Made when the first blob is stored.
-        write_once: Whether files are on the disk before a call returns, and none is ever replaced, not even a damaged
-            one; for a store that others share. Otherwise a damaged file is replaced, as fits a cache.
+    With ``write_once``, for a store that others share, files are on the disk before a call returns, and none is ever
+    replaced, not even a damaged one. Otherwise a damaged file is replaced, as fits a cache.
     """
 
     def __init__(self, folder: Path, write_once: bool = False) -> None:

@@ -147,10 +147,8 @@ def open_blobs(client: Client, league: str, area: str = BLOB_AREA) -> "TieredBlo
 class TieredBlobStore:
     """Blobs in the broker and, from a size on, in another store; reads search both.
 
-    Args:
-        broker: Holds small blobs.
-        find: Reads the locations from the history; called when they are first needed, and again when a blob is missing.
-        area: What is put. An archive stays in the broker, whose permissions vouch for its writer.
+    ``find`` reads the locations from the history: when they are first needed, and again when a blob is missing.
+    ``area`` is what is put: an archive stays in the broker, whose permissions vouch for its writer.
     """
 
     def __init__(
@@ -198,11 +196,7 @@ class TieredBlobStore:
         await self._search(lambda store: store.download(name, path))
 
     async def _search(self, read: Callable[[BlobStore], Awaitable[T]]) -> T:
-        """Result of ``read`` for the first store that has the blob.
-
-        Raises:
-            ArtifactError: none has it intact; the message names the fault of each.
-        """
+        """Result of ``read`` for the first store that has the blob intact; its error names the fault of each."""
         try:
             return await read(self.broker)
         except ArtifactError as error:

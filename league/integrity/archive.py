@@ -70,11 +70,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> "ArchiveManifest":
-        """Decode a manifest of any version.
-
-        Raises:
-            DecodeError: the bytes are not a manifest.
-        """
+        """Decode a manifest of any version; DecodeError if the bytes are none."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -150,10 +146,7 @@ class CopiedArchive(msgspec.Struct, frozen=True):
 async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") -> CopiedArchive | None:
     """Add to the copy of the archive what it lacks. Each file is written once, the manifest after all others.
 
-    ``to`` is a folder or bucket, by default the configured one.
-
-    Returns:
-        None where there is no archive, or no place for a copy.
+    ``to`` is a folder or bucket, by default the configured one. None where there is no archive, or no place for a copy.
 
     Raises:
         LeagueError: the place cannot be written, or holds other bytes under a digest.

@@ -69,7 +69,7 @@ def _warn_unusable(segment: ArchiveSegment, error: Exception) -> None:
 
 
 async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: str = "") -> "SegmentFiles":
-    """Fetch a segment's files into the local cache and check their digests; only parts that begin with ``parts``.
+    """Fetch a segment's files, whose part begins with ``parts``, into the local cache and check their digests.
 
     Raises:
         ArtifactError: a file is missing or damaged, in the cache and in the store.
@@ -83,10 +83,7 @@ async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: 
 async def archived_batches(
     history: EventLog, blobs: CachedBlobStore, first: int = 1, last: int | None = None
 ) -> AsyncIterator[list[RecordedEvent]]:
-    """Like ``EventLog.batches``: the archived part from the archive, the rest from the stream.
-
-    By default ``last`` is the newest event at the time of the call.
-    """
+    """Like ``EventLog.batches``: the archived part from the archive, the rest from the stream."""
     stop = last if last is not None else await history.last_sequence()
     manifest = await newest_manifest(history, blobs)
     at = first

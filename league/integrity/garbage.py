@@ -283,13 +283,10 @@ async def collect_references(
 def find_garbage(
     stored: Iterable[BlobInfo], leagues: Iterable[BlobReferences], before_ns: int, missing: bool = True
 ) -> GarbageReport:
-    """Classify stored blobs as kept, unreferenced or too young to tell.
+    """Classify stored blobs as kept, unreferenced or, if stored at ``before_ns`` or later, too young to tell.
 
-    Args:
-        stored: The blobs of the store, listed before the references were collected.
-        leagues: The references of every league that uses the store.
-        before_ns: Blobs stored after this time are spared.
-        missing: Whether to report missing blobs; a cache need not hold all.
+    The store is listed before the references are collected, of every league that uses it. ``missing`` says whether to
+    report missing blobs; a cache need not hold all.
     """
     leagues = list(leagues)
     required = {name: by for league in leagues for name, by in league.required.items()}

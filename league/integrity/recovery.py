@@ -177,12 +177,9 @@ async def check_recovered(recovered: RecoveredHistory) -> list[Damage]:
 
 
 async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> DiscardedEvents | None:
-    """Append the stream's events after the archive, if they continue it.
+    """Append the stream's events after the archive if they continue it; returns the discarded ones, if any.
 
     A stream that lost its end and was written to again holds other events under sequences of the archive.
-
-    Returns:
-        The discarded events, if any.
     """
     last = await stream.last_sequence()
     if (differs := await _first_difference(recovered, stream)) is not None:

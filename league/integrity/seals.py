@@ -20,10 +20,7 @@ MAX_EVENTS = 250_000
 
 
 def event_digest(recorded: RecordedEvent) -> bytes:
-    """SHA-256 of everything recorded with an event.
-
-    The encoding is unambiguous: numbers and lengths in decimal first, then subject, producer and payload.
-    """
+    """SHA-256 of all that is recorded with an event, unambiguously: numbers and lengths in decimal come first."""
     subject = recorded.subject.encode("utf-8", "surrogatepass")
     producer = recorded.producer.encode("utf-8", "surrogatepass")
     head = (
@@ -148,10 +145,7 @@ async def seal_through(
 ) -> Sealer:
     """Seal all events up to ``last`` outside a worker: ranges of ``every`` events, then the remainder.
 
-    ``on_progress`` is called with the sequence reached, batch by batch.
-
-    Raises:
-        ConflictError: another sealer is at work.
+    ``on_progress`` is called with the sequence reached, batch by batch. ConflictError if another sealer is at work.
     """
     sealer = await Sealer.resume(history)
     async for batch in history.batches(sealer.first, last):

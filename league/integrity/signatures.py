@@ -48,11 +48,7 @@ class WorkerKeys(msgspec.Struct):
         return event.incarnation in self.incarnations.get(event.worker, ())
 
     def announce(self, event: WorkerJoined) -> bool:
-        """Register a worker's start, with a key or without; an invalid key counts as none.
-
-        Returns:
-            Whether this start is new.
-        """
+        """Register a worker's start; returns whether it is new. An invalid key counts as none."""
         if self.is_announced(event):
             return False
         starts = self.incarnations.setdefault(event.worker, [])
@@ -99,11 +95,7 @@ class Signer:
         self._pair = nkeys.from_seed(bytearray(seed.encode()))
 
     def encode(self, event: Event) -> bytes:
-        """Encode an event as JSON; results get a signature.
-
-        Raises:
-            DecodeError: the encoded event could not be decoded again.
-        """
+        """Encode an event as JSON; results get a signature. DecodeError if it could not be decoded again."""
         if not isinstance(event, MatchFinished):
             return encode_event(event)
         unsigned = encode_event(msgspec.structs.replace(event, signature="") if event.signature else event)
@@ -238,10 +230,7 @@ _MAX_WAITING = 1_000
 
 
 class SignatureAudit:
-    """Verifies the signatures of folded results in a thread, before the rater records their ratings.
-
-    Those up to the sequence ``through`` have been verified.
-    """
+    """Verifies signatures of folded results after ``through`` in a thread, before the rater records their ratings."""
 
     def __init__(self, through: int = 0) -> None:
         self._checked_through = through
@@ -277,10 +266,8 @@ class SignatureAudit:
     def observe(self, recorded: RecordedEvent, is_over: bool = False) -> None:
         """Queue an event, in order of the history.
 
-        Args:
-            recorded: The event.
-            is_over: Whether a result's match had ended before. Such a result does not count, whatever its signature,
-                and voiding it would void the one that counts.
+        ``is_over`` says that a result's match had ended before. Such a result does not count, whatever its signature,
+        and voiding it would void the one that counts.
         """
         event = recorded.event
         if recorded.sequence > self._checked_through and (

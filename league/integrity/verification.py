@@ -184,10 +184,7 @@ class SealChecker:
 
 
 def locate_damage(checked: SealedRange, digests: Sequence[tuple[int, bytes]]) -> list[DamagedEvents]:
-    """Locate the events of a range that differ from its seal, are missing or were added; none without a seal.
-
-    ``digests`` has the sequence and digest of each event present.
-    """
+    """Locate the events of a range, by sequence and digest, that differ from its seal, are missing or were added."""
     if checked.seal is None:
         return []
     sealed, present = decode_checks(checked.seal), [digest[:CHECK_BYTES] for _, digest in digests]
@@ -283,11 +280,7 @@ class StreamContents(msgspec.Struct, frozen=True):
 
 
 async def read_contents(client: Client) -> StreamContents:
-    """Ask the broker for the contents of the history's stream.
-
-    Raises:
-        LogError: it has no such stream, or does not answer.
-    """
+    """Ask the broker for the contents of the history's stream; LogError if it has none, or does not answer."""
     request = msgspec.json.encode({"deleted_details": True})
     with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
         reply = await client.request(f"$JS.API.STREAM.INFO.{LEAGUE_STREAM}", request, timeout=REQUEST_TIMEOUT_S)

@@ -4,7 +4,7 @@ import collections
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,10 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
             AccessError: the file cannot be read, or is no credentials file.
             LogUnavailableError: it cannot be read now.
         """
-        return None if self.creds is None else parse_credentials(_read_text(self.creds), str(self.creds))[0]
+        return self._load()[0]
 
     def check_current(self) -> None:
-        """Check that the credentials are of this version's permissions; warns where older ones still suffice.
-
-        Raises:
-            AccessError: they grant too little.
-        """
+        """Raise AccessError for credentials whose permissions are too old; warn of those that still suffice."""
         user = self.identity()
         if user is None or user.permissions >= VERSION or user.role in (None, "operator"):
             return
@@ -69,17 +65,24 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
 
     def seed(self) -> str | None:
         """The secret key in the credentials; None without a file. Raises as ``identity`` does."""
-        return None if self.creds is None else parse_credentials(_read_text(self.creds), str(self.creds))[1]
+        return self._load()[1]
+
+    def _load(self) -> tuple[UserIdentity, str] | tuple[None, None]:
+        if self.creds is None:
+            return None, None
+        try:
+            return parse_credentials(self.creds.read_text(), str(self.creds))
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"{self.creds}: credentials cannot be read ({error})"
+            if isinstance(error, OSError) and error.errno in _PASSING:
+                # A worker that counted as refused would not be started again.
+                raise LogUnavailableError(what) from None
+            raise AccessError(what) from None
 
     def connect_options(self) -> dict[str, Any]:
-        """Options for the client library's ``connect``.
-
-        Raises:
-            AccessError: a file cannot be read, or is of another kind.
-        """
+        """Options for the client library's ``connect``; AccessError if a file cannot be read or is of another kind."""
         options: dict[str, Any] = {}
-        user = self.identity()
-        if user is not None:
+        if (user := self.identity()) is not None:
             options |= {"user_credentials": str(self.creds), "inbox_prefix": inbox_prefix(user.name)}
         if self.ca is not None:
             try:
@@ -89,45 +92,18 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
         return options
 
     def check_encrypted(self, client: Client, url: str) -> None:
-        """Check that the connection is encrypted if a CA is set: the library lets the broker decide.
-
-        Raises:
-            AccessError: the connection is not encrypted.
-        """
+        """Raise AccessError for an unencrypted connection where a CA is set: the library lets the broker decide."""
         if self.ca is not None and not client._server_info.get("tls_required"):
             raise AccessError(f"the broker at {url} does not encrypt; expected one that does, as --ca says")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"{path}: credentials cannot be read ({error})"
-        if isinstance(error, OSError) and error.errno in _PASSING:
-            # A worker that counted as refused would not be started again.
-            raise LogUnavailableError(what) from None
-        raise AccessError(what) from None
-
-
-def parse_refusal(message: str, user: str) -> AccessError | None:
-    """The error for a broker's message that refuses a user's credentials; None for any other message."""
-    text = message.lower()
-    if _REFUSED in text or any(word in text for word in _ENDED):
-        why = next((word.rpartition(" ")[2] for word in _ENDED if word in text), "none, unknown, expired or revoked")
-        return AccessError(
-            f"the broker refuses the credentials of {user}: {why}; expected good ones with --creds or LEAGUE_CREDS, "
-            "which `league auth add` writes"
-        )
-    return None
 
 
 class FailFastClient(Client):  # type: ignore[misc]
     """The library's client with four fixes.
 
     Refused requests fail at once with an ``AccessError``: the library only logs a refusal. Requests fail when their
-    connection does, instead of waiting for their timeout. A connection ends when sent data stays unacknowledged for
-    long: the library waits without end for a lost one to be closed. Headers are parsed in a fifth of the time: they
-    were half the cost of reading the history.
+    connection does, not at their timeout. A connection ends when sent data stays unacknowledged for long: the library
+    waits for ever for a lost one to be closed. Headers are parsed in a fifth of the time: they were half the cost of
+    reading the history.
     """
 
     id_key = b""
@@ -147,11 +123,7 @@ class FailFastClient(Client):  # type: ignore[misc]
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
     ) -> None:
-        """Send a message.
-
-        Raises:
-            AccessError: the broker no longer accepts these credentials.
-        """
+        """Send a message; AccessError if the broker no longer accepts these credentials."""
         check_access(self)
         if reply:
             self._recent_requests.append((subject, reply))
@@ -174,27 +146,40 @@ class FailFastClient(Client):  # type: ignore[misc]
 
     async def handle_server_error(self, message: str) -> None:
         """Turn an error message of the broker into failed requests."""
-        ended = parse_refusal(message, str(self.options.get("name")))
-        if _REFUSED in message.lower():
+        text, name = message.lower(), self.options.get("name")
+        why = next((word.rpartition(" ")[2] for word in _ENDED if word in text), "")
+        has_ended = bool(why)
+        if _REFUSED in text:
             self._refusals += 1
-            ended = ended if self._refusals >= _REFUSALS else None
-        if ended is not None and self.access_error is None:
-            self.access_error = ended
-            self._fail_pending(ended)
-            log.error("the broker has ended this connection", error=str(ended))
-        _, refused, subject = message.lower().partition('violation for publish to "')
+            has_ended = self._refusals >= _REFUSALS
+        if has_ended and self.access_error is None:
+            self.access_error = AccessError(
+                f"the broker refuses the credentials of {name}: {why or 'none, unknown, expired or revoked'}; expected "
+                "good ones with --creds or LEAGUE_CREDS, which `league auth add` writes"
+            )
+            self._fail(self._resp_map.values(), self.access_error)
+            log.error("the broker has ended this connection", error=str(self.access_error))
+        # The library gives the subject in lower case.
+        _, refused, subject = text.partition('violation for publish to "')
         if refused:
-            self._fail_refused(subject.rpartition('"')[0])
-        elif "permissions violation" in message.lower():
+            subject = subject.rpartition('"')[0]
+            for sent, reply in [each for each in self._recent_requests if each[0].lower() == subject]:
+                self._recent_requests.remove((sent, reply))
+                if (waiting := self._resp_map.get(reply.rpartition(".")[2])) is not None:
+                    what = f"the broker does not let {name} publish on {sent}: another role may"
+                    self._fail([waiting], AccessError(what))
+        elif "permissions violation" in text:
             log.warning("refused by the broker", what=message)
 
     async def fail_pending_requests(self) -> None:
         """Fail the pending requests of a lost connection: no reply will come."""
-        self._fail_pending(nats.errors.TimeoutError())
+        self._fail(self._resp_map.values(), nats.errors.TimeoutError())
 
-    def _fail_pending(self, error: Exception) -> None:
-        for waiting in list(self._resp_map.values()):
-            _fail_future(waiting, error)
+    @staticmethod
+    def _fail(waiting: Iterable[Any], error: Exception) -> None:
+        for future in list(waiting):
+            if not future.done():
+                future.set_exception(error)
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -226,51 +211,20 @@ class FailFastClient(Client):  # type: ignore[misc]
             return
         await super()._process_err(err_msg)
 
-    def _fail_refused(self, refused: str) -> None:
-        """Fail the pending requests to a subject, which the library gives in lower case."""
-        for subject, reply in [sent for sent in self._recent_requests if sent[0].lower() == refused]:
-            self._recent_requests.remove((subject, reply))
-            waiting = self._resp_map.get(reply.rpartition(".")[2])
-            name = self.options.get("name")
-            if waiting is not None:
-                _fail_future(
-                    waiting, AccessError(f"the broker does not let {name} publish on {subject}: another role may")
-                )
-
 
 def user_name(client: Client) -> str:
     """Name of a connection's user: that of its credentials, or the connection's own."""
-    identity = client.identity if isinstance(client, FailFastClient) else None
+    identity: UserIdentity | None = getattr(client, "identity", None)
     return str(client.options.get("name") or "") if identity is None else identity.name
 
 
 def is_worker(client: Client) -> bool:
     """Whether a connection has the permissions of a role, which do not include reading messages by sequence alone."""
-    identity = client.identity if isinstance(client, FailFastClient) else None
+    identity: UserIdentity | None = getattr(client, "identity", None)
     return identity is not None and identity.role != "operator"
 
 
-def check_certificate(error: Exception, url: str) -> None:
-    """Raise the error of a connection that failed for the broker's certificate.
-
-    Raises:
-        AccessError: ``error`` is about the certificate.
-    """
-    if isinstance(error, ssl.SSLError):
-        why = getattr(error, "verify_message", "") or str(error)
-        raise AccessError(f"the broker at {url} is not trusted: {why}; expected a certificate that --ca vouches for")
-
-
 def check_access(client: Client) -> None:
-    """Raise the error of a connection that the broker has closed.
-
-    Raises:
-        AccessError: the broker no longer accepts its credentials.
-    """
+    """Raise the AccessError of a connection whose credentials the broker no longer accepts."""
     if isinstance(client, FailFastClient) and client.access_error is not None:
         raise client.access_error
-
-
-def _fail_future(waiting: Any, error: Exception) -> None:
-    if not waiting.done():
-        waiting.set_exception(error)

@@ -90,10 +90,8 @@ class EventReader(Protocol):
     ) -> AsyncIterator[list[RecordedEvent]]:
         """Read events in batches, as many at a time as have arrived: the fast way to read many.
 
-        Args:
-            first: Sequence to begin at.
-            last: Sequence to end at; by default the newest when the call was made.
-            only: Only events on the subject of this type (``subjects.event_type_filter``); others are not transferred.
+        ``last`` is by default the newest when the call was made. With ``only``, events that are not on the subject of
+        this type (``subjects.event_type_filter``) are not transferred.
         """
 
     async def read(
@@ -109,13 +107,10 @@ class EventLog(EventReader, Protocol):
     """A league's history."""
 
     async def append(self, event: Event, *, expected: int | None = None) -> int:
-        """Append one event; when this returns, it is on disk.
+        """Append one event, once, and return its sequence; when this returns, it is on disk.
 
         ``expected`` is the sequence of the newest event on the same subject that the writer has seen (0: none): the
         event is recorded only if that still holds.
-
-        Returns:
-            Its sequence; that of the first time, when this very event was appended before.
 
         Raises:
             ConflictError: ``expected`` does not hold.
@@ -128,18 +123,12 @@ class EventLog(EventReader, Protocol):
         """Append several events in order as one fact: all of them or none, in one round trip; else like ``append``.
 
         ``expected`` is the condition of the first event; the others follow it. The same batch again returns the
-        sequences of the first time. See ``append_in_batches`` for events that are facts of their own.
-
-        Raises:
-            UsageError: more than ``MAX_BATCH`` events; nothing was recorded.
+        sequences of the first time. More than ``MAX_BATCH`` are a UsageError; for facts of their own there is
+        ``append_in_batches``.
         """
 
     async def copy(self, events: Sequence[RecordedEvent]) -> None:
-        """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
-
-        Raises:
-            LogError: an event would get another sequence than it has.
-        """
+        """Append events of another history as they are; LogError if one would get another sequence than it has."""
 
     def follow(self, first: int = 1) -> AsyncIterator[RecordedEvent]:
         """Events from sequence ``first`` on, without end: old ones, then new ones as they are recorded."""
@@ -157,10 +146,8 @@ class EventLog(EventReader, Protocol):
 def publication_digest(messages: Iterable[tuple[str, bytes]], scope: str = "", key: bytes = b"") -> str:
     """Digest of subjects and payloads that are published together, 32 hexadecimal digits.
 
-    Args:
-        messages: Subject and payload of each.
-        scope: What makes this publication differ from one of equal messages.
-        key: A secret of at most 64 bytes, without which the digest cannot be computed.
+    ``scope`` tells this publication from another one of equal messages. Without ``key``, a secret of at most 64 bytes,
+    the digest cannot be computed.
     """
     digest = hashlib.blake2b(f"{len(scope)} {scope}".encode(), digest_size=16, key=key)
     for subject, payload in messages:
@@ -171,11 +158,7 @@ def publication_digest(messages: Iterable[tuple[str, bytes]], scope: str = "", k
 
 
 def check_batch_size(events: Sequence[Event]) -> None:
-    """Check that events can be recorded as one fact.
-
-    Raises:
-        UsageError: there are more than ``MAX_BATCH``.
-    """
+    """Raise UsageError for more than ``MAX_BATCH`` events, which cannot be recorded as one fact."""
     if len(events) > MAX_BATCH:
         raise UsageError(
             f"recording {events[0].key} and what belongs to it: {len(events):,} events; expected at most "
@@ -186,11 +169,8 @@ def check_batch_size(events: Sequence[Event]) -> None:
 async def append_in_batches(log: EventLog, events: Sequence[Event], *, expected: int | None = None) -> list[int]:
     """Append any number of events in order, each a fact of its own: an interruption leaves the first ones recorded.
 
-    Args:
-        log: The history.
-        events: With a condition, all on one subject.
-        expected: Condition of the first event, see ``EventLog.append``. Each further batch is recorded on the condition
-            that nothing was appended to the subject after the batch before.
+    With ``expected``, see ``EventLog.append``, all are on one subject, and each further batch is recorded on the
+    condition that nothing was appended to it after the batch before.
 
     Raises:
         ConflictError: the condition does not hold, or no longer: the rest was not recorded.

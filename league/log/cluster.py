@@ -13,15 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from league.log.server_process import (
-    check_port_is_free,
-    find_nats_server,
-    free_port,
-    has_ended,
-    last_error,
-    spawn,
-    terminate,
-)
+from league.log import server_process
 from schemas.errors import LogUnavailableError, UsageError
 
 NODES = 3
@@ -58,14 +50,11 @@ class LocalCluster:
     def __init__(
         self, folder: Path, nodes: int = NODES, port: int = 0, sync: str = "always", access: Path | None = None
     ) -> None:
-        """Lay out a cluster; nothing runs yet.
+        """Lay out a cluster in a folder, or take up the one that was there, on its own ports; nothing runs yet.
 
-        Args:
-            folder: Of its files; made if missing. A cluster that was there before goes on.
-            nodes: How many: 3 or more, an odd number.
-            port: Of the first node, the others follow; 0 takes free ones. Where a cluster was before, its own.
-            sync: When a node flushes to its disk; for comparing what that costs.
-            access: What the nodes have to know of credentials (``league/auth/authority.py``); None admits every client.
+        ``nodes`` is odd, 3 or more; ``port`` is the first node's, the others follow, and 0 takes free ones. ``sync``
+        says when a node flushes to its disk, for comparing what that costs. ``access`` is what the nodes have to know
+        of credentials (``league/auth/authority.py``); None admits every client.
 
         Raises:
             UsageError: another number of nodes, or a port that is taken.
@@ -76,10 +65,20 @@ class LocalCluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._users_file = self.folder / "users.lock"
         self._sync = sync
-        self._ports = self._assign_ports(nodes, port)
         self._pids: dict[int, int] = {}
         self._access = access
         self._claim: IO[Any] | None = None
+        plan = self.folder / "ports.json"
+        if plan.exists():
+            self._ports = msgspec.json.decode(plan.read_bytes(), type=_Ports)
+            if (before := len(self._ports.clients)) != nodes:
+                raise UsageError(f"--nodes {nodes}: the cluster under {self.folder} has {before}")
+            return
+        clients = [port + nth for nth in range(nodes)] if port else [server_process.free_port() for _ in range(nodes)]
+        for chosen in clients:
+            server_process.check_port_is_free(chosen)
+        self._ports = _Ports(clients, [server_process.free_port() for _ in range(nodes)])
+        plan.write_bytes(msgspec.json.encode(self._ports))
 
     @property
     def url(self) -> str:
@@ -89,7 +88,7 @@ class LocalCluster:
     @property
     def running(self) -> list[int]:
         """Numbers of the nodes that run."""
-        return [number for number, pid in sorted(self._pids.items()) if not has_ended(pid)]
+        return [number for number, pid in sorted(self._pids.items()) if not server_process.has_ended(pid)]
 
     def __enter__(self) -> "LocalCluster":
         try:
@@ -126,12 +125,13 @@ class LocalCluster:
             # The nodes end with this process, however it ends.
             self._claim = self._users_file.open("a")
             fcntl.flock(self._claim, fcntl.LOCK_SH)
-        self._pids[number] = pid = spawn([find_nats_server(), "-c", str(config)], log, self._users_file)
+        command = [server_process.find_nats_server(), "-c", str(config)]
+        self._pids[number] = pid = server_process.spawn(command, log, self._users_file)
         deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:
-            if has_ended(pid):
+            if server_process.has_ended(pid):
                 del self._pids[number]
-                why = last_error(log)
+                why = server_process.last_error(log)
                 raise LogUnavailableError(f"node {number} of the cluster under {self.folder} ended at once: {why}")
             time.sleep(0.02)
 
@@ -152,25 +152,11 @@ class LocalCluster:
 
     def stop(self, number: int) -> None:
         """End a node in good order."""
-        terminate(self._pids.pop(number))
+        server_process.terminate(self._pids.pop(number))
 
     def kill(self, number: int) -> None:
         """End a node at once, as a crash would."""
         pid = self._pids.pop(number)
         os.kill(pid, signal.SIGKILL)
-        while not has_ended(pid):
+        while not server_process.has_ended(pid):
             time.sleep(0.005)
-
-    def _assign_ports(self, nodes: int, port: int) -> _Ports:
-        plan = self.folder / "ports.json"
-        if plan.exists():
-            ports = msgspec.json.decode(plan.read_bytes(), type=_Ports)
-            if len(ports.clients) != nodes:
-                raise UsageError(f"--nodes {nodes}: the cluster under {self.folder} has {len(ports.clients)}")
-            return ports
-        clients = [port + nth for nth in range(nodes)] if port else [free_port() for _ in range(nodes)]
-        for chosen in clients:
-            check_port_is_free(chosen)
-        ports = _Ports(clients, [free_port() for _ in range(nodes)])
-        plan.write_bytes(msgspec.json.encode(ports))
-        return ports

@@ -1,6 +1,7 @@
 """Connecting to a broker, and its errors in our words."""
 
 import asyncio
+import ssl
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -11,7 +12,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
-from league.log.access import SILENCE_S, BrokerCredentials, FailFastClient, check_access, check_certificate
+from league.log.access import SILENCE_S, BrokerCredentials, FailFastClient, check_access
 from schemas.errors import (
     AccessError,
     BackpressureError,
@@ -45,28 +46,25 @@ Answer = TypeVar("Answer")
 # Codes of the server's API errors (its errors.json).
 _WRONG_LAST_SEQUENCE = {10071, 10164}
 _STREAM_FULL = {10077, _TOO_MANY_BUFFERED}
+_STORE_FULL = {10023, 10028, 10047}
 _TOO_LARGE = 10054
 _NO_STREAM = 10059
-_STORE_FULL = {10023, 10028, 10047}
-
-
-async def _wait_for(fut: Awaitable[Answer], timeout: float | None) -> Answer:  # noqa: ASYNC109 - the original's
-    """``asyncio.wait_for`` as of Python 3.12."""
-    async with asyncio.timeout(timeout):
-        return await fut
 
 
 if sys.version_info < (3, 12):
-    # That of Python 3.11 loses a cancellation that meets its result (python/cpython#86296). The client library waits
-    # for every answer by it: a worker whose background job had failed went on without that job.
+    # As of Python 3.12. That of 3.11 loses a cancellation that meets its result (python/cpython#86296). The client
+    # library waits for every answer by it: a worker whose background job had failed went on without that job.
+    async def _wait_for(fut: Awaitable[Answer], timeout: float | None) -> Answer:  # noqa: ASYNC109 - the original's
+        async with asyncio.timeout(timeout):
+            return await fut
+
     asyncio.wait_for = _wait_for  # type: ignore[assignment]
 
 
 async def connect(url: str, name: str, access: BrokerCredentials | None = None) -> Client:
     """Connect to a broker; reconnects by itself when the broker restarts or another node of its cluster takes over.
 
-    ``url`` is the address of a broker; for a cluster, of any of its nodes, or of several separated by commas. The
-    connection is called ``name`` at the broker.
+    ``url`` is a broker's address, of a cluster any node's or several separated by commas; ``name`` the connection's.
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.
@@ -80,16 +78,18 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
         await client.handle_server_error(last_error[0])
         if not let_in:
             # The library would retry without end.
-            check_certificate(error, url)
+            if isinstance(error, ssl.SSLError):
+                why = getattr(error, "verify_message", "") or str(error)
+                expected = "expected a certificate that --ca vouches for"
+                raise AccessError(f"the broker at {url} is not trusted: {why}; {expected}")
             check_access(client)
 
     access.check_current()
     options, client.identity = access.connect_options(), access.identity()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            servers = [server.strip() for server in url.split(",")]
             await client.connect(
-                servers,
+                [server.strip() for server in url.split(",")],
                 name=name,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.25,
@@ -160,30 +160,25 @@ def translate_broker_errors(doing: str) -> Iterator[None]:
             f"{doing}: no stream takes this subject now; was the league opened on this broker?"
         ) from error
     except APIError as error:
-        raise _translate_api_error(doing, error) from error
+        text = f"{doing}: {error.description} (broker error {error.err_code})"
+        if has_no_responder(error):
+            raise LogUnavailableError(f"{doing}: no server answers for the stream now; is JetStream on?") from error
+        if error.err_code in _WRONG_LAST_SEQUENCE:
+            raise ConflictError(text) from error
+        if error.err_code in _STORE_FULL or "no space left" in str(error.description):
+            raise StoreFullError(f"{text}; free some space, nothing was lost") from error
+        if error.err_code == _TOO_LARGE:
+            raise MessageTooLargeError(f"{text}; expected at most the stream's max_msg_size") from error
+        if error.err_code == _NO_STREAM:
+            raise MissingStreamError(text) from error
+        if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
+            raise BackpressureError(text) from error
+        # With 503 a cluster is electing a leader or has no majority, or a server is shutting down.
+        is_passing = error.code == 503 or error.err_code == _IN_PROCESS
+        raise (LogUnavailableError if is_passing else LogError)(text) from error
     except nats.errors.MaxPayloadError as error:
         raise MessageTooLargeError(
             f"{doing}: the message is larger than the broker takes; expected at most its max_payload"
         ) from error
     except (nats.errors.Error, TimeoutError) as error:
         raise LogUnavailableError(f"{doing}: the broker did not answer ({error or type(error).__name__})") from error
-
-
-def _translate_api_error(doing: str, error: APIError) -> LogError:
-    if has_no_responder(error):
-        return LogUnavailableError(f"{doing}: no server answers for the stream now; is JetStream on?")
-    text = f"{doing}: {error.description} (broker error {error.err_code})"
-    if error.err_code in _WRONG_LAST_SEQUENCE:
-        return ConflictError(text)
-    if error.err_code in _STORE_FULL or "no space left" in str(error.description):
-        return StoreFullError(f"{text}; free some space, nothing was lost")
-    if error.err_code == _TOO_LARGE:
-        return MessageTooLargeError(f"{text}; expected at most the stream's max_msg_size")
-    if error.err_code == _NO_STREAM:
-        return MissingStreamError(text)
-    if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
-        return BackpressureError(text)
-    if error.code == 503 or error.err_code == _IN_PROCESS:
-        # A cluster is electing a leader or has no majority, or a server is shutting down.
-        return LogUnavailableError(text)
-    return LogError(text)

@@ -89,11 +89,7 @@ class DeadLetters:
             return []
 
     async def get(self, number: int) -> DeadLetterEntry:
-        """One letter.
-
-        Raises:
-            UsageError: this league has no letter of this number.
-        """
+        """One letter; UsageError if this league has none of this number."""
         message = await self._message(DEAD_LETTER_STREAM, dead_letter_subject(self._league, ">"), number)
         if message is None:
             raise UsageError(f"{number}: no dead letter of this number; `league dead-letters list` shows them")

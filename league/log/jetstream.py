@@ -37,10 +37,7 @@ _FILLER_SUBJECT = "league._.gap"
 
 
 class JetStreamLog(EventReader):
-    """A league's history on a broker (``base.EventLog``); ``producer`` names the appending process, for the header.
-
-    The connection stays the caller's.
-    """
+    """A league's history on a broker (``base.EventLog``), over the caller's connection."""
 
     def __init__(self, client: Client, league: str, producer: str) -> None:
         self.league = league
@@ -71,7 +68,9 @@ class JetStreamLog(EventReader):
         headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
         encode = encode_event if self.signer is None else self.signer.encode
         messages = [OutgoingMessage(event_subject(self.league, each), encode(each), headers) for each in events]
-        condition = self._fence_headers()
+        condition: dict[str, str] = {}
+        if self.fence is not None:
+            condition = {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
         if expected is not None:
             # One message has one condition: of a batch the second one has that of the fence, and none is stored alone.
             messages[1:2] = [each._replace(headers={**each.headers, **condition}) for each in messages[1:2]]
@@ -90,11 +89,6 @@ class JetStreamLog(EventReader):
                 f"{self.producer}: another process has taken this name over, and the history accepts nothing more from "
                 "this one; expected one live process per name"
             ) from error
-
-    def _fence_headers(self) -> dict[str, str]:
-        if self.fence is None:
-            return {}
-        return {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
 
     async def _has_fence_failed(self, count: int, expected: int | None) -> bool:
         """Whether it was the fence's condition that failed; a batch of ``count`` events may have one of its own too."""
@@ -121,10 +115,7 @@ class JetStreamLog(EventReader):
         return has_moved
 
     async def copy(self, events: Sequence[RecordedEvent]) -> None:
-        """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
-
-        Places that another league's events took there are filled, so that every reference to a sequence holds.
-        """
+        """See ``EventLog.copy``. Other leagues' places are filled, so that every reference to a sequence holds."""
         for start in range(0, len(events), _COPY_BATCH):
             chunk = events[start : start + _COPY_BATCH]
             with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
@@ -135,7 +126,9 @@ class JetStreamLog(EventReader):
             for recorded in chunk:
                 gap = recorded.sequence - newest - len(messages) - 1
                 messages += [OutgoingMessage(_FILLER_SUBJECT, b"", {})] * gap
-                messages.append(OutgoingMessage(recorded.subject, recorded.payload, _copied_headers(recorded)))
+                headers = {SCHEMA_HEADER: str(recorded.schema), TIME_HEADER: str(recorded.time_ns)}
+                headers[PRODUCER_HEADER] = recorded.producer
+                messages.append(OutgoingMessage(recorded.subject, recorded.payload, headers))
             for after in range(newest, newest + len(messages), _COPY_BATCH):
                 batch = messages[after - newest : after - newest + _COPY_BATCH]
                 with translate_broker_errors(f"copying {len(batch)} events"):
@@ -179,7 +172,12 @@ class JetStreamLog(EventReader):
         if is_worker(self.client):
             newest = await newest_present(self.client, LEAGUE_STREAM, subject)
             return newest.sequence if newest is not None else 0
-        message = await self._newest_message(subject)
+        with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
+            try:
+                # Of the stream's leader: another node of a cluster may not have it yet.
+                message = await self._js.get_last_msg(LEAGUE_STREAM, subject)
+            except nats.js.errors.NotFoundError:
+                message = await self._newest_readable_message(subject)
         return 0 if message is None else message.seq or 0
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
@@ -189,14 +187,6 @@ class JetStreamLog(EventReader):
         if newest and not newest[0].is_event:
             newest = [r async for r in self.read(1, sequence, only=kind) if r.is_event][-1:]
         return next(iter(newest), None)
-
-    async def _newest_message(self, subject: str) -> RawStreamMsg | None:
-        with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
-            try:
-                # Of the stream's leader: another node of a cluster may not have it yet.
-                return await self._js.get_last_msg(LEAGUE_STREAM, subject)
-            except nats.js.errors.NotFoundError:
-                return await self._newest_readable_message(subject)
 
     async def _newest_readable_message(self, subject: str) -> RawStreamMsg | None:
         """The newest event on ``subject`` when the broker does not find it: there is none, or it is damaged.
@@ -231,10 +221,6 @@ class JetStreamLog(EventReader):
             return
         place = DeadLetter(LEAGUE_STREAM, recorded.sequence, recorded.subject, str(recorded.error))
         await DeadLetters(self.client, self.league).publish(place)
-
-
-def _copied_headers(recorded: RecordedEvent) -> dict[str, str]:
-    return {SCHEMA_HEADER: str(recorded.schema), PRODUCER_HEADER: recorded.producer, TIME_HEADER: str(recorded.time_ns)}
 
 
 def _decode_message(pulled: PulledMessage) -> RecordedEvent:

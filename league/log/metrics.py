@@ -32,21 +32,13 @@ class MetricsStream:
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
 
     async def publish(self, heartbeat: Heartbeat) -> None:
-        """Publish a process's heartbeat, which replaces its last one.
-
-        Raises:
-            LogError: the broker did not accept it.
-        """
+        """Publish a process's heartbeat, which replaces its last one; LogError if the broker does not accept it."""
         subject, data = metrics_subject(self.league, heartbeat.worker), msgspec.json.encode(heartbeat)
         with translate_broker_errors(f"publishing the heartbeat of {heartbeat.worker}"):
             await self._js.publish(subject, data)
 
     async def newest(self) -> dict[str, WorkerHeartbeat]:
-        """The newest heartbeat of every process within the last minute, sorted by name.
-
-        Raises:
-            LogError: the broker did not answer.
-        """
+        """The newest heartbeat of every process within the last minute, by name; LogError without an answer."""
         now_s = await broker_time(self._client)
         if now_s is None:
             return {}
@@ -63,11 +55,7 @@ class MetricsStream:
         return dict(sorted(latest.items()))
 
     async def follow(self) -> AsyncIterator[Heartbeat]:
-        """The newest heartbeats, then new ones as they are published, without end.
-
-        Raises:
-            LogError: the broker did not answer.
-        """
+        """The newest heartbeats, then new ones as they are published, without end; raises as ``newest`` does."""
         async with self.listen() as arrived:
             for received in (await self.newest()).values():
                 yield received.heartbeat
@@ -101,10 +89,7 @@ class _BrokerClock(msgspec.Struct):
 async def broker_time(client: Client) -> float | None:
     """The broker's clock, in seconds since 1970: the one that the times of stored messages and blobs are by.
 
-    None where the broker has no streams yet.
-
-    Raises:
-        LogError: the broker did not answer.
+    None where the broker has no streams yet; LogError if it does not answer.
     """
     with translate_broker_errors("reading the broker's clock"):
         reply = await client.request(f"$JS.API.STREAM.INFO.{METRICS_STREAM}", timeout=REQUEST_TIMEOUT_S)
@@ -113,10 +98,7 @@ async def broker_time(client: Client) -> float | None:
 
 
 async def count_messages(client: Client, stream: str, subject: str) -> dict[str, int]:
-    """Number of messages by subject in the stream of trajectories, jobs or dead letters; empty without the stream.
-
-    ``subject`` may have wildcards.
-    """
+    """Messages by subject in a stream, of ``subject``, which may have wildcards; empty without the stream."""
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with translate_broker_errors(f"reading {stream}"):
         try:

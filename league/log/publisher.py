@@ -62,13 +62,9 @@ class Publisher:
     ) -> int:
         """Publish messages as one atomic batch, once: a repetition of the call has no effect.
 
-        Args:
-            messages: At least one, at most ``base.MAX_BATCH``.
-            condition: Headers with the broker's condition for storing the first one, and so all.
-            scope: What makes this publication differ from one of equal messages.
-
-        Returns:
-            Sequence of the first message; the others follow it.
+        There are 1 to ``base.MAX_BATCH``, and ``condition`` has the headers under which the broker stores the first
+        one, and so all. ``scope`` tells this publication from another one of equal messages. Returns the sequence of
+        the first message; the others follow it.
 
         Raises:
             MessageIdError: another message was stored under the id; none of these is.
@@ -112,18 +108,14 @@ class Publisher:
         condition, and stores all messages or none.
         """
         if len(messages) == 1:
-            ack = await self._js.publish(
-                messages[0].subject, messages[0].payload, headers={**messages[0].headers, **conditions}
-            )
+            subject, payload, own = messages[0]
+            ack = await self._js.publish(subject, payload, headers={**own, **conditions})
             return int(ack.seq), bool(ack.duplicate)
         batch = self._client.new_inbox().rpartition(".")[2]
         for nth, (subject, payload, own) in enumerate(messages, 1):
-            headers = {
-                **own,
-                "Nats-Batch-Id": batch,
-                "Nats-Batch-Sequence": str(nth),
-                **(conditions if nth == 1 else {}),
-            }
+            headers = {**own, "Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(nth)}
+            if nth == 1:
+                headers |= conditions
             if nth < len(messages):
                 await self._client.publish(subject, payload, headers=headers)
         headers["Nats-Batch-Commit"] = "1"
@@ -136,12 +128,11 @@ class Publisher:
         looked for duplicates: a single node does so for the last message's id. On a cluster that condition would fail
         as all nodes apply the message, which ends the stream (nats-server 2.15.1), and a subject's sequence does.
         """
-        condition = (
-            {EXPECTED_HEADER: _NO_SEQUENCE}
-            if is_clustered(self._client)
-            else {"Nats-Expected-Last-Msg-Id": self._client.new_inbox()}
-        )
-        headers = {ID_HEADER: message_id, **condition}
+        headers = {ID_HEADER: message_id}
+        if is_clustered(self._client):
+            headers[EXPECTED_HEADER] = _NO_SEQUENCE
+        else:
+            headers["Nats-Expected-Last-Msg-Id"] = self._client.new_inbox()
         try:
             return int((await self._js.publish(subject, b"", headers=headers)).seq)
         except nats.js.errors.APIError as error:
@@ -162,12 +153,15 @@ class Publisher:
         for sequence, (message, stored) in enumerate(zip(messages, actual, strict=True), first):
             if stored is None and self._stream != LEAGUE_STREAM:
                 continue
-            if stored is None or (stored.subject, stored.data or b"") != (message.subject, message.payload):
-                raise MessageIdError(
-                    f"{_describe(message.subject, message.payload, message.headers)} is not recorded: its message id "
-                    f"{message_id} is taken by message {sequence} of {self._stream}, {_describe_stored(stored)}; "
-                    "expected the same subject and bytes"
-                )
+            found = "which cannot be read"
+            if stored is not None:
+                if (stored.subject, stored.data or b"") == (message.subject, message.payload):
+                    continue
+                found = _describe(stored.subject or "", stored.data or b"", stored.headers or {})
+            raise MessageIdError(
+                f"{_describe(*message)} is not recorded: its message id {message_id} is taken by message {sequence} of "
+                f"{self._stream}, {found}; expected the same subject and bytes"
+            )
 
     async def _read(self, subject: str, sequence: int) -> RawStreamMsg | Msg | None:
         """The message at a sequence, of the league that a subject names."""
@@ -183,12 +177,6 @@ class Publisher:
             return await self._js.get_msg(self._stream, sequence)
         except nats.js.errors.NotFoundError:
             return None
-
-
-def _describe_stored(stored: RawStreamMsg | Msg | None) -> str:
-    if stored is None:
-        return "which cannot be read"
-    return _describe(stored.subject or "", stored.data or b"", stored.headers or {})
 
 
 def _describe(subject: str, payload: bytes, headers: Mapping[str, str]) -> str:

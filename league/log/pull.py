@@ -65,8 +65,7 @@ async def pull_messages(
     ``subject``; None never ends.
 
     Raises:
-        LogError: there is no such stream.
-        AccessError: the broker no longer accepts the connection's credentials.
+        LogError: there is no such stream; AccessError if the connection's credentials are no longer accepted.
     """
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
@@ -98,8 +97,7 @@ async def present_messages(
     ``first`` is the sequence to begin at, for the default of ``deliver``.
 
     Raises:
-        LogUnavailableError: the broker did not answer.
-        LogError: there is no such stream.
+        LogError: there is no such stream; LogUnavailableError if the broker did not answer.
     """
     try:
         async with contextlib.aclosing(_consumer_session(client, stream, subject, first, deliver)) as batches:

@@ -96,11 +96,7 @@ class WorkQueue:
             await self._js.add_consumer(WORK_STREAM, config)
 
     async def bind(self) -> None:
-        """Bind to the shared consumer, for ``fetch``.
-
-        Raises:
-            LogError: there is no consumer of this league.
-        """
+        """Bind to this league's shared consumer, for ``fetch``; LogError if there is none."""
         with translate_broker_errors("opening the work queue"):
             try:
                 # Credentials of an older version may take jobs, and not ask.
@@ -130,18 +126,15 @@ class WorkQueue:
             try:
                 claims.append(ClaimedJob(decode_job(msg.data), msg))
             except DecodeError as error:
-                await self._reject(msg, error)
+                self._buried += 1
+                if self._buried <= _MAX_DEAD_LETTERS:
+                    try:
+                        await self._dead.publish(_make_dead_letter(msg, str(error)))
+                    except (BackpressureError, LogUnavailableError):
+                        # Not acknowledged, so it is delivered again.
+                        continue
+                await msg.term()
         return claims
-
-    async def _reject(self, msg: Msg, error: DecodeError) -> None:
-        self._buried += 1
-        if self._buried <= _MAX_DEAD_LETTERS:
-            try:
-                await self._dead.publish(_make_dead_letter(msg, str(error)))
-            except (BackpressureError, LogUnavailableError):
-                # Not acknowledged, so it is delivered again.
-                return
-        await msg.term()
 
     async def dead_letter(self, claim: ClaimedJob, error: str) -> None:
         """Write the dead letter of a job that is given up because of ``error``; then call its ``acknowledge``."""
@@ -149,17 +142,8 @@ class WorkQueue:
 
 
 def _make_dead_letter(msg: Msg, error: str, match_id: str = "") -> DeadLetter:
-    placed = msg.metadata
-    return DeadLetter(
-        stream=WORK_STREAM,
-        sequence=placed.sequence.stream,
-        subject=msg.subject,
-        error=error,
-        tries=placed.num_delivered or 1,
-        match_id=match_id,
-        payload=msg.data,
-        size=len(msg.data),
-    )
+    sequence, tries = msg.metadata.sequence.stream, msg.metadata.num_delivered or 1
+    return DeadLetter(WORK_STREAM, sequence, msg.subject, error, tries, match_id, payload=msg.data, size=len(msg.data))
 
 
 LABEL_HEADER = "League-Trajectory"
@@ -240,18 +224,17 @@ class ExperienceStream:
         accept no trajectory, and the trainer would wait without end for the step that accounts for them.
         """
         self._damaged += 1
+        is_reported, msg = self._damaged <= _MAX_DEAD_LETTERS, pulled.msg
         is_kept = bool(received.match_id) and len(self._kept) < _MAX_KEPT_DAMAGED
         if is_kept:
             self._kept.add(pulled.sequence)
-        is_reported = is_kept or self._damaged <= _MAX_DEAD_LETTERS
-        place = DeadLetter(EXPERIENCE_STREAM, pulled.sequence, pulled.msg.subject, received.error)
-        letter = msgspec.structs.replace(place, payload=pulled.msg.data, size=len(pulled.msg.data))
         with contextlib.suppress(BackpressureError, LogUnavailableError):
-            if self._damaged <= _MAX_DEAD_LETTERS:
-                await self._dead.publish(letter)
+            if is_reported:
+                place = (EXPERIENCE_STREAM, pulled.sequence, msg.subject)
+                await self._dead.publish(DeadLetter(*place, received.error, payload=msg.data, size=len(msg.data)))
             if not is_kept:
                 await self.delete([pulled.sequence])
-        return is_reported
+        return is_kept or is_reported
 
     async def purge_through(self, policy: str, sequence: int) -> None:
         """Drop trajectories of ``policy`` up to ``sequence``, which the trainer's saved state accounts for."""
@@ -263,8 +246,8 @@ class ExperienceStream:
     async def purge_foreign_subjects(self) -> int:
         """Drop messages on subjects of no league; returns the number of such subjects.
 
-        A broker that is asked to send a message of another stream to a subject of this one stores it here under its
-        own subject: no trainer reads it, and in time such messages would fill the stream.
+        A broker that is asked to send a message of another stream to a subject of this one stores it here under its own
+        subject: no trainer reads it, and in time such messages would fill the stream.
         """
         with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"):
             subjects = (await self._js.stream_info(EXPERIENCE_STREAM, subjects_filter=">")).state.subjects or {}
@@ -295,7 +278,9 @@ def _decode_message(pulled: PulledMessage, league: str) -> ReceivedTrajectory:
     match_id, _, number = trajectory_label(pulled.msg.headers, league).rpartition(":")
     # Bounded, since the history cannot hold arbitrarily large integers.
     seat = int(number) if match_id and number.isascii() and number.isdigit() and len(number) < 5 else -1
+    rollout, why = None, ""
     try:
-        return ReceivedTrajectory(pulled.sequence, decode_trajectory(pulled.msg.data), "", match_id, seat)
+        rollout = decode_trajectory(pulled.msg.data)
     except DecodeError as error:
-        return ReceivedTrajectory(pulled.sequence, None, str(error), match_id, seat)
+        why = str(error)
+    return ReceivedTrajectory(pulled.sequence, rollout, why, match_id, seat)

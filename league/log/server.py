@@ -21,15 +21,7 @@ from typing import IO, Any
 import msgspec
 import psutil
 
-from league.log.server_process import (
-    check_port_is_free,
-    find_nats_server,
-    free_port,
-    has_ended,
-    last_error,
-    spawn,
-    terminate,
-)
+from league.log import server_process
 from schemas.errors import DiskError, LogUnavailableError, UsageError
 from schemas.files import try_lock
 
@@ -59,10 +51,8 @@ class _RunningServer(msgspec.Struct):
 class EmbeddedServer:
     """A claim on a run's broker. Use as a context manager; ``url`` is where it listens.
 
-    Args:
-        folder: The run's folder for the broker; made if missing.
-        port: Port to listen on; 0 takes a free one.
-        max_store_bytes: Upper limit of the store; None is what the disk has.
+    The folder is made if missing; port 0 takes a free one. The store has at most ``max_store_bytes``, or what the disk
+    has.
 
     Raises:
         UsageError: the port is taken, or no ``nats-server`` is installed.
@@ -102,8 +92,8 @@ class EmbeddedServer:
             if running is None or self._is_used():
                 return
             if self._is_broker(running.pid):
-                terminate(running.pid)
-            has_ended(running.pid)
+                server_process.terminate(running.pid)
+            server_process.has_ended(running.pid)
             with contextlib.suppress(OSError):
                 self._running_file.unlink()
 
@@ -131,26 +121,19 @@ class EmbeddedServer:
     def has_died(self) -> bool:
         """Whether the broker has exited although this process uses it."""
         running = self._read_running()
-        return running is None or has_ended(running.pid)
+        return running is None or server_process.has_ended(running.pid)
 
     def restart_if_dead(self) -> None:
-        """Restart the broker if it has exited, on the same port, which its clients retry.
-
-        Raises:
-            LogUnavailableError: it did not come up; the message quotes its log.
-        """
+        """Restart the broker if it has exited, on the same port, which its clients retry; raises as the start does."""
         with self._start_lock():
             if self.has_died and not self._find_url():
                 self.url = self._start()
 
     def check_disk_space(self) -> None:
-        """Check that the broker's disk is neither full nor read-only.
+        """Raise DiskError if the broker's disk is full or read-only.
 
         A broker that met a full disk leaves publishers without an answer until it is started again; only its log says
         why (seen with nats-server 2.15.1), and not even that once the log does not fit either.
-
-        Raises:
-            DiskError: it is.
         """
         try:
             with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
@@ -208,37 +191,37 @@ class EmbeddedServer:
         url = running.url if running is not None else self.url
         with contextlib.suppress(UsageError, ValueError):
             port = int(url.rpartition(":")[2])
-            check_port_is_free(port)
+            server_process.check_port_is_free(port)
             return port
         return None
 
     def _start(self) -> str:
-        port = self.port or self._previous_port() or free_port()
+        port = self.port or self._previous_port() or server_process.free_port()
         if self.port:
-            check_port_is_free(self.port)
+            server_process.check_port_is_free(self.port)
         limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
         config = _CONFIG.format(name=self._server_name, port=port, store=self.folder / "store", limit=limit)
         self._config_file.write_text(config)
-        command = [find_nats_server(), "-c", str(self._config_file)]
-        pid = spawn(command, self.folder / "server.log", self._users_file)
+        command = [server_process.find_nats_server(), "-c", str(self._config_file)]
+        pid = server_process.spawn(command, self.folder / "server.log", self._users_file)
         url = f"nats://127.0.0.1:{port}"
         self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
         try:
             self._wait_until_up(pid)
         except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
-            terminate(pid)
+            server_process.terminate(pid)
             self._running_file.unlink(missing_ok=True)
             raise
         return url
 
     def _wait_until_up(self, pid: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and not has_ended(pid):
+        while time.monotonic() < deadline and not server_process.has_ended(pid):
             if self._find_url():
                 return
             time.sleep(0.02)
-        terminate(pid)
-        why = last_error(self.folder / "server.log")
+        server_process.terminate(pid)
+        why = server_process.last_error(self.folder / "server.log")
         if "no space left" in why:
             raise DiskError.at(self.folder, "no space left on device")
         raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")

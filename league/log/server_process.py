@@ -17,9 +17,10 @@ from schemas.errors import UsageError
 
 
 def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
-    """Start a process that may outlive this one; its own session shields it from the terminal's Ctrl-C.
+    """Start a process with its output in ``log``; its own session shields it from the terminal's Ctrl-C.
 
-    Its output goes to ``log``. It ends after the last process, this one among them, with a shared lock on ``users``.
+    It ends after the last process, this one among them, with a shared lock on ``users``; without, it may outlive this
+    one.
     """
     if users is not None:
         command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]
@@ -51,11 +52,7 @@ def terminate(pid: int) -> None:
 
 
 def find_nats_server() -> str:
-    """Path of ``nats-server``.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """Path of ``nats-server``; UsageError if it is not installed."""
     installed = Path(sys.executable).parent / "nats-server"
     path = str(installed) if installed.exists() else shutil.which("nats-server")
     if path is None:
@@ -95,11 +92,7 @@ def free_port() -> int:
 
 
 def check_port_is_free(port: int) -> None:
-    """Check that a port can be listened on.
-
-    Raises:
-        UsageError: it is taken or not permitted.
-    """
+    """Raise UsageError for a port that cannot be listened on: it is taken or not permitted."""
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -25,7 +25,7 @@ REPLICAS = 3
 
 _DUPLICATE_WINDOW_S = 600.0
 
-METRICS_KEPT_S = 60.0
+_METRICS_KEPT_S = 60.0
 
 _MAX_JOBS = 200_000
 """Largest number of a league's waiting jobs. No limit in bytes: a broker reserves those at once, more than a small one
@@ -44,47 +44,62 @@ _MAX_DEAD_LETTERS = 2_000
 """Newest dead letters that are kept: some 100 MB when all hold their messages."""
 
 
-def _history_config() -> StreamConfig:
-    return StreamConfig(
-        name=LEAGUE_STREAM,
-        subjects=["league.>"],
-        storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW,
-        deny_delete=True,
-        deny_purge=True,
-        allow_direct=True,
-        allow_atomic=True,
-        max_msg_size=_MAX_EVENT_BYTES,
-        consumer_limits=StreamConsumerLimits(inactive_threshold=_MAX_IDLE_S),
-        duplicate_window=_DUPLICATE_WINDOW_S,
-    )
-
-
-def _bucket_config(bucket: str) -> StreamConfig:
-    """A bucket of blobs: without roll-ups, by which one message would replace all others."""
-    return StreamConfig(
-        name=f"OBJ_{bucket}",
-        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
-        discard=DiscardPolicy.NEW,
-        deny_delete=True,
-        allow_rollup_hdrs=False,
-        consumer_limits=StreamConsumerLimits(inactive_threshold=_MAX_IDLE_S),
-    )
-
-
-def _work_config() -> StreamConfig:
-    return StreamConfig(
-        name=WORK_STREAM,
-        # Only subjects with a consumer: other messages would fill the queue.
-        subjects=["work.*.play_match"],
-        retention=RetentionPolicy.WORK_QUEUE,
-        # Full means wait, as for experience: the requester retries. By subject, since any client can have the broker
-        # store messages under subjects of other streams here, which no consumer takes.
-        discard=DiscardPolicy.NEW,
-        discard_new_per_subject=True,
-        max_msgs_per_subject=_MAX_JOBS,
-        duplicate_window=_DUPLICATE_WINDOW_S,
-    )
+def _stream_configs(is_cluster: bool) -> list[StreamConfig]:
+    """All streams but that of experience, in the order of their making."""
+    removed_when_idle = StreamConsumerLimits(inactive_threshold=_MAX_IDLE_S)
+    buckets = [
+        StreamConfig(
+            name=f"OBJ_{bucket}",
+            subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+            discard=DiscardPolicy.NEW,
+            deny_delete=True,
+            # By a roll-up one message would replace all others.
+            allow_rollup_hdrs=False,
+            consumer_limits=removed_when_idle,
+        )
+        for bucket in (BLOB_BUCKET, STATE_BUCKET)
+    ]
+    return [
+        StreamConfig(
+            name=METRICS_STREAM,
+            subjects=["metrics.>"],
+            # In memory on a cluster. A single broker forgets streams in memory when it restarts, and only the operator
+            # may create them again; there it is a file that is not flushed.
+            storage=StorageType.MEMORY if is_cluster else StorageType.FILE,
+            persist_mode=None if is_cluster else PersistMode.ASYNC,
+            max_msgs_per_subject=1,
+            max_msgs=_MAX_HEARTBEATS,
+            max_age=_METRICS_KEPT_S,
+            consumer_limits=removed_when_idle,
+        ),
+        StreamConfig(
+            name=LEAGUE_STREAM,
+            subjects=["league.>"],
+            storage=StorageType.FILE,
+            discard=DiscardPolicy.NEW,
+            deny_delete=True,
+            deny_purge=True,
+            allow_direct=True,
+            allow_atomic=True,
+            max_msg_size=_MAX_EVENT_BYTES,
+            consumer_limits=removed_when_idle,
+            duplicate_window=_DUPLICATE_WINDOW_S,
+        ),
+        StreamConfig(
+            name=WORK_STREAM,
+            # Only subjects with a consumer: other messages would fill the queue.
+            subjects=["work.*.play_match"],
+            retention=RetentionPolicy.WORK_QUEUE,
+            # Full means wait, as for experience: the requester retries. By subject, since any client can have the
+            # broker store messages under subjects of other streams here, which no consumer takes.
+            discard=DiscardPolicy.NEW,
+            discard_new_per_subject=True,
+            max_msgs_per_subject=_MAX_JOBS,
+            duplicate_window=_DUPLICATE_WINDOW_S,
+        ),
+        StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS),
+        *buckets,
+    ]
 
 
 def _experience_config(limits: ExperienceConfig, consumed: int) -> StreamConfig:
@@ -105,45 +120,18 @@ def _experience_config(limits: ExperienceConfig, consumed: int) -> StreamConfig:
     )
 
 
-def _metrics_config(is_cluster: bool) -> StreamConfig:
-    """The heartbeat stream: the newest of each process, for a minute.
-
-    In memory on a cluster. A single broker forgets streams in memory when it restarts, and only the operator may create
-    them again; there it is a file that is not flushed.
-    """
-    return StreamConfig(
-        name=METRICS_STREAM,
-        subjects=["metrics.>"],
-        storage=StorageType.MEMORY if is_cluster else StorageType.FILE,
-        persist_mode=None if is_cluster else PersistMode.ASYNC,
-        max_msgs_per_subject=1,
-        max_msgs=_MAX_HEARTBEATS,
-        max_age=METRICS_KEPT_S,
-        consumer_limits=StreamConsumerLimits(inactive_threshold=_MAX_IDLE_S),
-    )
-
-
 async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, consumed: int = 0) -> None:
     """Create missing streams, and give those of an older version this version's replicas and restrictions.
 
-    Args:
-        js: The broker's JetStream context.
-        limits: Limits of the experience stream; None leaves that stream out.
-        consumed: Sequence of ``EXPERIENCE`` that the history has consumed already; a new stream begins after it.
+    Without ``limits`` the experience stream is left out; a new one begins after ``consumed``, the sequence of
+    ``EXPERIENCE`` that the history has consumed already.
 
     Raises:
         LogError: the broker refuses, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
     """
     is_cluster = is_clustered(js._nc)
     copies = REPLICAS if is_cluster else 1
-    configs = [
-        _metrics_config(is_cluster),
-        _history_config(),
-        _work_config(),
-        StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS),
-        _bucket_config(BLOB_BUCKET),
-        _bucket_config(STATE_BUCKET),
-    ]
+    configs = _stream_configs(is_cluster)
     if limits is not None:
         configs.append(_experience_config(limits, consumed))
     for config in configs:

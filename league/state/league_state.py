@@ -189,10 +189,7 @@ class LeagueState:
         return is_base or version in self.published.get(policy, {})
 
     def training_start(self, policy: str, version: int | None = None) -> int:
-        """The first version of a policy's current training, or of the training that made ``version``.
-
-        It is 0, or the one after a reset.
-        """
+        """The first version, 0 or the one after a reset, of a policy's present training or of that of ``version``."""
         if version is not None:
             return self._starts.training_start(policy, version)
         return self.resets(policy)[-1] + 1 if self.resets(policy) else 0
@@ -305,11 +302,7 @@ class LeagueState:
 
     @classmethod
     def from_snapshot(cls, saved: LeagueStateSnapshot) -> "LeagueState":
-        """Restores the state from a snapshot.
-
-        Raises:
-            ConfigError: this version cannot read the snapshot's configuration.
-        """
+        """Restores the state from a snapshot; ConfigError if this version cannot read its configuration."""
         state = cls()
         state.sequence, state.failed = saved.sequence, saved.failed
         state.league, state.model = saved.league, saved.model

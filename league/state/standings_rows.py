@@ -224,12 +224,9 @@ class RecentRewards:
         self._newest: dict[str, list[Reward]] = dict(saved or {})
 
     def count(self, match: MatchFinished, starts: Mapping[str, int], policies: Collection[str]) -> bool:
-        """Add a match; returns whether it counted for any policy.
+        """Add a match, once; returns whether it counted for any of these policies.
 
-        Args:
-            match: Once per match.
-            starts: The first version of each policy's present training; 0 for a policy that is missing.
-            policies: Those that count.
+        ``starts`` has the first version of each policy's present training; 0 for a policy that is missing.
         """
         counted = False
         for seat in match.seats:
