@@ -73,23 +73,10 @@ class _Copy(msgspec.Struct, frozen=True):
     writer: str
     time_ns: int
 
-    def check(self) -> None:
-        """Raise ArtifactError for an entry that does not refer to chunks of its own blob."""
-        tokens = self.chunk_subject.split(".")
-        is_own = len(tokens) == 8 and tokens[6] == self.entry.name
-        is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
-        if tokens[:3] != ["$O", self.bucket, "C"] or not (is_own or is_legacy) or {"*", ">"} & set(tokens):
-            raise ArtifactError(f"blob {self.entry.name[:12]}… {self.where}: its entry is damaged")
-
     @property
     def where(self) -> str:
         """The place, for messages."""
-        return "in the broker's object store" + (f", stored by {self.writer}" if self.writer else "")
-
-    @property
-    def chunk_subject(self) -> str:
-        """Subject of its chunks."""
-        return self.entry.chunk_subject(self.bucket)
+        return "the broker's object store" + (f", stored by {self.writer}" if self.writer else "")
 
 
 class BrokerBlobStore(RemoteBlobStore):
@@ -116,8 +103,13 @@ class BrokerBlobStore(RemoteBlobStore):
             with translate_broker_errors(f"storing blob {name[:12]}…"):
                 entry = await self._find_own(name)
                 if entry is None:
+                    chunks = f"{self._subject('C', name, self._writer, self._area)}.{secrets.token_hex(8)}"
+                    entry = BlobEntry(name, subject=chunks)
                     with data.open("rb") if isinstance(data, Path) else io.BytesIO(data) as file:
-                        entry = await self._publish_chunks(name, file)
+                        while chunk := file.read(_CHUNK_BYTES):
+                            entry.last = (await self._js.publish(entry.subject, chunk)).seq
+                            entry.first = entry.last if not entry.chunks else entry.first
+                            entry.chunks, entry.size = entry.chunks + 1, entry.size + len(chunk)
                 # A new entry for an old copy, too: it renews the time. An event that refers to the blob is about to be
                 # recorded, and `league gc` spares new blobs; an old one without references could be dropped in between.
                 entry.description = note or entry.description
@@ -126,26 +118,16 @@ class BrokerBlobStore(RemoteBlobStore):
     async def _find_own(self, name: str) -> BlobEntry | None:
         """An intact copy in the bucket that is written to."""
         # Asked first, since most blobs are new: an answer costs the broker less than a consumer.
-        subjects = (self._subject("M", name), *([_legacy_subject(name)] if self._bucket == BLOB_BUCKET else []))
-        if not any([await self._count(subject) for subject in subjects]):
+        for subject in (self._subject("M", name), *([_legacy_subject(name)] if self._bucket == BLOB_BUCKET else [])):
+            if (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state.subjects:
+                break
+        else:
             return None
         try:
             copy = await self._read(name, None, [self._bucket])
         except ArtifactError:
             return None
-        return msgspec.structs.replace(copy.entry, subject=copy.chunk_subject)
-
-    async def _count(self, subject: str) -> int:
-        state = (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state
-        return len(state.subjects or {})
-
-    async def _publish_chunks(self, name: str, data: IO[bytes]) -> BlobEntry:
-        entry = BlobEntry(name, subject=f"{self._subject('C', name, self._writer, self._area)}.{secrets.token_hex(8)}")
-        while chunk := data.read(_CHUNK_BYTES):
-            entry.last = (await self._js.publish(entry.subject, chunk)).seq
-            entry.first = entry.last if not entry.chunks else entry.first
-            entry.chunks, entry.size = entry.chunks + 1, entry.size + len(chunk)
-        return entry
+        return msgspec.structs.replace(copy.entry, subject=copy.entry.chunk_subject(copy.bucket))
 
     def _subject(self, part: str, name: str, writer: str = "*", area: str = "*", bucket: str = "") -> str:
         return blob_subject(bucket or self._bucket, part, self._league, area, writer, name)
@@ -173,7 +155,7 @@ class BrokerBlobStore(RemoteBlobStore):
                         continue
                     if sha.hexdigest() == name:
                         return copy
-                    problem = corrupt_blob_error(name, sha.hexdigest(), copy.where.removeprefix("in "))
+                    problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
         raise problem
 
     async def _copies(self, name: str, buckets: list[str]) -> AsyncGenerator[_Copy, None]:
@@ -196,10 +178,14 @@ class BrokerBlobStore(RemoteBlobStore):
         return entries
 
     async def _chunks(self, copy: _Copy) -> AsyncIterator[bytes]:
-        """The chunks of a copy."""
-        copy.check()
-        entry, count = copy.entry, 0
-        chunks = present_messages(self._client, f"OBJ_{copy.bucket}", copy.chunk_subject, entry.first)
+        """The chunks of a copy, in order; ArtifactError if the entry refers to others or one is missing."""
+        entry, count, subject = copy.entry, 0, copy.entry.chunk_subject(copy.bucket)
+        tokens = subject.split(".")
+        is_own = len(tokens) == 8 and tokens[6] == entry.name
+        is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
+        if tokens[:3] != ["$O", copy.bucket, "C"] or not (is_own or is_legacy) or {"*", ">"} & set(tokens):
+            raise ArtifactError(f"blob {entry.name[:12]}… in {copy.where}: its entry is damaged")
+        chunks = present_messages(self._client, f"OBJ_{copy.bucket}", subject, entry.first)
         if entry.size:
             async with contextlib.aclosing(chunks):
                 # A reader can have the broker store a chunk again: what follows the last one is not of this copy.
@@ -210,7 +196,7 @@ class BrokerBlobStore(RemoteBlobStore):
                             yield each.msg.data
         if count != entry.chunks:
             raise ArtifactError(
-                f"blob {entry.name[:12]}… {copy.where} is damaged: {count} of its {entry.chunks} chunks were found"
+                f"blob {entry.name[:12]}… in {copy.where} is damaged: {count} of its {entry.chunks} chunks were found"
             )
 
     async def _next_batch(self, chunks: AsyncIterator[list[PulledMessage]]) -> list[PulledMessage]:
@@ -242,20 +228,16 @@ class BrokerBlobStore(RemoteBlobStore):
         """See ``BlobStore.delete``. Workers may not purge, except trainers the area of states."""
         with translate_broker_errors(f"dropping blob {name[:12]}…"):
             if self._area != STATE_AREA:
-                await self._delete_legacy(name)
+                for copy in await self._list(BLOB_BUCKET, _legacy_subject(name)):
+                    if _UPLOAD_ID.fullmatch(copy.entry.nuid):
+                        chunks = f"$O.{BLOB_BUCKET}.C.{copy.entry.nuid}"
+                        await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=chunks)
+                    await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=_legacy_subject(name))
             for bucket in {self._bucket, STATE_BUCKET}:
-                for subject in (
-                    self._subject("M", name, bucket=bucket),
-                    self._subject("C", name, bucket=bucket) + ".*",
-                ):
+                entries, chunks = (self._subject(part, name, bucket=bucket) for part in "MC")
+                for subject in (entries, f"{chunks}.*"):
                     with contextlib.suppress(nats.js.errors.NotFoundError):
                         await self._js.purge_stream(f"OBJ_{bucket}", subject=subject)
-
-    async def _delete_legacy(self, name: str) -> None:
-        for copy in await self._list(BLOB_BUCKET, _legacy_subject(name)):
-            if _UPLOAD_ID.fullmatch(copy.entry.nuid):
-                await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=f"$O.{BLOB_BUCKET}.C.{copy.entry.nuid}")
-            await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=_legacy_subject(name))
 
 
 def _legacy_subject(name: str) -> str:

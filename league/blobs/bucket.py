@@ -140,24 +140,21 @@ class BucketBlobStore(RemoteBlobStore):
                 raise ArtifactError(f"{subject}: there is no bucket of {self.where}; expected one") from None
             raise ArtifactError(f"blob {name[:12]}… is not in {self.where}") from None
         except (self._obstore.exceptions.BaseError, PermissionError) as error:
-            raise _translated(error, subject, self.where) from error
-
-
-def _translated(error: Exception, subject: str, where: str) -> LeagueError:
-    text = str(error)
-    code = re.search(r"<Code>(\w+)</Code>", text)
-    reason = f"{code[1]}: " if code else ""
-    summary = re.sub(r"\s+", " ", reason + text.partition("<?xml")[0].partition("Debug source")[0])[:300].strip()
-    if _FULL.search(text):
-        return StoreFullError(f"{where}: no space left, {subject} ({summary})")
-    if _REFUSED.search(text) or isinstance(error, PermissionError):
-        return AccessError(
-            f"{where} refuses these credentials, {subject} ({summary}); expected AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY of a user who may list, read, write and delete there"
-        )
-    if _STATUS_4XX.search(text):
-        return ArtifactError(f"{where}: {subject} ({summary})")
-    return LogUnavailableError(f"{where} cannot be reached, {subject} ({summary})")
+            text = str(error)
+            code = re.search(r"<Code>(\w+)</Code>", text)
+            reason = (f"{code[1]}: " if code else "") + text.partition("<?xml")[0].partition("Debug source")[0]
+            summary = re.sub(r"\s+", " ", reason)[:300].strip()
+            what = f"{subject} ({summary})"
+            if _FULL.search(text):
+                raise StoreFullError(f"{self.where}: no space left, {what}") from error
+            if _REFUSED.search(text) or isinstance(error, PermissionError):
+                raise AccessError(
+                    f"{self.where} refuses these credentials, {what}; expected AWS_ACCESS_KEY_ID and "
+                    "AWS_SECRET_ACCESS_KEY of a user who may list, read, write and delete there"
+                ) from error
+            if _STATUS_4XX.search(text):
+                raise ArtifactError(f"{self.where}: {what}") from error
+            raise LogUnavailableError(f"{self.where} cannot be reached, {what}") from error
 
 
 def _key(name: str) -> str:

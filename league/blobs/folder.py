@@ -71,11 +71,6 @@ class FolderBlobStore:
             remove_draft(draft)
 
     def _publish_once(self, draft: Path, path: Path) -> None:
-        """Give a draft its name, durably.
-
-        Raises:
-            ArtifactError: a file of this name holds other bytes.
-        """
         draft.chmod(0o444)
         fsync_path(draft)
         try:
@@ -87,6 +82,7 @@ class FolderBlobStore:
         fsync_path(self.folder)
 
     def _check_same(self, name: str) -> None:
+        """Raise ArtifactError if the file that has a blob's name holds other bytes."""
         if (found := file_digest(self.path(name))) != name:
             raise conflicting_blob_error(name, found, str(self.path(name)))
 
@@ -103,8 +99,12 @@ class FolderBlobStore:
         return name
 
     def _put(self, name: str, data: bytes | Path) -> None:
-        if self._refresh_existing(name):
+        if self.is_intact(name):
+            with contextlib.suppress(OSError):
+                os.utime(self.path(name))
             return
+        if self._write_once and self.path(name).exists():
+            self._check_same(name)
         with self.write_atomically(name) as draft:
             if isinstance(data, Path):
                 shutil.copyfile(data, draft)
@@ -117,46 +117,30 @@ class FolderBlobStore:
         await asyncio.to_thread(self._put, name, path)
         return name
 
-    def _refresh_existing(self, name: str) -> bool:
-        if not self.is_intact(name):
-            if self._write_once and self.path(name).exists():
-                self._check_same(name)
-            return False
-        with contextlib.suppress(OSError):
-            os.utime(self.path(name))
-        return True
-
     async def get(self, name: str) -> bytes:
         """See ``BlobStore.get``."""
-        data = await off_loop(self._size(name), self._read, name)
+        with self._reading(name) as own:
+            data = await off_loop(own.stat().st_size, own.read_bytes)
         if (found := await off_loop(len(data), digest, data)) != name:
             raise corrupt_blob_error(name, found, str(self.folder))
         return data
 
-    def _size(self, name: str) -> int:
-        with contextlib.suppress(OSError):
-            return self.path(name).stat().st_size
-        return 0
-
-    def _read(self, name: str) -> bytes:
-        try:
-            return self.path(name).read_bytes()
-        except FileNotFoundError:
-            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
-        except OSError as error:
-            raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
-
     async def download(self, name: str, path: Path) -> None:
         """See ``BlobStore.download``."""
-        if not self.path(name).exists():
-            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
-        try:
-            await asyncio.to_thread(shutil.copyfile, self.path(name), path)
-        except OSError as error:
-            raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
+        with self._reading(name) as own:
+            await asyncio.to_thread(shutil.copyfile, own, path)
         if (found := await asyncio.to_thread(file_digest, path)) != name:
             remove_draft(path)
             raise corrupt_blob_error(name, found, str(self.folder))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[Path]:
+        if not (path := self.path(name)).exists():
+            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
+        try:
+            yield path
+        except OSError as error:
+            raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
