@@ -1,7 +1,7 @@
 """Building blocks of folds: versioned mappings, sets of seen ids, facts by key, and the configuration in force."""
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import TypeVar
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from schemas.events import (
 )
 
 V = TypeVar("V")
+F = TypeVar("F")
 
 _MAX_VERSIONS = 1024
 """Longest chain of versions: a reference to an old version keeps at most so many alive."""
@@ -154,8 +155,8 @@ class SeenIds:
 
     def add(self, name: str) -> bool:
         """Add an id; returns whether it is new."""
-        prefix, dash, digits = name.rpartition("-")
-        if not prefix or not dash or not _is_index(digits):
+        prefix, _, digits = name.rpartition("-")
+        if not prefix or not _is_index(digits):
             known = name in self._others
             self._others.add(name)
             return not known
@@ -168,8 +169,8 @@ class SeenIds:
         return not known
 
     def __contains__(self, name: str) -> bool:
-        prefix, dash, digits = name.rpartition("-")
-        if not prefix or not dash or not _is_index(digits):
+        prefix, _, digits = name.rpartition("-")
+        if not prefix or not _is_index(digits):
             return name in self._others
         byte, bit = divmod(int(digits), 8)
         bitmap = self._bitmaps.get(prefix, b"")
@@ -232,6 +233,16 @@ class FactIndex:
             f"{event.key}: event {recorded.sequence} from {recorded.producer} differs from event {sequence} from "
             f"{producer}, which holds; expected one account of a fact"
         )
+
+
+def handlers_by_type(fold: type[F]) -> dict[type, Callable[[F, Any], Any]]:
+    """A fold's methods ``_on_…``, by the types of event in the signature of each."""
+    handlers: dict[type, Callable[[F, Any], Any]] = {}
+    for name, method in vars(fold).items():
+        if name.startswith("_on_"):
+            kind = method.__annotations__["event"]
+            handlers |= dict.fromkeys(get_args(kind) or [kind], method)
+    return handlers
 
 
 def takes_effect(event: LeagueOpened | LeagueConfigured, *, opened: bool, since: int) -> bool:

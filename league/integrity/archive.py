@@ -86,16 +86,15 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
 async def newest_manifest(history: EventLog, blobs: BlobStore) -> ArchiveManifest | None:
     """The newest readable manifest; None when there is none."""
-    events = [r.event async for r in history.read(only=HistoryArchived)]
+    events = [r.event async for r in history.read(only=HistoryArchived) if isinstance(r.event, HistoryArchived)]
     for event in reversed(events):
-        if isinstance(event, HistoryArchived):
-            try:
-                manifest = ArchiveManifest.decode(await blobs.get(event.manifest))
-            except (ArtifactError, DecodeError) as error:
-                log.warning("manifest skipped", last=event.last, error=str(error))
-                continue
-            if manifest.version == VERSION:
-                return manifest
+        try:
+            manifest = ArchiveManifest.decode(await blobs.get(event.manifest))
+        except (ArtifactError, DecodeError) as error:
+            log.warning("manifest skipped", last=event.last, error=str(error))
+            continue
+        if manifest.version == VERSION:
+            return manifest
     return None
 
 
@@ -122,12 +121,11 @@ async def archive_sealed(
         segment = await _archive_segment(history, blobs, ranges, manifest, progress)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
         name = await blobs.put(msgspec.json.encode(manifest), f"archive of {history.league} to {segment.last}")
-        event = HistoryArchived(
-            first=segment.first, last=segment.last, seal=segment.seal, manifest=name, bytes=segment.bytes
-        )
+        place = {"first": segment.first, "last": segment.last, "bytes": segment.bytes}
+        event = HistoryArchived(seal=segment.seal, manifest=name, **place)
         expected = await history.append(event, expected=expected)
         done.append(event)
-        log.info("history archived", first=segment.first, last=segment.last, bytes=segment.bytes)
+        log.info("history archived", **place)
     return done
 
 
@@ -198,15 +196,18 @@ async def _archive_segment(
     marks = DedupIndex.from_bytes(await blobs.get(before)) if before else DedupIndex()
     checker = SealChecker(ranges, "stream")
     folder = await asyncio.to_thread(_make_scratch_folder, blobs.cache.folder)
+    batches = _checked_batches(asyncio.get_running_loop(), history.batches(first, last), checker, progress)
     try:
-        batches = _check_batches(_to_sync_iterator(history.batches(first, last)), checker, progress)
         written = await asyncio.to_thread(write_segment, first, last, batches, marks, folder)
         if damage := checker.finish():
             raise LogError(
                 f"events {damage[0].first} to {damage[0].last} are not what was sealed ({damage[0].what}); they are "
                 "not archived. `league verify` says which events differ"
             )
-        files = {part: await _store_file(blobs, path, f"{part} {first}-{last}") for part, path in written.files.items()}
+        files = {}
+        for part, path in written.files.items():
+            size = await asyncio.to_thread(os.path.getsize, path)
+            files[part] = ArchiveFile(await blobs.put_file(path, f"{part} {first}-{last}"), size)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     saved = marks.to_bytes()
@@ -223,26 +224,18 @@ def _make_scratch_folder(path: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
 
 
-async def _store_file(blobs: CachedBlobStore, path: Path, note: str) -> ArchiveFile:
-    size = await asyncio.to_thread(os.path.getsize, path)
-    return ArchiveFile(await blobs.put_file(path, note), size)
-
-
-def _to_sync_iterator(batches: AsyncIterator[list[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
-    """Iterate over asynchronous batches from another thread, while this event loop keeps running."""
-    loop = asyncio.get_running_loop()
+def _checked_batches(
+    loop: asyncio.AbstractEventLoop,
+    batches: AsyncIterator[list[RecordedEvent]],
+    checker: SealChecker,
+    progress: ProgressCallback,
+) -> Iterator[list[RecordedEvent]]:
+    """Iterate from another thread over what a running loop reads, and compare it with the seals."""
 
     async def following() -> list[RecordedEvent] | None:
         return await anext(batches, None)
 
-    return iter(lambda: asyncio.run_coroutine_threadsafe(following(), loop).result(), None)
-
-
-def _check_batches(
-    batches: Iterator[list[RecordedEvent]], checker: SealChecker, progress: ProgressCallback
-) -> Iterator[list[RecordedEvent]]:
-    """Pass batches through while comparing them with the seals."""
-    for batch in batches:
+    while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
         checker.apply_batch(batch)
         progress(batch[-1].sequence)
         yield batch

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 log = get_logger()
 
+_UNUSABLE = "archived segment cannot be used, reading the stream instead"
+
 
 class AttachableSegments(msgspec.Struct, frozen=True):
     """Verified local segments for a projection to attach."""
@@ -46,7 +48,7 @@ async def fetch_attachable(history: EventLog, blobs: CachedBlobStore, after: int
             files = await fetch_segment(blobs, segment)
             marks = DedupIndex.from_bytes(await blobs.get(segment.marks.digest))
         except (ArtifactError, DecodeError) as error:
-            _warn_unusable(segment, error)
+            log.warning(_UNUSABLE, first=segment.first, last=segment.last, error=str(error))
             break
         segments.append(files)
     return AttachableSegments(segments, marks) if marks is not None and segments else None
@@ -57,15 +59,6 @@ async def next_segment_start(history: EventLog, blobs: CachedBlobStore, position
     manifest = await newest_manifest(history, blobs)
     firsts = [segment.first for segment in manifest.segments] if manifest is not None else []
     return next((first for first in firsts if first > position + 1), None)
-
-
-def _warn_unusable(segment: ArchiveSegment, error: Exception) -> None:
-    log.warning(
-        "archived segment cannot be used, reading the stream instead",
-        first=segment.first,
-        last=segment.last,
-        error=str(error),
-    )
 
 
 async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: str = "") -> "SegmentFiles":
@@ -93,7 +86,7 @@ async def archived_batches(
         try:
             files = await fetch_segment(blobs, segment, "events")
         except ArtifactError as error:
-            _warn_unusable(segment, error)
+            log.warning(_UNUSABLE, first=segment.first, last=segment.last, error=str(error))
             async for batch in history.batches(at, min(segment.last, stop)):
                 yield batch
         else:

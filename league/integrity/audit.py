@@ -10,7 +10,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore, find_locations
-from league.integrity.archive import ArchiveFile, ArchiveManifest, ArchiveSegment, newest_manifest
+from league.integrity.archive import ArchiveManifest, ArchiveSegment, newest_manifest
 from league.integrity.archive_reader import segment_batches
 from league.integrity.blob_scrub import ScrubCallback, ScrubReport, scrub_blobs
 from league.integrity.garbage import BlobReferences
@@ -145,9 +145,8 @@ def _check_unsealed(report: IntegrityReport, held: int, checker: SealChecker, co
             report.notes.append(f"sequences {first} to {last}: {what}; they may have been another league's")
     lost = held - checker.events - max(located - (range_size(deleted) - range_size(tail) if is_alone else 0), 0)
     if lost > 0:
-        what = (
-            f"the broker holds {held:,} events and hands out {checker.events:,}: {lost:,} that are not sealed are lost"
-        )
+        readable = f"the broker holds {held:,} events and hands out {checker.events:,}"
+        what = f"{readable}: {lost:,} that are not sealed are lost"
         end = contents.last if contents is not None else report.last
         gaps = _without([*checker.gaps, [checker.last + 1, end]], tail) if is_alone else []
         for first, last in gaps or [[report.sealed_to + 1, max(report.last, report.sealed_to + 1)]]:
@@ -265,11 +264,21 @@ class _ArchiveAudit:
     async def _check_segment(self, segment: ArchiveSegment, folder: Path) -> None:
         from league.projections.segments import SegmentFiles
 
-        intact: dict[str, Path] = {}
+        cache, events = self.artifacts.cache, dict[str, Path]()
         for part, file in {**segment.files, "marks": segment.marks}.items():
-            if await self._check_file(segment, part, file, folder / part):
-                intact[part] = folder / part
-        events = {part: path for part, path in intact.items() if part.startswith("events")}
+            try:
+                await self.artifacts.store.download(file.digest, folder / part)
+            except ArtifactError as error:
+                self._add_damage(segment, f"{part}: {error}")
+                continue
+            if part.startswith("events"):
+                events[part] = folder / part
+            # The store's own copy is intact, so a damaged local one can be repaired.
+            is_cached = await asyncio.to_thread(cache.path(file.digest).exists)
+            if is_cached and not await asyncio.to_thread(cache.is_intact, file.digest):
+                await self.artifacts.fetch(file.digest)
+                what = f"{part} {segment.first} to {segment.last}"
+                self._report.notes.append(f"{what}: this machine's copy was damaged, fetched again")
         if len(events) < sum(part.startswith("events") for part in segment.files):
             return
         ranges = [c for c in self._chain.ranges if segment.first <= c.first and c.last <= segment.last]
@@ -278,26 +287,8 @@ class _ArchiveAudit:
             checker.apply_batch(batch)
         self._report.damage += checker.finish()
         if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
-            self._add_damage(
-                segment, f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
-            )
-
-    async def _check_file(self, segment: ArchiveSegment, part: str, file: ArchiveFile, path: Path) -> bool:
-        """Check the store's own copy, and repair the local one."""
-        try:
-            await self.artifacts.store.download(file.digest, path)
-        except ArtifactError as error:
-            self._add_damage(segment, f"{part}: {error}")
-            return False
-        cache = self.artifacts.cache
-        if await asyncio.to_thread(cache.path(file.digest).exists) and not await asyncio.to_thread(
-            cache.is_intact, file.digest
-        ):
-            await self.artifacts.fetch(file.digest)
-            self._report.notes.append(
-                f"{part} {segment.first} to {segment.last}: this machine's copy was damaged, fetched again"
-            )
-        return True
+            what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
+            self._add_damage(segment, what)
 
     def _add_damage(self, segment: ArchiveSegment, what: str) -> None:
         self._report.damage.append(Damage(self._where, segment.first, segment.last, what))

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zlib import crc32
@@ -141,37 +141,28 @@ async def _read_bucket(
                 entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
                 if not entry.deleted and entry.name in names:
                     uploads[entry.chunk_subject(BLOB_BUCKET)] = _Upload(entry.name, entry.size)
+    # The chunks of an upload are hashed in one thread, in order, while the next ones are read.
     lanes = [ThreadPoolExecutor(1, "scrub") for _ in range(_LANES)]
+    loop, hashing, done = asyncio.get_running_loop(), list[asyncio.Future[None]](), 0
     try:
-        await _hash_chunks(client, uploads, lanes, lambda done: on_progress(done, total))
+        async for batch in _bucket_messages(client, "C"):
+            chunks: dict[str, list[bytes]] = {}
+            for pulled in batch:
+                if pulled.msg.subject in uploads:
+                    chunks.setdefault(pulled.msg.subject, []).append(pulled.msg.data)
+            await asyncio.gather(*hashing)
+            on_progress(done, total)
+            hashing = [
+                loop.run_in_executor(lanes[crc32(subject.encode()) % len(lanes)], uploads[subject].update, parts)
+                for subject, parts in chunks.items()
+            ]
+            done += sum(len(part) for parts in chunks.values() for part in parts)
+        await asyncio.gather(*hashing)
+        on_progress(done, total)
     finally:
         for lane in lanes:
             lane.shutdown()
     return {upload.name: upload.size for upload in uploads.values() if upload.is_intact}
-
-
-async def _hash_chunks(
-    client: Client,
-    uploads: Mapping[str, _Upload],
-    lanes: Sequence[ThreadPoolExecutor],
-    on_progress: Callable[[int], None],
-) -> None:
-    """Hash all chunks; those of an upload in one thread, in order, while the next ones are read."""
-    loop, hashing, done = asyncio.get_running_loop(), list[asyncio.Future[None]](), 0
-    async for batch in _bucket_messages(client, "C"):
-        chunks: dict[str, list[bytes]] = {}
-        for pulled in batch:
-            if pulled.msg.subject in uploads:
-                chunks.setdefault(pulled.msg.subject, []).append(pulled.msg.data)
-        await asyncio.gather(*hashing)
-        on_progress(done)
-        hashing = [
-            loop.run_in_executor(lanes[crc32(subject.encode()) % len(lanes)], uploads[subject].update, parts)
-            for subject, parts in chunks.items()
-        ]
-        done += sum(len(part) for parts in chunks.values() for part in parts)
-    await asyncio.gather(*hashing)
-    on_progress(done)
 
 
 async def _bucket_messages(client: Client, kind: str) -> AsyncIterator[list[PulledMessage]]:

@@ -5,9 +5,9 @@ manifests with the files that only they list, are kept in part. Trainer states a
 for the steps whose version joined the league.
 """
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 import msgspec
 
@@ -33,8 +33,6 @@ from schemas.events import (
 )
 from schemas.ids import agent_name
 from schemas.numbers import Ranges, in_ranges, merge_ranges, to_ranges
-
-T = TypeVar("T")
 
 KEEP_SNAPSHOTS_EVERY = 10
 
@@ -82,8 +80,7 @@ class BlobReferences:
         self.manifest = ""
         """Manifest of the newest archive."""
         self._keep_snapshots = keep_snapshots
-        self._snapshots: list[str] = []
-        self._snapshot_sequences: list[int] = []
+        self._snapshots: list[SnapshotTaken] = []
         self._states: dict[str, dict[int, str]] = {}
         self._inherited: dict[str, int] = {}
         """Newest step of each policy when the league branched: the origin may have removed its state by then."""
@@ -101,22 +98,15 @@ class BlobReferences:
     def apply_batch(self, batch: Iterable[RecordedEvent]) -> None:
         """Fold events."""
         for recorded in batch:
+            match = None
+            # Most events are matches, of which only these fields are decoded.
             if recorded.schema == SCHEMA_VERSION and b'"MatchFinished"' in recorded.payload:
-                self._apply_match(recorded)
+                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    match = _record_decoder.decode(recorded.payload)
+            if match is not None and match.type == "MatchFinished":
+                self._add_match(match, recorded.sequence)
             else:
                 self._apply(recorded)
-
-    def _apply_match(self, recorded: RecordedEvent) -> None:
-        """Decodes a single field of a match, since most events are matches."""
-        try:
-            match = _record_decoder.decode(recorded.payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._apply(recorded)
-            return
-        if match.type == "MatchFinished":
-            self._add_match(match, recorded.sequence)
-        else:
-            self._apply(recorded)
 
     def _add_match(self, match: "MatchFinished | _MatchRecordReference", sequence: int) -> None:
         if self._records_kept:
@@ -156,8 +146,7 @@ class BlobReferences:
             self._states.setdefault(event.policy, {})[event.step] = event.state
             self.events.setdefault(event.state, []).append(recorded.sequence)
         elif isinstance(event, SnapshotTaken):
-            self._snapshots.append(event.artifact)
-            self._snapshot_sequences.append(event.sequence)
+            self._snapshots.append(event)
             self.events.setdefault(event.artifact, []).append(recorded.sequence)
         elif isinstance(event, LeagueBranched):
             self._inherited = {policy: max(states) for policy, states in self._states.items()}
@@ -204,11 +193,10 @@ class BlobReferences:
         if keep is None:
             return removals
         for policy, versions in sorted(self._published.items()):
-            newest = sorted(versions)[-keep:]
-            kept = {
-                *newest,
-                *(self._version_at(versions, sequence) for sequence in self._select_kept(self._snapshot_sequences)),
-            }
+            kept = set(sorted(versions)[-keep:])
+            for snapshot in self._kept_snapshots():
+                before = [version for version, place in versions.items() if place[1] <= snapshot.sequence]
+                kept |= {max(before)} if before else set()
             dropped = to_ranges(
                 version
                 for version, (_, _, time_ns) in versions.items()
@@ -223,14 +211,9 @@ class BlobReferences:
                 self._dropped[policy] = merge_ranges(self._dropped.get(policy, []), dropped)
         return removals
 
-    @staticmethod
-    def _version_at(versions: Mapping[int, tuple[str, int, int]], sequence: int) -> int:
-        """The newest version at a sequence; -1 if there was none."""
-        return max((version for version, place in versions.items() if place[1] <= sequence), default=-1)
-
-    def _select_kept(self, snapshots: Sequence[T]) -> list[T]:
-        """Of all snapshots, oldest first, those that are kept: the newest ones and every tenth."""
-        return [*snapshots[::-1][: self._keep_snapshots], *snapshots[::KEEP_SNAPSHOTS_EVERY]]
+    def _kept_snapshots(self) -> list[SnapshotTaken]:
+        """The newest snapshots and every tenth."""
+        return [*self._snapshots[::-1][: self._keep_snapshots], *self._snapshots[::KEEP_SNAPSHOTS_EVERY]]
 
     async def finish(self, artifacts: BlobStore) -> None:
         """Resolve references that depend on later events."""
@@ -240,18 +223,12 @@ class BlobReferences:
             # What the newest step names may refer to those before it, down to the last state that was stored.
             kept += [step for step in states if step > max(states) - self._state_interval]
             self.optional.update(states[step] for step in kept)
-        self.optional.update(self._select_kept(self._snapshots))
+        self.optional.update(snapshot.artifact for snapshot in self._kept_snapshots())
         if self.manifest:
-            await self._require_archive(artifacts)
-
-    async def _require_archive(self, artifacts: BlobStore) -> None:
-        self.required.setdefault(self.manifest, "the newest archive")
-        try:
-            manifest = ArchiveManifest.decode(await artifacts.get(self.manifest))
-        except (ArtifactError, DecodeError):
-            return
-        for description, file in manifest.files():
-            self.required.setdefault(file.digest, description)
+            self.required.setdefault(self.manifest, "the newest archive")
+            with contextlib.suppress(ArtifactError, DecodeError):
+                for description, file in ArchiveManifest.decode(await artifacts.get(self.manifest)).files():
+                    self.required.setdefault(file.digest, description)
 
 
 class _SeatReference(msgspec.Struct):

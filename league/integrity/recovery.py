@@ -102,9 +102,12 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
         for stored in await store.stored():
             # Folders and buckets have no notes, so every small file in them is a candidate.
             is_noted = _ARCHIVE_NOTE.fullmatch(stored.note) is not None and not stored.is_shared
-            if stored.name not in manifests and (is_noted or isinstance(store, FolderBlobStore | BucketBlobStore)):
-                manifest = await _load_manifest(store, stored.name) if stored.bytes <= _MANIFEST_MOST else None
-                if manifest is not None and league in (None, manifest.league):
+            is_candidate = is_noted or isinstance(store, FolderBlobStore | BucketBlobStore)
+            if stored.name in manifests or not is_candidate or stored.bytes > _MANIFEST_MOST:
+                continue
+            with contextlib.suppress(ArtifactError, DecodeError):
+                manifest = ArchiveManifest.decode(await store.get(stored.name))
+                if manifest.version == VERSION and manifest.segments and league in (None, manifest.league):
                     manifests[stored.name] = manifest
     names = sorted({manifest.league for manifest in manifests.values()})
     if not names:
@@ -113,14 +116,6 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
     if len(names) > 1:
         raise UsageError(f"archives of several leagues were found ({', '.join(names)}); say which one with --league")
     return sorted(manifests.values(), key=lambda manifest: (-manifest.last, manifest.segments[-1].seal))
-
-
-async def _load_manifest(store: BlobStore, name: str) -> ArchiveManifest | None:
-    try:
-        manifest = ArchiveManifest.decode(await store.get(name))
-    except (ArtifactError, DecodeError):
-        return None
-    return manifest if manifest.version == VERSION and manifest.segments else None
 
 
 async def fetch_archive(manifests: Sequence[ArchiveManifest], sources: Sequence[CachedBlobStore]) -> RecoveredHistory:
@@ -189,9 +184,8 @@ async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> Discar
     if await _continues_archive(recovered, stream):
         recovered.stream = stream
         return None
-    return DiscardedEvents(
-        recovered.archived_to + 1, last, "nothing in the stream says that they follow upon the archive"
-    )
+    why = "nothing in the stream says that they follow upon the archive"
+    return DiscardedEvents(recovered.archived_to + 1, last, why)
 
 
 async def _first_difference(recovered: RecoveredHistory, stream: EventLog) -> int | None:

@@ -8,20 +8,19 @@ Runs that were imported hold matches and checkpoints of another program (``Histo
 workers or gradient steps here; branches and restored runs hold the events of their origin. Results of other systems
 (``ResultsImported``) have none either, and are checked against what their import announced.
 
-One class with a check per event type, as ``LeagueState`` has a handler per event type: both are read side by side.
+One class with a method ``_on_…`` per event type, as ``LeagueState`` has: both are read side by side.
 """
 
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 import msgspec
 
 from league.auth.permissions import ROLES, permissions
-from league.fold_primitives import FactIndex, SeenIds
+from league.fold_primitives import FactIndex, SeenIds, handlers_by_type
 from league.log.base import RecordedEvent
 from schemas import events as e
 from schemas.ids import OPERATOR, agent_name, split_agent
@@ -161,7 +160,7 @@ class ReferenceChecker:
             what = f"registered as {' and '.join(sorted(roles))} and may not record it"
             self._add("producer", f"{type(event).__name__} by {producer}, which {what}")
 
-    def _join(self, event: e.WorkerJoined) -> None:
+    def _on_worker_joined(self, event: e.WorkerJoined) -> None:
         self._roles.setdefault(event.worker, set()).add(event.role)
         self._permitted.clear()
 
@@ -171,32 +170,33 @@ class ReferenceChecker:
         self._add("worker", f"{what} by {worker}, which never registered before")
         return False
 
-    def _register(self, event: e.AgentRegistered) -> None:
+    def _on_agent_registered(self, event: e.AgentRegistered) -> None:
         self._agents.add(event.agent)
 
-    def _add_external(self, event: e.ExternalVersionAdded) -> None:
+    def _on_external_version_added(self, event: e.ExternalVersionAdded) -> None:
         if event.worker != OPERATOR and event.worker not in self._announced:
             self._check_worker(event.worker, f"{event.agent} added")
         self._agents.add(event.agent)
 
-    def _open_session(self, event: e.SessionOpened) -> None:
+    def _on_session_opened(self, event: e.SessionOpened) -> None:
         draw = self._draws.get(event.match_id)
         if draw is None or any(pick.agent != event.opponent for pick in draw.picks):
             self._add("session", f"session {event.match_id} against {event.opponent}: its opponent was not drawn")
 
     def _check_agent(self, agent: str, what: str) -> None:
-        if agent not in self._agents and not self._is_version(agent):
+        if agent not in self._agents and split_agent(agent) not in self._published:
             self._add("agent", f"{what} names {agent}, which is neither a registered agent nor a published version")
 
-    def _is_version(self, name: str) -> bool:
-        named = split_agent(name)
-        return named is not None and named in self._published
+    def _check_seats(self, event: e.MatchFinished | e.MatchFailed, what: str) -> None:
+        if isinstance(event, e.MatchFinished):
+            for agent in {seat.agent for seat in event.seats}:
+                self._check_agent(agent, what)
 
-    def _activity(self, event: e.AgentRetired | e.AgentActivated | e.CheckpointPromoted) -> None:
+    def _on_activity_changed(self, event: e.AgentRetired | e.AgentActivated | e.CheckpointPromoted) -> None:
         if event.agent not in self._agents:
             self._add("agent", f"{type(event).__name__} of {event.agent}, which is not in the league")
 
-    def _checkpoint(self, event: e.CheckpointAdded) -> None:
+    def _on_checkpoint_added(self, event: e.CheckpointAdded) -> None:
         adapter = self._published.get((event.policy, event.version))
         is_from_elsewhere = self._is_imported and event.rating is not None
         if adapter is None and not (is_from_elsewhere and not event.adapter):
@@ -210,24 +210,23 @@ class ReferenceChecker:
             self._add("checkpoint", f"the parent {event.parent} of {event.agent} is not in the league")
         self._agents.add(event.agent)
 
-    def _publication(self, event: e.PolicyPublished) -> None:
+    def _on_policy_published(self, event: e.PolicyPublished) -> None:
         self._published.setdefault((event.policy, event.version), event.adapter)
         # A policy begins with a version that no step made, after its opening, an import or a reset.
         begins = event.policy not in self._steps or (event.policy, event.version - 1) in self._resets
         if not begins and event.version > self._steps[event.policy]:
             self._stepless.setdefault((event.policy, event.version), self._sequence)
 
-    def _reset(self, event: e.PolicyReset) -> None:
+    def _on_policy_reset(self, event: e.PolicyReset) -> None:
         self._resets.add((event.policy, event.version))
 
-    def _step(self, event: e.GradientStepTaken) -> None:
-        name = f"gradient step {event.step} of {event.policy}"
-        self._stepless.pop((event.policy, event.step), None)
+    def _on_gradient_step(self, event: e.GradientStepTaken) -> None:
+        name, at = f"gradient step {event.step} of {event.policy}", (event.policy, event.step)
+        self._stepless.pop(at, None)
         before = self._steps.get(event.policy)
         if before is not None and event.step <= before:
             return
         self._steps[event.policy] = event.step
-        at = (event.policy, event.step)
         if at not in self._published and (event.policy, event.step - 1) not in self._published:
             self._add("step", f"{name} continues from a version that was never published")
         for match_id in event.matches:
@@ -240,19 +239,16 @@ class ReferenceChecker:
         for what in _accounting_errors(event):
             self._add("step", f"{name}: {what}")
 
-    def _draw(self, event: e.OpponentsSampled) -> None:
+    def _on_opponents_sampled(self, event: e.OpponentsSampled) -> None:
         self._check_worker(event.worker, f"draw of match {event.match_id}")
-        self._check_agent(event.hero, f"draw of match {event.match_id}")
-        for agent in {pick.agent for pick in event.picks}:
+        for agent in (event.hero, *{pick.agent for pick in event.picks}):
             self._check_agent(agent, f"draw of match {event.match_id}")
         if self._drawn.add(event.match_id):
             self._draws[event.match_id] = event
 
-    def _finish(self, event: e.MatchFinished) -> None:
-        self._results.add(self._sequence, event.match_id)
-        self._end(event)
-
-    def _end(self, event: e.MatchFinished | e.MatchFailed) -> None:
+    def _on_match_ended(self, event: e.MatchFinished | e.MatchFailed) -> None:
+        if isinstance(event, e.MatchFinished):
+            self._results.add(self._sequence, event.match_id)
         if not self._ended.add(event.match_id):
             return
         self._unfinished.discard(event.match_id)
@@ -260,7 +256,11 @@ class ReferenceChecker:
         if event.purpose == _IMPORTED:
             self._imported_matches += 1
         elif event.purpose == EXTERNAL_PURPOSE:
-            self._check_external(event, what)
+            left = self._announced.get(event.worker, 0)
+            self._announced[event.worker] = left - 1
+            if left <= 0:
+                self._add("import", f"{what} of {event.worker}: no import announced it")
+            self._check_seats(event, what)
         elif event.purpose == BENCHMARK_PURPOSE:
             if event.match_id not in self._requested:
                 self._add("evaluation", f"{what}: its benchmark {event.evaluation_id} was never requested")
@@ -285,56 +285,36 @@ class ReferenceChecker:
             self._add("evaluation", f"{what}: evaluation {event.evaluation_id} was never requested")
         elif event.evaluation_id and event.match_id not in self._requested:
             self._add("evaluation", f"{what}: it is none of evaluation {event.evaluation_id}")
-        if isinstance(event, e.MatchFinished):
-            for agent in {seat.agent for seat in event.seats}:
-                self._check_agent(agent, what)
+        self._check_seats(event, what)
 
-    def _check_external(self, event: e.MatchFinished | e.MatchFailed, what: str) -> None:
-        left = self._announced.get(event.worker, 0)
-        self._announced[event.worker] = left - 1
-        if left <= 0:
-            self._add("import", f"{what} of {event.worker}: no import announced it")
-        if isinstance(event, e.MatchFinished):
-            for agent in {seat.agent for seat in event.seats}:
-                self._check_agent(agent, what)
+    def _on_result_used(self, event: e.MatchVoided | e.RatingUpdated) -> None:
+        is_void = isinstance(event, e.MatchVoided)
+        match_id = event.match.match_id if isinstance(event, e.MatchVoided) else event.match_id
+        rule, what = ("void", "voided") if is_void else ("rating", "rated")
+        if not self._results.holds(event.match_sequence, match_id):
+            self._add(rule, f"match {match_id} is {what}, but event {event.match_sequence:,} is not its result")
 
-    def _void(self, event: e.MatchVoided) -> None:
-        self._check_result(
-            "void", f"match {event.match.match_id} is voided", event.match_sequence, event.match.match_id
-        )
-
-    def _rating(self, event: e.RatingUpdated) -> None:
-        self._check_result("rating", f"match {event.match_id} is rated", event.match_sequence, event.match_id)
-
-    def _check_result(self, rule: str, what: str, sequence: int, match_id: str) -> None:
-        if not self._results.holds(sequence, match_id):
-            self._add(rule, f"{what}, but event {sequence:,} is not its result")
-
-    def _request(self, event: e.EvaluationRequested) -> None:
-        self._evaluations[event.evaluation_id] = event.agent
-        for agent in (event.agent, *event.opponents):
-            self._check_agent(agent, f"evaluation {event.evaluation_id}")
+    def _on_requested(self, event: e.EvaluationRequested | e.BenchmarkRequested) -> None:
+        if isinstance(event, e.EvaluationRequested):
+            self._evaluations[event.evaluation_id] = event.agent
+            for agent in (event.agent, *event.opponents):
+                self._check_agent(agent, f"evaluation {event.evaluation_id}")
         for match_id in event.matches:
             self._requested.add(match_id)
 
-    def _benchmark(self, event: e.BenchmarkRequested) -> None:
-        for match_id in event.matches:
-            self._requested.add(match_id)
-
-    def _evaluated(self, event: e.EvaluationFinished | e.PromotionDecided | e.RegressionNoticed) -> None:
+    def _on_evaluated(self, event: e.EvaluationFinished | e.PromotionDecided | e.RegressionNoticed) -> None:
         measured = self._evaluations.get(event.evaluation_id)
         agent = event.candidate if isinstance(event, e.PromotionDecided) else event.agent
         if measured != agent:
             finding = "was never requested" if measured is None else f"was requested for {measured}"
-            self._add(
-                "evaluation", f"{type(event).__name__} of {agent}: its evaluation {event.evaluation_id} {finding}"
-            )
+            what = f"{type(event).__name__} of {agent}: its evaluation {event.evaluation_id} {finding}"
+            self._add("evaluation", what)
 
-    def _import(self, event: e.HistoryImported) -> None:
+    def _on_history_imported(self, event: e.HistoryImported) -> None:
         self._is_imported = True
         self._imports += event.matches
 
-    def _import_results(self, event: e.ResultsImported) -> None:
+    def _on_results_imported(self, event: e.ResultsImported) -> None:
         self._announced[event.origin] = self._announced.get(event.origin, 0) + event.matches
 
 
@@ -358,28 +338,4 @@ def _may_publish(role: str, worker: str, subject: str, league: str) -> bool:
     return any(subject_matches(pattern, subject) for pattern in permissions(role, worker, league).publish)
 
 
-_CHECKS: dict[type[e.Event], Callable[[ReferenceChecker, Any], None]] = {
-    e.WorkerJoined: ReferenceChecker._join,
-    e.AgentRegistered: ReferenceChecker._register,
-    e.ExternalVersionAdded: ReferenceChecker._add_external,
-    e.SessionOpened: ReferenceChecker._open_session,
-    e.AgentRetired: ReferenceChecker._activity,
-    e.AgentActivated: ReferenceChecker._activity,
-    e.CheckpointPromoted: ReferenceChecker._activity,
-    e.CheckpointAdded: ReferenceChecker._checkpoint,
-    e.PolicyPublished: ReferenceChecker._publication,
-    e.PolicyReset: ReferenceChecker._reset,
-    e.GradientStepTaken: ReferenceChecker._step,
-    e.OpponentsSampled: ReferenceChecker._draw,
-    e.MatchFinished: ReferenceChecker._finish,
-    e.MatchFailed: ReferenceChecker._end,
-    e.MatchVoided: ReferenceChecker._void,
-    e.RatingUpdated: ReferenceChecker._rating,
-    e.EvaluationRequested: ReferenceChecker._request,
-    e.BenchmarkRequested: ReferenceChecker._benchmark,
-    e.EvaluationFinished: ReferenceChecker._evaluated,
-    e.PromotionDecided: ReferenceChecker._evaluated,
-    e.RegressionNoticed: ReferenceChecker._evaluated,
-    e.HistoryImported: ReferenceChecker._import,
-    e.ResultsImported: ReferenceChecker._import_results,
-}
+_CHECKS = handlers_by_type(ReferenceChecker)

@@ -23,10 +23,8 @@ def event_digest(recorded: RecordedEvent) -> bytes:
     """SHA-256 of all that is recorded with an event, unambiguously: numbers and lengths in decimal come first."""
     subject = recorded.subject.encode("utf-8", "surrogatepass")
     producer = recorded.producer.encode("utf-8", "surrogatepass")
-    head = (
-        f"{recorded.sequence} {recorded.time_ns} {recorded.schema} "
-        f"{len(subject)} {len(producer)} {len(recorded.payload)}\n"
-    )
+    numbers = f"{recorded.sequence} {recorded.time_ns} {recorded.schema}"
+    head = f"{numbers} {len(subject)} {len(producer)} {len(recorded.payload)}\n"
     return hashlib.sha256(b"".join((head.encode(), subject, producer, recorded.payload))).digest()
 
 
@@ -35,11 +33,6 @@ def range_digest(previous: str, digests: Sequence[bytes]) -> str:
     sha = hashlib.sha256(previous.encode("utf-8", "surrogatepass"))
     sha.update(b"".join(digests))
     return sha.hexdigest()
-
-
-def encode_checks(digests: Sequence[bytes]) -> str:
-    """Encode the first bytes of each digest for a seal."""
-    return base64.b64encode(b"".join(digest[:CHECK_BYTES] for digest in digests)).decode()
 
 
 def decode_checks(seal: HistorySealed) -> list[bytes]:
@@ -123,7 +116,7 @@ class Sealer:
             events=len(digests),
             previous=self.previous,
             digest=range_digest(self.previous, digests),
-            checks=encode_checks(digests),
+            checks=base64.b64encode(b"".join(digest[:CHECK_BYTES] for digest in digests)).decode(),
         )
 
     async def record_seal(self, history: EventLog, events: int = MAX_EVENTS) -> HistorySealed | None:

@@ -106,23 +106,17 @@ class Signer:
 
 def verify_signature(payload: bytes, signature: str, key: str) -> bool:
     """Whether a key (``U…``) made the signature of a result, whose recorded bytes include the signature."""
-    unsigned = _signed_bytes(payload, signature)
-    if unsigned is None:
+    if not _SIGNATURE.fullmatch(signature) or payload.count(_FIELD) != 1:
+        return False
+    # Inside a string the quotation marks would be escaped: this is the field, and the only one of its name.
+    before, field, after = payload.partition(_FIELD + signature.encode() + _END)
+    if not field:
         return False
     try:
-        _verify_key(key).verify(unsigned, base64.urlsafe_b64decode(signature + "=="))
+        _verify_key(key).verify(before + _EMPTY + after, base64.urlsafe_b64decode(signature + "=="))
     except (nacl.exceptions.CryptoError, ValueError):
         return False
     return True
-
-
-def _signed_bytes(payload: bytes, signature: str) -> bytes | None:
-    """The signed bytes; None where they cannot be determined unambiguously."""
-    if not _SIGNATURE.fullmatch(signature) or payload.count(_FIELD) != 1:
-        return None
-    # Inside a string the quotation marks would be escaped: this is the field, and the only one of its name.
-    before, field, after = payload.partition(_FIELD + signature.encode() + _END)
-    return before + _EMPTY + after if field else None
 
 
 @lru_cache(maxsize=16_384)
@@ -252,9 +246,8 @@ class SignatureAudit:
                     checks.observe(recorded)
                 await checks.check_waiting()
         if checks._forged:
-            counted = await _find_counted(
-                history, {_match_id(r.event) for r in checks._forged}, checks._forged[-1].sequence
-            )
+            names = {_match_id(r.event) for r in checks._forged}
+            counted = await _find_counted(history, names, checks._forged[-1].sequence)
             checks._forged = [r for r in checks._forged if r.sequence in counted]
         return checks
 
@@ -285,26 +278,21 @@ class SignatureAudit:
     async def collect_voids(self, fold: RatingFold) -> Sequence[MatchVoided]:
         """Returns the events that void forged results; each result is returned once."""
         await self.check_waiting()
-        forged, self._forged = self._forged, []
-        return [_make_void(recorded) for recorded in forged if _match_id(recorded.event) not in fold.voided]
-
-
-def _make_void(recorded: RecordedEvent) -> MatchVoided:
-    match = recorded.event
-    assert isinstance(match, MatchFinished)
-    log.error("forged result voided", match=match.match_id, worker=match.worker, sequence=recorded.sequence)
-    return MatchVoided(match=match, match_sequence=recorded.sequence, reason=VOID_REASON)
+        forged, self._forged, voids = self._forged, [], list[MatchVoided]()
+        for sequence, match in ((recorded.sequence, recorded.event) for recorded in forged):
+            if isinstance(match, MatchFinished) and match.match_id not in fold.voided:
+                log.error("forged result voided", match=match.match_id, worker=match.worker, sequence=sequence)
+                voids.append(MatchVoided(match=match, match_sequence=sequence, reason=VOID_REASON))
+        return voids
 
 
 async def _find_checked_through(history: EventLog, recorded: int) -> int:
     """The match sequence of the rating at ``recorded``: all results up to it were verified before it was recorded."""
     if not recorded:
         return 0
-    async for recorded_event in history.read(recorded, recorded):
-        if isinstance(recorded_event.event, RatingUpdated):
-            return recorded_event.event.match_sequence
-        if isinstance(recorded_event.event, RatingsCorrected):
-            return recorded_event.event.through
+    async for event in (one.event async for one in history.read(recorded, recorded)):
+        if isinstance(event, RatingUpdated | RatingsCorrected):
+            return event.match_sequence if isinstance(event, RatingUpdated) else event.through
     return 0
 
 

@@ -85,11 +85,6 @@ async def read_chain(history: EventLog) -> SealChain:
             seals.append((recorded.sequence, recorded.event))
         else:
             chain.damage.append(_stream_damage(recorded.sequence, recorded.sequence, f"no seal: {recorded.error}"))
-    _link_seals(chain, seals)
-    return chain
-
-
-def _link_seals(chain: SealChain, seals: list[tuple[int, HistorySealed]]) -> None:
     known: list[HistorySealed | None] = []
     at, bounds = 1, []
     for sequence, seal in seals:
@@ -111,6 +106,7 @@ def _link_seals(chain: SealChain, seals: list[tuple[int, HistorySealed]]) -> Non
         before = chain.ranges[-1].expected if chain.ranges else ""
         previous = own.previous if own is not None else before
         chain.ranges.append(SealedRange(first, last, previous, own, expected, sequence))
+    return chain
 
 
 def _stream_damage(first: int, last: int, what: str, seal: int = 0) -> Damage:
@@ -168,15 +164,13 @@ class SealChecker:
         elif seal is not None and digest == seal.digest:
             self._report(checked, "the events agree with their seal, but the seal after it was made for others")
         else:
-            self._report(checked, self._summarise(checked, actual), locate_damage(checked, actual))
-
-    def _summarise(self, checked: SealedRange, digests: Sequence[tuple[int, bytes]]) -> str:
-        if checked.seal is None:
-            lost = "their seal, or several, are lost, so the event that differs cannot be named"
-            return f"{len(digests):,} events do not give the sealed digest; {lost}"
-        if len(digests) != checked.seal.events:
-            return f"{len(digests):,} events; sealed were {checked.seal.events:,}"
-        return "the events do not give the sealed digest"
+            what = "the events do not give the sealed digest"
+            if seal is None:
+                lost = "their seal, or several, are lost, so the event that differs cannot be named"
+                what = f"{len(digests):,} events do not give the sealed digest; {lost}"
+            elif len(digests) != seal.events:
+                what = f"{len(digests):,} events; sealed were {seal.events:,}"
+            self._report(checked, what, locate_damage(checked, actual))
 
     def _report(self, checked: SealedRange, what: str, located: list[DamagedEvents] | None = None) -> None:
         damage = Damage(self._where, checked.first, checked.last, what, located or [], checked.sealed_by)
@@ -284,9 +278,10 @@ async def read_contents(client: Client) -> StreamContents:
     request = msgspec.json.encode({"deleted_details": True})
     with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
         reply = await client.request(f"$JS.API.STREAM.INFO.{LEAGUE_STREAM}", request, timeout=REQUEST_TIMEOUT_S)
-    state = msgspec.json.decode(reply.data, type=_StreamInfo).state
-    if state is None:
+    info = msgspec.json.decode(reply.data)
+    if info.get("state") is None:
         raise LogError(f"reading {LEAGUE_STREAM}: the broker answers {reply.data[:200]!r}")
+    state = msgspec.convert(info["state"], _StreamState)
     before = [[1, state.first_seq - 1]] if state.first_seq > 1 else []
     return StreamContents(state.last_seq, merge_ranges(before, [[at, at] for at in state.deleted]), state.messages)
 
@@ -296,7 +291,3 @@ class _StreamState(msgspec.Struct):
     first_seq: int = 0
     last_seq: int = 0
     deleted: list[int] = []
-
-
-class _StreamInfo(msgspec.Struct):
-    state: _StreamState | None = None

@@ -68,7 +68,9 @@ class ArenaArtifacts:
         if not self._seen.add(f"{event.number}:{event.match_id}"):
             return False
         held = _measure(Artifact(event.data, event.artifact, event.weight))
-        if not self._fits(event.store, held):
+        is_usable = isfinite(event.weight) and event.weight >= 0 and held.size <= MAX_ARTIFACT_BYTES
+        has_room = event.store in self._stores or len(self._stores) < MAX_STORES
+        if not (is_usable and has_room and self._bytes_with(event.store, held) <= MAX_STORE_BYTES):
             self.refused += 1
             return False
         self._put(event.store, held)
@@ -101,13 +103,6 @@ class ArenaArtifacts:
                 artifacts._put(name, _measure(artifact))
         artifacts._seen, artifacts.refused = SeenIds.from_snapshot(saved.seen), saved.refused
         return artifacts
-
-    def _fits(self, store: str, new: _StoredArtifact) -> bool:
-        if not (isfinite(new.artifact.weight) and new.artifact.weight >= 0):
-            return False
-        if store not in self._stores and len(self._stores) >= MAX_STORES:
-            return False
-        return new.size <= MAX_ARTIFACT_BYTES and self._bytes_with(store, new) <= MAX_STORE_BYTES
 
     def _bytes_with(self, store: str, new: _StoredArtifact) -> int:
         """Size of a store once it holds ``new`` in place of the artifact with the same id."""

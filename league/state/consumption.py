@@ -87,21 +87,15 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
         trained_steps = {one.sequence: one.steps for one in self.begun}
         for part in step.parts:
             trained_steps[part.sequence] = merge_ranges(trained_steps.get(part.sequence, []), part.steps)
-        return ExperiencePosition(
-            floor,
-            max(self.looked_at, step.experience_to, floor),
-            left,
-            [
-                PartlyTrainedTrajectory(at, trained_steps[at])
-                for at in sorted(trained_steps)
-                if at > floor and not in_ranges(left, at)
-            ],
-            self._gathered(step.gathered),
-        )
-
-    def _gathered(self, new: BufferContents | None) -> BufferContents | None:
-        known = self.gathered.over if self.gathered is not None else []
-        return None if new is None else replace(new, over=[*known, *new.over][-MAX_CLOSED_GROUPS:])
+        begun = [
+            PartlyTrainedTrajectory(at, trained_steps[at])
+            for at in sorted(trained_steps)
+            if at > floor and not in_ranges(left, at)
+        ]
+        gathered, known = step.gathered, self.gathered.over if self.gathered is not None else []
+        if gathered is not None:
+            gathered = replace(gathered, over=[*known, *gathered.over][-MAX_CLOSED_GROUPS:])
+        return ExperiencePosition(floor, max(self.looked_at, step.experience_to, floor), left, begun, gathered)
 
 
 class ConsumptionSnapshot(msgspec.Struct, frozen=True):
@@ -245,17 +239,13 @@ class MatchesInPlay(msgspec.Struct):
         """Remove the trajectories that a step consumed."""
         used = step.accepted + step.stale + step.filtered + step.refused + step.voided
         used += step.dropped_count("given_up") + step.dropped_count("late")
-        used -= self._count_used_early(step)
-        self.waiting[step.policy] = max(self.waiting.get(step.policy, 0) - max(used, 0), 0)
-
-    def _count_used_early(self, step: GradientStepTaken) -> int:
         dropped = [match for group in step.dropped if group.reason in _DROP_REASONS for match in group.matches]
         # A match is named by its worker and a number.
         early = [m for m in [*step.matches, *dropped] if m in self.playing.get(m.rpartition("-")[0], {})]
         for match in early:
             counted = self.early.setdefault(match, {})
             counted[step.policy] = counted.get(step.policy, 0) + 1
-        return len(early)
+        self.waiting[step.policy] = max(self.waiting.get(step.policy, 0) - max(used - len(early), 0), 0)
 
     def forget_worker(self, worker: str, ended: SeenIds) -> None:
         """Count the matches of a worker that left or restarted as unfinished instead of in play, unless they ended."""

@@ -80,11 +80,6 @@ class Evaluation(msgspec.Struct):
         return self.requested.suite
 
     @property
-    def ended_matches(self) -> set[str]:
-        """Matches that were completed or failed."""
-        return set(self.requested.matches) - self.waiting
-
-    @property
     def is_complete(self) -> bool:
         """Whether nothing is pending: all matches have ended, and a test has its verdict."""
         return not self.waiting and (self.test is None or self.decision is not None)
@@ -111,12 +106,8 @@ class Evaluation(msgspec.Struct):
             self.score_sum += matches * sum(seat.score for seat in seats) / len(seats)
             self.rank_sum += matches * sum(seat.rank for seat in seats) / len(seats)
         if self.test is not None:
-            self._compare(match, matches)
-
-    def _compare(self, match: MatchFinished, matches: int) -> None:
-        self.shares.pop(match.match_id, None)
-        if matches > 0:
-            share = share_of(match, self.agent, self.requested.opponents)
+            self.shares.pop(match.match_id, None)
+            share = share_of(match, self.agent, self.requested.opponents) if matches > 0 else None
             self.shares |= {} if share is None else {match.match_id: share}
 
 
@@ -168,7 +159,7 @@ class EvaluationTable:
         A recorded result stays, since decisions may have been made from it.
         """
         evaluation = self.by_id.get(match.evaluation_id)
-        if evaluation is None or match.match_id not in evaluation.ended_matches:
+        if evaluation is None or match.match_id not in {*evaluation.requested.matches} - evaluation.waiting:
             return None
         if evaluation.finished is None:
             evaluation.count(match, -1)

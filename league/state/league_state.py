@@ -7,13 +7,13 @@ once. Its size grows with agents and evaluations, and by about a bit per match.
 One class with a small handler per event type: split up, it would not show at a glance which event changes what.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Any
 
 import msgspec
 
-from league.fold_primitives import ConfigFold, SeenIds
+from league.fold_primitives import ConfigFold, SeenIds, handlers_by_type
 from league.integrity.signatures import WorkerKeys
 from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system
 from league.ratings.fold import RatingTableSnapshot, is_rated
@@ -40,6 +40,11 @@ from schemas.ids import agent_name, digest, split_agent
 from schemas.standings import Agent, LivePolicy, Standings
 
 _NEVER = ActivityChange(0, resting=False)
+
+_PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions")
+_PRIVATE = ("games", "next_index", "live", "steps", "seconds", "finished", "changed_at", "activity", "branched_at")
+_KEPT = {field: field for field in _PUBLIC} | {field: f"_{field}" for field in _PRIVATE} | {"spent": "spending"}
+"""Fields of a snapshot that hold an attribute of the state as it is."""
 
 
 class LeagueState:
@@ -254,15 +259,12 @@ class LeagueState:
     def to_snapshot(self) -> LeagueStateSnapshot:
         """Returns the state for a snapshot; do not apply events while the snapshot is in use."""
         return LeagueStateSnapshot(
-            sequence=self.sequence,
-            league=self.league,
-            model=self.model,
+            **{field: getattr(self, name) for field, name in _KEPT.items()},
             config=None if self.config is None else to_builtins(self.config),
             config_sequence=self.config_sequence,
             agents=list(self.agents.values()),
             published={policy: list(versions.values()) for policy, versions in self.published.items()},
             workers=self.workers,
-            failed=self.failed,
             starts=self._starts.ratings,
             base=self._starts.base,
             # Only tables with ratings: looking up a rating creates an empty table, which is not a difference.
@@ -273,30 +275,15 @@ class LeagueState:
             evaluations=[evaluation.to_snapshot() for evaluation in self.evaluations.values()],
             seen=self._seen.to_snapshot(),
             voided=sorted(self.voided),
-            games=self._games,
-            next_index=self._next_index,
-            live=self._live,
-            steps=self._steps,
-            seconds=self._seconds,
-            finished=self._finished,
-            in_play=self.in_play,
-            changed_at=self._changed_at,
-            elite=self.elite,
-            alarms=self.alarms,
             resets=self._starts.resets,
             pairs=self._pairs.to_snapshot(),
-            activity=self._activity,
             coverage=self._novelty.to_snapshot(),
-            spent=self.spending,
             consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
             pauses=self.pauses.to_snapshot(),
-            rules=self.rules,
             signing=self.keys.by_worker,
             incarnations=self.keys.incarnations,
-            branched_at=self._branched_at,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
-            sessions=self.sessions,
             rewards=self._rewards.to_snapshot(),
         )
 
@@ -304,8 +291,8 @@ class LeagueState:
     def from_snapshot(cls, saved: LeagueStateSnapshot) -> "LeagueState":
         """Restores the state from a snapshot; ConfigError if this version cannot read its configuration."""
         state = cls()
-        state.sequence, state.failed = saved.sequence, saved.failed
-        state.league, state.model = saved.league, saved.model
+        for field, name in _KEPT.items():
+            setattr(state, name, getattr(saved, field))
         if saved.config is not None:
             state._configure(convert(saved.config, LeagueConfig, ""))
         state._config_fold = ConfigFold(opened=bool(saved.league), since=saved.config_sequence)
@@ -320,23 +307,12 @@ class LeagueState:
         state.evaluation_table = EvaluationTable.from_evaluations(saved.evaluations)
         state._seen = SeenIds.from_snapshot(saved.seen)
         state.voided = set(saved.voided)
-        state._games, state._next_index = saved.games, saved.next_index
-        state._live, state._steps = saved.live, saved.steps
-        state._seconds, state._finished = saved.seconds, saved.finished
-        state.in_play = saved.in_play
-        state._changed_at = saved.changed_at
-        state.elite, state.alarms = saved.elite, saved.alarms
         state._pairs = AgentPairRecords(saved.pairs)
-        state._activity = saved.activity
         state._novelty = NoveltyTracker.from_snapshot(saved.coverage)
-        state.spending = saved.spent
         state.consumption = ExperienceConsumption.from_snapshot(saved.consumption)
         state.artifacts = ArenaArtifacts.from_snapshot(saved.artifacts)
         state.pauses = Pauses(saved.pauses)
-        state.rules = saved.rules
-        state._branched_at = saved.branched_at
         state._counted_to = {(game, system): to for game, system, to in saved.counted}
-        state.sessions = saved.sessions
         state._rewards = RecentRewards(saved.rewards)
         for agent in saved.agents:
             state._count_external(agent)
@@ -356,7 +332,7 @@ class LeagueState:
             self._tables[place] = RatingTable(self._starts, self._systems.get(system, UnknownSystem(system)))
         return self._tables[place]
 
-    # Handlers return whether the standings changed.
+    # Handlers, by the types in their signatures; they return whether the standings changed.
 
     def _on_configuration(self, event: e.LeagueOpened | e.LeagueConfigured) -> bool:
         opened = self._config_fold.opened
@@ -379,47 +355,30 @@ class LeagueState:
         for (_, system), table in self._tables.items():
             table.system = self._systems.get(system, table.system)
 
-    def _on_pause_changed(self, event: e.LeaguePaused | e.LeagueResumed) -> bool:
+    def _on_pause_changed(self, event: e.LeaguePaused | e.LeagueResumed) -> None:
         self.pauses.apply(self.sequence, event)
-        return False
 
-    def _on_agent_registered(self, event: e.AgentRegistered) -> bool:
+    def _on_agent_joined(self, event: e.AgentRegistered | e.CheckpointAdded | e.ExternalVersionAdded) -> bool:
         if event.agent in self.agents:
             return False
-        self._starts.register(event)
-        self.agents[event.agent] = Agent(event.agent, event.kind, event.rating, 0, baseline=event.baseline)
-        self._rows.mark_stale([event.agent])
-        if event.agent == self._starts.base:
-            self._rows.invalidate()
-        return True
-
-    def _on_checkpoint_added(self, event: e.CheckpointAdded) -> bool:
-        if event.agent in self.agents:
-            return False
-        self._starts.register(event)
-        self.agents[event.agent] = Agent(
-            event.agent,
-            "checkpoint",
-            0.0,
-            0,
-            adapter=event.adapter,
-            policy=event.policy,
-            version=event.version,
-            reason=event.reason,
-        )
-        self._rows.mark_stale([event.agent])
-        if event.reason == "elite":
-            self.elite.append(event.agent)
-        return True
-
-    def _on_external_version_added(self, event: e.ExternalVersionAdded) -> bool:
-        if event.agent in self.agents:
-            return False
-        # Never drawn as an opponent: nothing here can play it.
-        agent = Agent(event.agent, "external", 0.0, 0, active=False, policy=event.policy, version=event.version)
+        if isinstance(event, e.AgentRegistered):
+            agent = Agent(event.agent, event.kind, event.rating, 0, baseline=event.baseline)
+        else:
+            agent = Agent(event.agent, "checkpoint", 0.0, 0, policy=event.policy, version=event.version)
+            if isinstance(event, e.CheckpointAdded):
+                agent = msgspec.structs.replace(agent, adapter=event.adapter, reason=event.reason)
+            else:
+                # Never drawn as an opponent: nothing here can play it.
+                agent = msgspec.structs.replace(agent, kind="external", active=False)
+        if not isinstance(event, e.ExternalVersionAdded):
+            self._starts.register(event)
         self.agents[event.agent] = agent
         self._count_external(agent)
         self._rows.mark_stale([event.agent])
+        if event.agent == self._starts.base:
+            self._rows.invalidate()
+        if agent.reason == "elite":
+            self.elite.append(event.agent)
         return True
 
     def _count_external(self, agent: Agent) -> None:
@@ -447,23 +406,22 @@ class LeagueState:
         self._rows.mark_stale([agent])
         return True
 
-    def _on_opponents_sampled(self, event: e.OpponentsSampled) -> bool:
+    def _on_opponents_sampled(self, event: e.OpponentsSampled) -> None:
         prefix, _, index = event.match_id.rpartition("-")
         if prefix == event.worker and index.isascii() and index.isdigit() and len(index) < 19:
             # Draws that a worker appends at the same time are recorded in any order.
             if event.match_id in self._seen or event.match_id in self.in_play.unfinished:
-                return False
+                return
             self._next_index[prefix] = max(int(index) + 1, self._next_index.get(prefix, 0))
             self.in_play.begin_match(event)
-            if self._workers.has_left(event.worker):
+            worker = self.workers.get(event.worker)
+            if worker is not None and worker.left is not None:
                 # The draw was under way when its worker left: no process plays the match.
                 self.in_play.forget_worker(event.worker, self._seen)
-        return False
 
-    def _on_session_opened(self, event: e.SessionOpened) -> bool:
+    def _on_session_opened(self, event: e.SessionOpened) -> None:
         if event.match_id not in self._seen:
             self.sessions.begin(event)
-        return False
 
     def _on_match_finished(self, event: e.MatchFinished) -> bool:
         if not self._seen.add(event.match_id):
@@ -478,31 +436,25 @@ class LeagueState:
             self._counted_to[event.game, system] = self.sequence
         self.evaluation_table.finish_match(event, self.sequence, system)
         changed = [fold.count(event) for fold in (self._records, self._pairs, self._novelty)]
-        return any([*changed, self._count_rewards(event)])
+        if self.config is not None and event.purpose == "training" and self.config.chooses_by_reward:
+            policies = self.config.trained_policies
+            starts = {policy: self.training_start(policy) for policy in policies}
+            changed.append(self._rewards.count(event, starts, policies))
+        return any(changed)
 
-    def _count_rewards(self, event: e.MatchFinished) -> bool:
-        if self.config is None or event.purpose != "training" or not self.config.chooses_by_reward:
-            return False
-        policies = self.config.trained_policies
-        starts = {policy: self.training_start(policy) for policy in policies}
-        return self._rewards.count(event, starts, policies)
-
-    def _on_match_failed(self, event: e.MatchFailed) -> bool:
+    def _on_match_failed(self, event: e.MatchFailed) -> None:
         if self._seen.add(event.match_id):
             self.failed += 1
             self.sessions.end(self.sequence, event)
             self.in_play.end_match(event.worker, event.match_id, None)
             self.evaluation_table.fail_match(event.match_id)
-        return False
 
-    def _on_artifact_stored(self, event: e.ArtifactStored) -> bool:
+    def _on_artifact_stored(self, event: e.ArtifactStored) -> None:
         self.artifacts.add(event)
-        return False
 
-    def _on_remote_asked(self, event: e.RemoteAsked) -> bool:
+    def _on_remote_asked(self, event: e.RemoteAsked) -> None:
         if self._seen.add(event.key):
             self.spending[event.agent] = self.spending.get(event.agent, RemoteSpending()).add_request(event)
-        return False
 
     def _on_match_voided(self, event: e.MatchVoided) -> bool:
         match = event.match
@@ -568,7 +520,7 @@ class LeagueState:
         self._rewards.reset_policy(event.policy)
         return True
 
-    def _on_gradient_step(self, event: e.GradientStepTaken) -> bool:
+    def _on_gradient_step(self, event: e.GradientStepTaken) -> None:
         last = self._steps.get(event.policy)
         if last is None or event.step > last.step:
             self._steps[event.policy] = event
@@ -577,37 +529,31 @@ class LeagueState:
             seconds = event.metrics.get("wall_s", 0.0)
             if 0.0 <= seconds < float("inf"):
                 self._seconds[event.policy] = self._seconds.get(event.policy, 0.0) + seconds
-        return False
 
-    def _on_training_finished(self, event: e.TrainingFinished) -> bool:
+    def _on_training_finished(self, event: e.TrainingFinished) -> None:
         if 0 < event.configured < self.config_sequence:
             # A condition that no longer holds: a late duplicate, or one met while the configuration changed.
-            return False
+            return
         last = self._finished.get(event.policy)
         if last is None or event.version > last.version:
             self._finished[event.policy] = event
-        return False
 
-    def _on_evaluation_requested(self, event: e.EvaluationRequested) -> bool:
+    def _on_evaluation_requested(self, event: e.EvaluationRequested) -> None:
         self.evaluation_table.add_request(event, (self.config or LeagueConfig()).promotion.test)
-        return False
 
-    def _on_evaluation_finished(self, event: e.EvaluationFinished) -> bool:
+    def _on_evaluation_finished(self, event: e.EvaluationFinished) -> None:
         self._settle_verdict(self.evaluation_table.record_result(event))
-        return False
 
-    def _on_promotion_decided(self, event: e.PromotionDecided) -> bool:
+    def _on_promotion_decided(self, event: e.PromotionDecided) -> None:
         self.evaluation_table.record_decision(event)
-        return False
 
-    def _on_regression_noticed(self, event: e.RegressionNoticed) -> bool:
+    def _on_regression_noticed(self, event: e.RegressionNoticed) -> None:
         if event.evaluation_id in self.evaluations:
             self.evaluations[event.evaluation_id].alarmed = True
         policy, version = split_agent(event.agent) or (event.agent, 0)
         known = split_agent(self.alarms[policy].agent) if policy in self.alarms else None
         if known is None or version > known[1]:
             self.alarms[policy] = event
-        return False
 
     def _settle_verdict(self, evaluation: Evaluation | None) -> None:
         """Record the ratings at which an evaluation settled: later ratings cannot change decisions made from it."""
@@ -623,21 +569,14 @@ class LeagueState:
         )
         self.evaluation_table.record_verdict(evaluation, verdict)
 
-    def _on_worker_joined(self, event: e.WorkerJoined) -> bool:
-        slots = self._workers.slots
-        if self._workers.connect(event):
+    def _on_worker_changed(self, event: e.WorkerJoined | e.WorkerLeft) -> bool:
+        slots, registry = self._workers.slots, self._workers
+        if registry.connect(event) if isinstance(event, e.WorkerJoined) else registry.disconnect(event):
             self.in_play.forget_worker(event.worker, self._seen)
         return self._workers.slots != slots
 
-    def _on_worker_left(self, event: e.WorkerLeft) -> bool:
-        slots = self._workers.slots
-        if self._workers.disconnect(event):
-            self.in_play.forget_worker(event.worker, self._seen)
-        return self._workers.slots != slots
-
-    def _on_inference_serving(self, event: e.InferenceServing) -> bool:
+    def _on_inference_serving(self, event: e.InferenceServing) -> None:
         self._workers.set_url(event)
-        return False
 
     def _on_slots_reduced(self, event: e.AdapterSlotsReduced) -> bool:
         slots = self._workers.slots
@@ -645,37 +584,4 @@ class LeagueState:
         return self._workers.slots != slots
 
 
-_HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
-    e.LeagueOpened: LeagueState._on_configuration,
-    e.LeagueConfigured: LeagueState._on_configuration,
-    e.LeaguePaused: LeagueState._on_pause_changed,
-    e.LeagueResumed: LeagueState._on_pause_changed,
-    e.AgentRegistered: LeagueState._on_agent_registered,
-    e.CheckpointAdded: LeagueState._on_checkpoint_added,
-    e.CheckpointPromoted: LeagueState._on_checkpoint_promoted,
-    e.ExternalVersionAdded: LeagueState._on_external_version_added,
-    e.AgentRetired: LeagueState._on_activity_changed,
-    e.AgentActivated: LeagueState._on_activity_changed,
-    e.OpponentsSampled: LeagueState._on_opponents_sampled,
-    e.SessionOpened: LeagueState._on_session_opened,
-    e.MatchFinished: LeagueState._on_match_finished,
-    e.MatchFailed: LeagueState._on_match_failed,
-    e.RemoteAsked: LeagueState._on_remote_asked,
-    e.ArtifactStored: LeagueState._on_artifact_stored,
-    e.MatchVoided: LeagueState._on_match_voided,
-    e.RatingsCorrected: LeagueState._on_ratings_corrected,
-    e.LeagueBranched: LeagueState._on_league_branched,
-    e.RatingUpdated: LeagueState._on_rating_updated,
-    e.PolicyPublished: LeagueState._on_policy_published,
-    e.PolicyReset: LeagueState._on_policy_reset,
-    e.GradientStepTaken: LeagueState._on_gradient_step,
-    e.TrainingFinished: LeagueState._on_training_finished,
-    e.EvaluationRequested: LeagueState._on_evaluation_requested,
-    e.EvaluationFinished: LeagueState._on_evaluation_finished,
-    e.PromotionDecided: LeagueState._on_promotion_decided,
-    e.RegressionNoticed: LeagueState._on_regression_noticed,
-    e.WorkerJoined: LeagueState._on_worker_joined,
-    e.WorkerLeft: LeagueState._on_worker_left,
-    e.InferenceServing: LeagueState._on_inference_serving,
-    e.AdapterSlotsReduced: LeagueState._on_slots_reduced,
-}
+_HANDLERS = handlers_by_type(LeagueState)

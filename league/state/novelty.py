@@ -81,14 +81,12 @@ class _PolicyMemory:
         for number in hashes:
             self._times[number] = self._times.get(number, 0) + 1
         if len(self.matches) > WINDOW:
-            self._forget(*self.matches.popleft())
-
-    def _forget(self, level: int, hashes: tuple[int, ...]) -> None:
-        self._levels[level] -= 1
-        for number in hashes:
-            self._times[number] -= 1
-            if not self._times[number]:
-                del self._times[number]
+            oldest, forgotten = self.matches.popleft()
+            self._levels[oldest] -= 1
+            for number in forgotten:
+                self._times[number] -= 1
+                if not self._times[number]:
+                    del self._times[number]
 
 
 class NoveltyTracker:

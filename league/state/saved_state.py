@@ -82,19 +82,13 @@ class RemoteSpending(msgspec.Struct, frozen=True):
     def add_request(self, event: RemoteAsked) -> "RemoteSpending":
         """Returns the spending with one more report; numbers that are no valid count or amount of money count as 0."""
         cost = event.cost if event.cost >= 0 and isfinite(event.cost) else 0.0
-        return RemoteSpending(
-            _bounded_sum(self.requests, event.requests),
-            _bounded_sum(self.prompt_tokens, event.prompt_tokens),
-            _bounded_sum(self.completion_tokens, event.completion_tokens),
-            _bounded_sum(self.tokens, event.tokens),
-            _bounded_sum(self.uncounted, event.uncounted),
-            min(self.cost + cost, float_info.max),
-        )
-
-
-def _bounded_sum(before: int, count: int) -> int:
-    # Bounded, so that every sum fits into a snapshot.
-    return min(before + max(count, 0), _MOST)
+        # Bounded, so that every sum fits into a snapshot.
+        counts = {
+            name: min(getattr(self, name) + max(getattr(event, name), 0), _MOST)
+            for name in self.__struct_fields__
+            if name != "cost"
+        }
+        return RemoteSpending(**counts, cost=min(self.cost + cost, float_info.max))
 
 
 class PauseState(msgspec.Struct, frozen=True):
@@ -233,17 +227,11 @@ class WorkerRegistry:
 
     def disconnect(self, event: e.WorkerLeft) -> bool:
         """Record that a process ended; False if it is unknown, has left or has restarted."""
-        worker = self._running_worker(event.worker, event.incarnation)
-        if worker is None:
+        if (worker := self._running_worker(event)) is None:
             return False
         self.workers[event.worker] = WorkerState(worker.joined, event.reason)
         self._count_slots()
         return True
-
-    def has_left(self, name: str) -> bool:
-        """Whether a worker of this name has run, and runs no more."""
-        worker = self.workers.get(name)
-        return worker is not None and worker.left is not None
 
     def disconnect_all(self, origin: str) -> None:
         """Mark all running workers as left: they belong to the run from which this history was branched."""
@@ -254,25 +242,21 @@ class WorkerRegistry:
 
     def set_url(self, event: e.InferenceServing) -> None:
         """Record the address at which an inference process takes requests."""
-        self._update_worker(event, url=event.url)
+        if (worker := self._running_worker(event)) is not None:
+            self.workers[event.worker] = msgspec.structs.replace(worker, url=event.url)
 
     def reduce_slots(self, event: e.AdapterSlotsReduced) -> None:
         """Record that a process has memory for fewer adapters than configured."""
-        worker = self._running_worker(event.worker, event.incarnation)
+        worker = self._running_worker(event)
         # Slots only decrease: a larger number is a late duplicate.
         if worker is not None and (worker.slots is None or event.slots < worker.slots):
-            self._update_worker(event, slots=max(event.slots, 1))
+            self.workers[event.worker] = msgspec.structs.replace(worker, slots=max(event.slots, 1))
             self._count_slots()
 
-    def _running_worker(self, name: str, incarnation: str) -> WorkerState | None:
-        worker = self.workers.get(name)
-        is_it = worker is not None and worker.joined.incarnation == incarnation and worker.left is None
+    def _running_worker(self, event: e.WorkerLeft | e.InferenceServing | e.AdapterSlotsReduced) -> WorkerState | None:
+        worker = self.workers.get(event.worker)
+        is_it = worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None
         return worker if is_it else None
-
-    def _update_worker(self, event: e.InferenceServing | e.AdapterSlotsReduced, **fields: Any) -> None:
-        worker = self._running_worker(event.worker, event.incarnation)
-        if worker is not None:
-            self.workers[event.worker] = msgspec.structs.replace(worker, **fields)
 
     def _count_slots(self) -> None:
         running = [worker.slots for worker in self.workers.values() if worker.left is None]

@@ -48,7 +48,8 @@ class AgentRows:
     def table(self, agents: Mapping[str, Agent], ratings: RatingTable, base: str | None) -> PersistentMap[Agent]:
         """Returns all rows, up to date; ``agents`` in the order of joining, ``ratings`` the official ones."""
         if self._table is None:
-            self._rebuild_index(agents, ratings)
+            self._versions, self._others, self._stale = {}, {}, dict.fromkeys(agents)
+            self._index_unrated(agents, ratings)
             self._table = PersistentMap({name: _make_row(agent, ratings) for name, agent in agents.items()})
         elif self._stale:
             stale = self._stale | dict.fromkeys(self._dependents(ratings, base))
@@ -58,11 +59,6 @@ class AgentRows:
             self._index_unrated(agents, ratings)
         self._stale.clear()
         return self._table
-
-    def _rebuild_index(self, agents: Mapping[str, Agent], ratings: RatingTable) -> None:
-        self._versions, self._others = {}, {}
-        self._stale = dict.fromkeys(agents)
-        self._index_unrated(agents, ratings)
 
     def _index_unrated(self, agents: Mapping[str, Agent], ratings: RatingTable) -> None:
         """Update the index of unrated agents for the stale ones."""
@@ -122,7 +118,9 @@ class _RecordTable:
         for name, own, other in results:
             changed, row = changes.setdefault(name, {}), self._rows.get(name)
             record = changed.get(other.agent) or (row.get(other.agent) if row is not None else None) or WinLoss()
-            changed[other.agent] = _add_result(record, own, other, matches)
+            won, lost = matches * (own.score > other.score), matches * (own.score < other.score)
+            drawn = matches - won - lost
+            changed[other.agent] = WinLoss(record.wins + won, record.draws + drawn, record.losses + lost)
         for name, changed in changes.items():
             self._rows[name] = self._rows.get(name, PersistentMap[WinLoss]()).with_changes(changed)
             self._table = None
@@ -196,14 +194,6 @@ def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]
     for own, other in permutations(match.seats, 2):
         if own.agent != other.agent and math.isfinite(own.score - other.score):
             yield own, other
-
-
-def _add_result(record: WinLoss, own: SeatResult, other: SeatResult, matches: int) -> WinLoss:
-    if own.score > other.score:
-        return WinLoss(record.wins + matches, record.draws, record.losses)
-    if own.score < other.score:
-        return WinLoss(record.wins, record.draws, record.losses + matches)
-    return WinLoss(record.wins, record.draws + matches, record.losses)
 
 
 class Reward(msgspec.Struct, frozen=True, array_like=True):
