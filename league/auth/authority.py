@@ -11,14 +11,14 @@ Nothing here goes through the broker or into the history.
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from league.auth.permissions import ROLES, VERSION, permissions
-from league.auth.tokens import format_credentials, new_seed, public_key, sign_token
+from league.auth.tokens import KeyKind, format_credentials, new_seed, public_key, sign_token
 from schemas.errors import AccessError, UsageError, format_choices
 from schemas.subjects import check_name
 
@@ -35,7 +35,6 @@ class User(msgspec.Struct, frozen=True):
     name: str
     role: str
     public: str
-    """Public key."""
     issued: int
     """In seconds since 1970, like all times here."""
     expires: int
@@ -83,9 +82,8 @@ class Authority:
         if (folder / "authority.json").exists():
             raise UsageError(f"{folder}: has keys already; expected a folder without, or `league auth add`")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        secrets = _Secrets(
-            new_seed("operator"), new_seed("account"), new_seed("account"), league, int(time.time()), VERSION
-        )
+        seeds = (new_seed("operator"), new_seed("account"), new_seed("account"))
+        secrets = _Secrets(*seeds, league, int(time.time()), VERSION)
         _write_private_file(folder / "users.json", b"[]")
         _write_private_file(folder / "authority.json", msgspec.json.encode(secrets))
         authority = cls(folder)
@@ -132,7 +130,13 @@ class Authority:
         if league and check_name("--league", league) != own != "*":
             raise UsageError(f"--league {league}: these keys are for {own}; expected that, or no --league")
         for name in names:
-            self._check(role, name, days, now)
+            check_name("NAME", name)
+            if role not in ROLES:
+                raise UsageError(f"role {role!r}: no such role; expected {format_choices(ROLES)}")
+            if days <= 0:
+                raise UsageError(f"--days {days:g}: expected more than 0")
+            if any(user.name == name and user.status(now) == "good" for user in self.users):
+                raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
         paths, issued, expires = [], int(now), int(now + days * DAY_S)
         for name in names:
             seed = new_seed("user")
@@ -152,15 +156,6 @@ class Authority:
         self._save()
         return paths
 
-    def _check(self, role: str, name: str, days: float, now: float) -> None:
-        check_name("NAME", name)
-        if role not in ROLES:
-            raise UsageError(f"role {role!r}: no such role; expected {format_choices(ROLES)}")
-        if days <= 0:
-            raise UsageError(f"--days {days:g}: expected more than 0")
-        if any(user.name == name and user.status(now) == "good" for user in self.users):
-            raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
-
     def revoke(self, name: str, now: float | None = None) -> int:
         """Revoke all credentials of a user; return their number. UsageError for an unknown name."""
         now = time.time() if now is None else now
@@ -174,38 +169,28 @@ class Authority:
     def _save(self) -> None:
         """Write the list of users and the brokers' configuration."""
         _write_private_file(self.folder / "users.json", msgspec.json.format(msgspec.json.encode(self.users), indent=2))
-        _write_private_file(self.broker_config_path, self._broker_config().encode())
-
-    def _broker_config(self) -> str:
-        operator, system, account = (
-            public_key(s) for s in (self._secrets.operator, self._secrets.system, self._secrets.account)
-        )
+        keys = self._secrets
+        operator, system, account = (public_key(seed) for seed in (keys.operator, keys.system, keys.account))
         # A broker compares it with the time in the user's token; one issued in the same second is revoked too.
         revoked = {user.public: user.revoked + 1 for user in self.users if user.revoked is not None}
-        claims: dict[str, Any] = {
-            "limits": _UNLIMITED | _UNLIMITED_STORAGE,
-            "default_permissions": {"pub": {}, "sub": {}},
-        }
-        if revoked:
-            claims["revocations"] = revoked
-        tokens = {
-            "operator": self._sign_token("operator", operator, "league", {"system_account": system}),
-            "system": self._sign_token("account", system, "SYSTEM", {"limits": _UNLIMITED}),
-            "account": self._sign_token("account", account, "LEAGUE", claims),
-        }
-        return (
-            "# Written by `league auth`. No secrets. A broker reads it again on SIGHUP.\n"
-            f'operator: "{tokens["operator"]}"\n'
-            f'system_account: "{system}"\n'
-            "resolver: MEMORY\n"
-            "resolver_preload: {\n"
-            f'  {system}: "{tokens["system"]}"\n'
-            f'  {account}: "{tokens["account"]}"\n'
-            "}\n"
-        )
+        claims = {"limits": _UNLIMITED | _UNLIMITED_STORAGE, "default_permissions": {"pub": {}, "sub": {}}}
+        claims |= {"revocations": revoked} if revoked else {}
 
-    def _sign_token(self, kind: Any, subject: str, name: str, claims: dict[str, Any]) -> str:
-        return sign_token(kind, self._secrets.operator, subject, name, claims, issued=self._secrets.begun)
+        def sign(kind: KeyKind, subject: str, name: str, claims: Mapping[str, Any]) -> str:
+            return sign_token(kind, keys.operator, subject, name, claims, issued=keys.begun)
+
+        system_token = sign("account", system, "SYSTEM", {"limits": _UNLIMITED})
+        config = f"""\
+# Written by `league auth`. No secrets. A broker reads it again on SIGHUP.
+operator: "{sign("operator", operator, "league", {"system_account": system})}"
+system_account: "{system}"
+resolver: MEMORY
+resolver_preload: {{
+  {system}: "{system_token}"
+  {account}: "{sign("account", account, "LEAGUE", claims)}"
+}}
+"""
+        _write_private_file(self.broker_config_path, config.encode())
 
 
 def _write_private_file(path: Path, data: bytes) -> None:

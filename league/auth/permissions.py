@@ -92,26 +92,6 @@ _PURPOSES = {
 }
 
 
-def _event_grants() -> list[Grant]:
-    by_worker = [
-        Grant(roles, worker_event_subject("{league}", kind, "{name}"))
-        for roles, kinds in _EVENTS.items()
-        for kind in kinds
-    ]
-    ends = [
-        Grant((role,), match_end_subject("{league}", purpose, kind, "{name}"))
-        for role, purposes in _PURPOSES.items()
-        for purpose in purposes
-        for kind in (e.MatchFinished, e.MatchFailed)
-    ]
-    # The rater records silent workers as left, and the matches that they did not finish as failed.
-    silent = [
-        Grant(("rater",), worker_event_subject("{league}", e.WorkerLeft, "*")),
-        Grant(("rater",), match_end_subject("{league}", "training", e.MatchFailed, "*")),
-    ]
-    return by_worker + ends + silent
-
-
 def _read_grants(roles: tuple[str, ...], stream: str, *filters: str) -> list[Grant]:
     """Grants for reading what a filter covers, with consumers of the reader's own."""
     creating = "name and filter are those of the subject; removed when idle"
@@ -129,14 +109,23 @@ def _write_blobs(roles: tuple[str, ...], bucket: str, area: str) -> list[Grant]:
     ]
 
 
-def _blobs_of(bucket: str) -> tuple[str, str]:
-    return f"$O.{bucket}.M.{{league}}.>", f"$O.{bucket}.C.{{league}}.>"
-
-
 _JOBS = f"{WORK_STREAM}.{work_consumer('{league}')}"
 
 GRANTS: tuple[Grant, ...] = (
-    *_event_grants(),
+    *(
+        Grant(roles, worker_event_subject("{league}", kind, "{name}"))
+        for roles, kinds in _EVENTS.items()
+        for kind in kinds
+    ),
+    *(
+        Grant((role,), match_end_subject("{league}", purpose, kind, "{name}"))
+        for role, purposes in _PURPOSES.items()
+        for purpose in purposes
+        for kind in (e.MatchFinished, e.MatchFailed)
+    ),
+    # The rater records silent workers as left, and the matches that they did not finish as failed.
+    Grant(("rater",), worker_event_subject("{league}", e.WorkerLeft, "*")),
+    Grant(("rater",), match_end_subject("{league}", "training", e.MatchFailed, "*")),
     Grant(WORKERS, metrics_subject("{league}", "{name}")),
     Grant(WORKERS, dead_letter_subject("{league}", ">")),
     Grant(("rollout",), experience_subject("{league}", "*")),
@@ -155,8 +144,8 @@ GRANTS: tuple[Grant, ...] = (
     Grant(("trainer",), f"{_API}.STREAM.PURGE.{EXPERIENCE_STREAM}", "any filter: trajectories of all leagues"),
     Grant(("trainer",), f"{_API}.STREAM.MSG.DELETE.{EXPERIENCE_STREAM}", "any sequence: trajectories of all leagues"),
     *_read_grants(_READERS, LEAGUE_STREAM, league_subjects("{league}")),
-    *_read_grants(_READERS, _BLOBS, *_blobs_of(BLOB_BUCKET)),
-    *_read_grants(_READERS, _STATES, *_blobs_of(STATE_BUCKET)),
+    *_read_grants(_READERS, _BLOBS, *(f"$O.{BLOB_BUCKET}.{part}.{{league}}.>" for part in "MC")),
+    *_read_grants(_READERS, _STATES, *(f"$O.{STATE_BUCKET}.{part}.{{league}}.>" for part in "MC")),
     *_read_grants(("trainer",), EXPERIENCE_STREAM, experience_subject("{league}", "*")),
     *_read_grants(("tracker", "dashboard"), METRICS_STREAM, metrics_subject("{league}", "*")),
     *_read_grants(("dashboard",), DEAD_LETTER_STREAM, dead_letter_subject("{league}", ">")),
@@ -173,14 +162,9 @@ LEGACY_GRANTS = tuple(
 )
 """Reading blobs of version 0.1, whose subjects name no league. Only for keys that were made then."""
 
-_SUBSCRIPTIONS = {
-    "rater": [metrics_subject("{league}", "*")],
-    # Of other trainers of its policy.
-    "trainer": [metrics_subject("{league}", "*")],
-    "tracker": [metrics_subject("{league}", "*")],
-    "dashboard": [metrics_subject("{league}", "*")],
-    "operator": [">"],
-}
+_HEARTBEATS = metrics_subject("{league}", "*")
+# The trainer's are for other trainers of its policy.
+_SUBSCRIPTIONS = dict.fromkeys(("rater", "trainer", "tracker", "dashboard"), _HEARTBEATS) | {"operator": ">"}
 
 
 def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False) -> Permissions:
@@ -198,9 +182,7 @@ def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False
 
     rows = GRANTS + (LEGACY_GRANTS if legacy else ())
     # A worker listens for the heartbeats of an earlier process of its name.
-    subscriptions = [
-        *([metrics_subject("{league}", "{name}")] if role in WORKERS else []),
-        *_SUBSCRIPTIONS.get(role, []),
-    ]
+    subscriptions = [metrics_subject("{league}", "{name}")] if role in WORKERS else []
+    subscriptions += [_SUBSCRIPTIONS[role]] if role in _SUBSCRIPTIONS else []
     subjects = dict.fromkeys(fill(row.subject) for row in rows if role in row.roles)
     return Permissions(list(subjects), [f"{inbox_prefix(name)}.>", *map(fill, subscriptions)])

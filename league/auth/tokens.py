@@ -32,14 +32,12 @@ _JWT, _SEED = "NATS USER JWT", "USER NKEY SEED"
 
 def new_seed(kind: KeyKind) -> str:
     """A new secret key."""
-    seed: bytes = nkeys.encode_seed(os.urandom(32), _PREFIXES[kind])
-    return seed.decode()
+    return bytes(nkeys.encode_seed(os.urandom(32), _PREFIXES[kind])).decode()
 
 
 def public_key(seed: str) -> str:
     """The public key of a secret one."""
-    key: bytes = nkeys.from_seed(bytearray(seed.encode())).public_key
-    return key.decode()
+    return bytes(nkeys.from_seed(bytearray(seed.encode())).public_key).decode()
 
 
 def raw_key(public: str) -> bytes:
@@ -71,8 +69,7 @@ def sign_token(
     # The token's id: a digest of the rest.
     body["jti"] = base64.b32encode(hashlib.sha256(msgspec.json.encode(body)).digest()).decode().rstrip("=")
     text = f"{_base64url(msgspec.json.encode(_HEADER))}.{_base64url(msgspec.json.encode(body))}"
-    signature: bytes = nkeys.from_seed(bytearray(issuer.encode())).sign(text.encode())
-    return f"{text}.{_base64url(signature)}"
+    return f"{text}.{_base64url(nkeys.from_seed(bytearray(issuer.encode())).sign(text.encode()))}"
 
 
 def _base64url(data: bytes) -> str:
@@ -104,19 +101,9 @@ class _Body(msgspec.Struct):
 
 def format_credentials(user_token: str, seed: str) -> str:
     """Text of a credentials file: a user's token and secret key."""
-    parts = [
-        _BEGIN.format(_JWT),
-        user_token,
-        _END.format(_JWT),
-        "",
-        "The key below authenticates as this user. Keep it secret.",
-        "",
-        _BEGIN.format(_SEED),
-        seed,
-        _END.format(_SEED),
-        "",
-    ]
-    return "\n".join(parts)
+    token = f"{_BEGIN.format(_JWT)}\n{user_token}\n{_END.format(_JWT)}\n"
+    key = f"{_BEGIN.format(_SEED)}\n{seed}\n{_END.format(_SEED)}\n"
+    return f"{token}\nThe key below authenticates as this user. Keep it secret.\n\n{key}"
 
 
 def parse_credentials(text: str, where: str) -> tuple[UserIdentity, str]:
