@@ -140,13 +140,10 @@ class SeenIdsSnapshot(msgspec.Struct, frozen=True):
 class SeenIds:
     """A growing set of ids.
 
-    Ids of the form ``<prefix>-<n>``, as all match ids are, take one bit each in a bitmap per prefix, so that a fold
-    can remember every match of a long history. Other ids are kept as they are.
-
-    Plain bitmaps, since snapshots store exactly these bytes: for a million ids of 20 workers, and for 20,000
-    evaluations of 40 matches, roaring bitmaps (pyroaring 1.2) take the same memory and the same 2 to 3 µs an id, and
-    take 25 to 1,000 times as long to write a snapshot. ``projections.dedup_index`` stores another layout: chunks that
-    it updates by whole batches.
+    Ids of the form ``<prefix>-<n>``, as all match ids are, take one bit each in a bitmap per prefix, so that a fold can
+    remember every match of a long history. Other ids are kept as they are. Plain bitmaps, since snapshots store exactly
+    these bytes: roaring bitmaps (pyroaring 1.2) take the same memory and time for a million ids of 20 workers, and 25
+    to 1,000 times as long to write a snapshot.
     """
 
     def __init__(self) -> None:

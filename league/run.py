@@ -35,14 +35,10 @@ def access_from_environment() -> "BrokerCredentials":
 
 
 class Run:
-    """The files of a run on this machine, and its broker.
+    """The files of a run on this machine, and its broker: the one at ``nats``, or an embedded one of its own.
 
-    Args:
-        nats: Address of a broker; None for the run's own, embedded one.
-        port: Port of the embedded broker; 0 takes a free one.
-        name: Name of the league on the broker; None for its only one.
-        max_store_mb: Limit of the embedded broker's store; None for no limit but the disk.
-        access: Credentials for the broker; by default those of the environment.
+    An embedded one listens on ``port``, 0 for a free one, and stores at most ``max_store_mb``. Without ``name`` the
+    league is the broker's only one; without ``access`` the credentials are those of the environment.
     """
 
     def __init__(

@@ -1,11 +1,9 @@
-"""The folder from which a league's credentials are issued, and the brokers' configuration.
+"""The folder from which a league's credentials are issued; nothing goes through the broker or into the history.
 
-    authority.json    secret keys of the operator and of the accounts; never leaves this folder
-    users.json        users with role, expiry and revocation: no secrets
-    broker.conf       for the brokers: public keys and revocations
-    creds/NAME.creds  a user's token and secret key, for that user's machine
-
-Nothing here goes through the broker or into the history.
+authority.json    secret keys of the operator and of the accounts; never leaves this folder
+users.json        users with role, expiry and revocation: no secrets
+broker.conf       for the brokers: public keys and revocations
+creds/NAME.creds  a user's token and secret key, for that user's machine
 """
 
 import itertools
@@ -118,12 +116,10 @@ class Authority:
         """Issue credentials to users: to all of them or, after an error, to none. Returns their files.
 
         They are valid for so many days from ``now``, in seconds since 1970, and confined to ``league``, by default that
-        of the keys. Workers have the workers' names. The files go to ``folder``, by default to that of
-        ``credentials_path``.
+        of the keys. Workers have the workers' names. The files go to ``folder``, by default ``creds``.
 
         Raises:
-            UsageError: no such role, no name, no time, another league than the keys', or a user of such a name has
-                good credentials.
+            UsageError: no such role, name or time, another league than the keys', or a user who has good credentials.
         """
         now = time.time() if now is None else now
         own = self._secrets.league

@@ -39,8 +39,7 @@ class BlobStore(Protocol):
     async def put(self, data: bytes, note: str = "") -> str:
         """Store ``data`` and return its name, which is its digest. Putting it again only renews its time.
 
-        Raises:
-            ArtifactError: the store cannot be written; StoreFullError if no space is left, or a disk is read-only.
+        ArtifactError if the store cannot be written; StoreFullError if no space is left, or a disk is read-only.
         """
 
     async def put_file(self, path: Path, note: str = "") -> str:

@@ -81,11 +81,7 @@ class BucketBlobStore(RemoteBlobStore):
         await self._obstore.put_async(self._store, _key(name), data, use_multipart=True, chunk_size=_PART_BYTES * 8)
 
     async def _renew(self, name: str, data: bytes | Path, size: int) -> None:
-        """Check the object that is there and renew an old one's time.
-
-        Raises:
-            ArtifactError: it holds other bytes.
-        """
+        """Renew an old object's time; ArtifactError if the object that is there holds other bytes."""
         meta, digest = await self._read(name)
         if digest != name:
             raise conflicting_blob_error(name, digest, f"{self.where}/{_key(name)}")

@@ -191,11 +191,7 @@ class CachedBlobStore:
             log.warning("a blob is not cached", error=str(error))
 
     async def fetch(self, name: str) -> Path:
-        """Return a checked local file of a blob. It belongs to the cache: do not modify it.
-
-        Raises:
-            ArtifactError: neither cache nor store holds an intact copy.
-        """
+        """Return a checked local file of a blob, which belongs to the cache; ArtifactError without an intact copy."""
         if not await asyncio.to_thread(self.cache.is_intact, name):
             with self.cache.write_atomically(name) as draft:
                 await self.store.download(name, draft)

@@ -63,7 +63,6 @@ class BlobLocations:
 
     def __init__(self, league: str) -> None:
         self.config = BlobsConfig()
-        """The settings in force."""
         self.copy_to = ""
         """Where the archive is copied to (``history.copy_to``); empty for nowhere."""
         self.own: list[BlobLocation] = []

@@ -138,7 +138,6 @@ class CopiedArchive(msgspec.Struct, frozen=True):
     files: int
     """Number of files that were added."""
     bytes: int
-    """Size of these."""
 
 
 async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") -> CopiedArchive | None:

@@ -62,11 +62,7 @@ async def next_segment_start(history: EventLog, blobs: CachedBlobStore, position
 
 
 async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: str = "") -> "SegmentFiles":
-    """Fetch a segment's files, whose part begins with ``parts``, into the local cache and check their digests.
-
-    Raises:
-        ArtifactError: a file is missing or damaged, in the cache and in the store.
-    """
+    """Fetch and check a segment's files, whose parts begin with ``parts``, into the cache; else ArtifactError."""
     from league.projections.segments import SegmentFiles
 
     files = {part: await blobs.fetch(file.digest) for part, file in segment.files.items() if part.startswith(parts)}

@@ -40,7 +40,6 @@ class IntegrityReport(msgspec.Struct):
     events: int
     """Number of readable events."""
     last: int
-    """Sequence of the newest event."""
     seals: int
     sealed_to: int
     seal: str
@@ -53,12 +52,10 @@ class IntegrityReport(msgspec.Struct):
     copy: str = ""
     """Where the copy of the archive is; empty without one, or if it was not checked."""
     copied_to: int = 0
-    """Sequence of the last event in the copy."""
     damage: list[Damage] = []
     notes: list[str] = []
     """Remarks that are not damage."""
     results: SignatureReport = SignatureReport()
-    """Signatures of the results."""
     references: ReferenceReport = msgspec.field(default_factory=ReferenceReport)
     blobs: ScrubReport | None = None
     """None if they were not checked."""
@@ -91,16 +88,10 @@ async def audit_integrity(
 ) -> IntegrityReport:
     """Check a history, its archive and its blobs.
 
-    Args:
-        history: The league's log.
-        artifacts: The store with its archive.
-        expect: A seal's digest that was kept elsewhere; empty for none.
-        on_progress: Called with the number of events read so far, those of the archive included.
-        reads: Passes over the stream: any node of a cluster may answer each of them, and one copy may be damaged.
-        client: Connection to the broker of a log that lies on one.
-        scrubbed: Called with the progress of the blobs' check; None to leave it and the copy of the archive out.
-        known: Sequences that the history reached according to others, by who they are.
-        copy: Place of the archive's copy; by default the configured one.
+    ``expect`` is a seal's digest that was kept elsewhere, ``known`` the sequences that others say the history reached.
+    ``reads`` are passes over the stream: any node of a cluster may answer each, and one copy may be damaged.
+    ``scrubbed`` gets the progress of the blobs' check; None leaves out that and the archive's copy, which is at
+    ``copy`` or the configured place. ``on_progress`` gets the number of events read, the archive's included.
     """
     # In this order: meanwhile a running league adds events.
     contents = None if client is None else await read_contents(client)

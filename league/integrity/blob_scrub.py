@@ -57,7 +57,6 @@ class ScrubReport(msgspec.Struct):
     checked: int = 0
     """Blobs found intact."""
     bytes: int = 0
-    """Bytes of these."""
     faults: list[BlobFault] = []
 
     def count(self, what: str) -> int:
@@ -71,11 +70,10 @@ async def scrub_blobs(
     client: Client | None = None,
     on_progress: ScrubCallback = lambda done, total: None,
 ) -> ScrubReport:
-    """Check the blobs that a history refers to.
+    """Check the blobs that a history refers to, of those that may have been removed only what is present.
 
-    Superseded trainer states and snapshots may have been removed, so these are checked only where they are present.
-    The cache is only asked whether it could replace a fault. Without a client, connected to the broker that holds the
-    store, it is read blob by blob.
+    The cache is only asked whether it could replace a fault. ``client`` is connected to the broker that holds the
+    store; without one, blobs are read one by one.
     """
     required = references.required_blobs()
     stored = {blob.name: blob.bytes for blob in await blobs.stored()}

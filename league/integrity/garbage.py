@@ -78,7 +78,6 @@ class BlobReferences:
         self.dropped_now: list[AdaptersDropped] = []
         """Of ``collect_references``: events that are to be recorded before these adapters are deleted."""
         self.manifest = ""
-        """Manifest of the newest archive."""
         self._keep_snapshots = keep_snapshots
         self._snapshots: list[SnapshotTaken] = []
         self._states: dict[str, dict[int, str]] = {}
@@ -89,7 +88,6 @@ class BlobReferences:
         """Adapter, sequence and time of every version, by policy."""
         self._dropped: dict[str, Ranges] = {}
         self._seated: set[str] = set()
-        """Agents of matches and evaluations."""
         self._keep_versions: int | None = None
         self._state_interval = 1
         self._records_kept = True

@@ -38,7 +38,6 @@ class RecoveredHistory(EventReader):
         self.segments = segments
         """The archive, as verified local files."""
         self.seal = seal
-        """Digest of the archive's last seal."""
         self.stream: EventLog | None = None
         """The log with the events after the archive, if there are any (``append_stream``)."""
         self.archived_to = segments[-1].last
@@ -92,11 +91,7 @@ class DiscardedEvents(msgspec.Struct, frozen=True):
 
 
 async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> list[ArchiveManifest]:
-    """Archives of a league, furthest first; ``league`` may be None if the stores hold archives of one league only.
-
-    Raises:
-        UsageError: there is no archive, or ``league`` is None and there are archives of several leagues.
-    """
+    """Archives of a league, furthest first; of None if the stores hold archives of one league only. Else UsageError."""
     manifests: dict[str, ArchiveManifest] = {}
     for store in stores:
         for stored in await store.stored():
@@ -119,9 +114,7 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
 
 
 async def fetch_archive(manifests: Sequence[ArchiveManifest], sources: Sequence[CachedBlobStore]) -> RecoveredHistory:
-    """Fetch the archive that reaches furthest without a gap, among those of ``find_manifests``.
-
-    Sources are searched in their order; all have the same cache.
+    """Fetch the archive that reaches furthest without a gap, from sources in their order, which have the same cache.
 
     Raises:
         ArtifactError: the first segment of every archive is unavailable.

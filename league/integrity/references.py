@@ -1,12 +1,11 @@
 """Referential checks: every event refers only to facts that the history held before it.
 
 Seals prove that a range is as it was sealed; they say nothing about the events after the newest seal, nor about an
-event that was false when it was appended. A checkpoint without a publication, a result of a worker that never
-registered or without a draw, a rating of a match that was not played: each contradicts the events before it.
+event that was false when it was appended: a checkpoint without a publication, a result without a draw.
 
 Runs that were imported hold matches and checkpoints of another program (``HistoryImported``), which have no draws,
 workers or gradient steps here; branches and restored runs hold the events of their origin. Results of other systems
-(``ResultsImported``) have none either, and are checked against what their import announced.
+(``ResultsImported``) are checked against what their import announced.
 
 One class with a method ``_on_…`` per event type, as ``LeagueState`` has: both are read side by side.
 """
@@ -48,13 +47,11 @@ class ReferenceReport(msgspec.Struct):
     """Result of the referential checks."""
 
     events: int = 0
-    """Events checked."""
     undecodable: int = 0
     """Events of newer versions, and messages that are no events: not checked."""
     inconsistent: int = 0
     by_rule: dict[str, int] = {}
     first: list[Inconsistency] = []
-    """The first 10,000."""
     without_result: int = 0
     """Matches that were trained on and have neither a result nor a failure: their worker was killed in between."""
 
@@ -88,14 +85,11 @@ class ReferenceChecker:
         self._facts = FactIndex()
         self._agents: set[str] = set()
         self._published: dict[tuple[str, int], str] = {}
-        """Adapter by policy and version."""
         self._steps: dict[str, int] = {}
-        """Newest gradient step by policy."""
         self._stepless: dict[tuple[str, int], int] = {}
         """Sequences of publications whose gradient step is not recorded yet."""
         self._resets: set[tuple[str, int]] = set()
         self._roles: dict[str, set[str]] = {}
-        """Roles in which each worker registered."""
         self._permitted: dict[tuple[str, str], bool] = {}
         self._draws: dict[str, e.OpponentsSampled] = {}
         """Draws of matches without a result yet."""
@@ -103,7 +97,6 @@ class ReferenceChecker:
         self._unfinished: set[str] = set()
         """Matches that were trained on before their result was recorded."""
         self._evaluations: dict[str, str] = {}
-        """Evaluated agent by evaluation."""
         self._results = _ResultIndex()
         self._imports = self._imported_matches = 0
         """Imported matches that were announced, and those found."""

@@ -55,13 +55,11 @@ class Sealer:
         self.sequence = 0
         """Sequence of the last event applied."""
         self.first = 1
-        """Start of the next range."""
         self.previous = ""
         """Digest of the newest seal that continues the chain."""
         self.newest_sequence = 0
         """Sequence of the newest seal event."""
         self.newest_producer = ""
-        """Producer of the newest seal event."""
         self._subject = event_type_filter(league, HistorySealed)
         self._own = {event_type_filter(league, kind) for kind in (HistorySealed, HistoryArchived, SnapshotTaken)}
         self._pending: list[tuple[int, bytes, bool]] = []
@@ -122,8 +120,7 @@ class Sealer:
     async def record_seal(self, history: EventLog, events: int = MAX_EVENTS) -> HistorySealed | None:
         """Append a seal for the oldest ``events`` and return it as it was recorded.
 
-        Raises:
-            ConflictError: another sealer appended first; its seal is still to be read.
+        ConflictError if another sealer appended first; its seal is still to be read then.
         """
         sequence = await history.append(self.make_seal(events), expected=self.newest_sequence)
         seal = None
@@ -138,7 +135,7 @@ async def seal_through(
 ) -> Sealer:
     """Seal all events up to ``last`` outside a worker: ranges of ``every`` events, then the remainder.
 
-    ``on_progress`` is called with the sequence reached, batch by batch. ConflictError if another sealer is at work.
+    ``on_progress`` is called with the sequence reached. ConflictError if another sealer is at work.
     """
     sealer = await Sealer.resume(history)
     async for batch in history.batches(sealer.first, last):

@@ -91,7 +91,6 @@ class Signer:
     def __init__(self, seed: str | None = None) -> None:
         seed = seed or new_seed("user")
         self.public_key = public_key(seed)
-        """The public key to announce."""
         self._pair = nkeys.from_seed(bytearray(seed.encode()))
 
     def encode(self, event: Event) -> bytes:
@@ -166,7 +165,6 @@ class ForgedResult(msgspec.Struct, frozen=True):
     sequence: int
     match_id: str
     worker: str
-    """The worker named as its reporter."""
 
 
 class SignatureReport(msgspec.Struct, frozen=True):
@@ -176,7 +174,6 @@ class SignatureReport(msgspec.Struct, frozen=True):
     unsigned: int = 0
     """Results of workers that had announced no key."""
     forged: Sequence[ForgedResult] = ()
-    """Forged results that count."""
     harmless: int = 0
     """Forged results that were voided, or whose match had ended before."""
 
@@ -217,7 +214,6 @@ class SignatureChecker:
 log = get_logger()
 
 VOID_REASON = "signature"
-"""The reason for voiding a match with a forged result."""
 
 _MAX_WAITING = 1_000
 """Approximate bound on results waiting for verification, which are kept in memory."""

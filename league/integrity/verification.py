@@ -118,7 +118,6 @@ class SealChecker:
 
     def __init__(self, ranges: Sequence[SealedRange], where: str) -> None:
         self.events = 0
-        """Number of events applied."""
         self.unsealed = 0
         """Number of them after the last sealed range."""
         self.last = ranges[-1].last if ranges else 0
@@ -268,7 +267,6 @@ class StreamContents(msgspec.Struct, frozen=True):
     last: int
     """Sequence of its newest message, deleted ones included."""
     deleted: Ranges
-    """Sequences of deleted messages."""
     messages: int
     """Messages that it claims to hold, those of other leagues included."""
 

@@ -42,12 +42,7 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
     """Certificate of the authority that signed the brokers'; when set, the connection must be encrypted."""
 
     def identity(self) -> UserIdentity | None:
-        """The user of these credentials; None without a file.
-
-        Raises:
-            AccessError: the file cannot be read, or is no credentials file.
-            LogUnavailableError: it cannot be read now.
-        """
+        """The user of these credentials; None without a file. AccessError if it is bad, LogUnavailableError for now."""
         return self._load()[0]
 
     def check_current(self) -> None:
@@ -112,9 +107,7 @@ class FailFastClient(Client):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._recent_requests: collections.deque[tuple[str, str]] = collections.deque(maxlen=_REMEMBERED)
-        """Subjects and reply subjects of recent requests."""
         self.identity: UserIdentity | None = None
-        """The user of its credentials; None without any."""
         self.access_error: AccessError | None = None
         """Why this connection will not reconnect; None while it may."""
         self._refusals = 0

@@ -39,7 +39,6 @@ class RecordedEvent:
         self.payload = payload
         """The event as it was written: JSON."""
         self.schema = schema
-        """Version of the schema that it was written in."""
         self._decoded = False
         self._event: Event | None = None
         self._error: DecodeError | None = None
@@ -144,10 +143,9 @@ class EventLog(EventReader, Protocol):
 
 
 def publication_digest(messages: Iterable[tuple[str, bytes]], scope: str = "", key: bytes = b"") -> str:
-    """Digest of subjects and payloads that are published together, 32 hexadecimal digits.
+    """Digest, 32 hexadecimal digits, of subjects and payloads that are published together.
 
-    ``scope`` tells this publication from another one of equal messages. Without ``key``, a secret of at most 64 bytes,
-    the digest cannot be computed.
+    ``scope`` tells this publication from another one of equal messages; ``key`` is a secret of at most 64 bytes.
     """
     digest = hashlib.blake2b(f"{len(scope)} {scope}".encode(), digest_size=16, key=key)
     for subject, payload in messages:

@@ -1,11 +1,9 @@
 """Runs a command that ends with its users: ``python bound_process.py LOCK COMMAND …``.
 
 A user holds a shared lock on the file LOCK. This process becomes the command. Its child, the watcher, waits until no
-process holds the lock, then terminates the command, with SIGKILL after 20 s. The kernel releases a lock when its holder
-ends, also by SIGKILL, so that no user has to be alive for the command to be ended. While the watcher does this it holds
-the lock alone: a new user waits, and then starts a command of its own.
-
-Run as a file, with little of the standard library, it takes 20 ms to start.
+process holds the lock, which the kernel releases also after SIGKILL, then terminates the command, with SIGKILL after 20
+s. Meanwhile it holds the lock alone: a new user waits, and then starts a command of its own. Run as a file, with little
+of the standard library, it takes 20 ms to start.
 """
 
 import contextlib

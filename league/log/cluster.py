@@ -113,8 +113,7 @@ class LocalCluster:
     def start(self, number: int) -> None:
         """Start a node, with what it had on disk, as far as that is undamaged; the rest comes from the other nodes.
 
-        Raises:
-            LogUnavailableError: it ended at once; the message quotes its log.
+        LogUnavailableError, with its log's last error, if it ends at once.
         """
         config, log = self._write_config(number), self.folder / f"{number}.log"
         for index in self.store(number).glob("jetstream/*/streams/*/msgs/index.db"):

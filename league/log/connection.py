@@ -62,9 +62,7 @@ if sys.version_info < (3, 12):
 
 
 async def connect(url: str, name: str, access: BrokerCredentials | None = None) -> Client:
-    """Connect to a broker; reconnects by itself when the broker restarts or another node of its cluster takes over.
-
-    ``url`` is a broker's address, of a cluster any node's or several separated by commas; ``name`` the connection's.
+    """Connect to a broker, by its address or those of a cluster's nodes, separated by commas, and stay connected to it.
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.

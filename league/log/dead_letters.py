@@ -31,9 +31,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """Its place there."""
     subject: str
     error: str
-    """Why it was set aside."""
     tries: int = 1
-    """Number of deliveries."""
     match_id: str = ""
     """Match of a job that was given up, which is recorded as failed; empty for an undecodable message."""
     payload: bytes = b""

@@ -275,11 +275,7 @@ async def _is_open(client: Client, league: str) -> bool:
 
 
 async def find_league(client: Client, name: str = "*") -> str | None:
-    """Name of the only league on a broker; or ``name``, if that league is open there; None without one.
-
-    Raises:
-        LogError: the broker holds several; the message lists them.
-    """
+    """The only league on a broker, or ``name`` if it is open there; None without one. LogError lists several."""
     names = await list_leagues(client, name)
     if len(names) > 1:
         raise LogError(f"the broker holds several leagues ({', '.join(names)}); say which one with --league")

@@ -1,8 +1,4 @@
-"""nats-py without aiohttp until a connection over WebSocket needs it.
-
-nats-py imports aiohttp together with its other transports. That takes longer than all of nats-py, a quarter of the time
-in which a command started, and 9 MiB in every process.
-"""
+"""nats-py without aiohttp, which takes longer to import than all of nats-py, until a WebSocket connection needs it."""
 
 import importlib.util
 import sys

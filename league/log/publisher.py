@@ -36,7 +36,6 @@ _NO_SEQUENCE = str((1 << 63) - 1)
 _READ_ATTEMPTS, _READ_PAUSE_S = 10, 0.2
 _SEND_ATTEMPTS, _SEND_PAUSE_S = 200, 0.02
 _SHOWN = 80
-"""Characters of a message in an error."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -102,7 +101,7 @@ class Publisher:
         return await self._send(messages, conditions)
 
     async def _send(self, messages: Sequence[OutgoingMessage], conditions: Mapping[str, str]) -> tuple[int, bool]:
-        """Returns the first message's sequence, and whether the broker calls it a duplicate.
+        """Send messages; returns the first one's sequence, and whether the broker calls it a duplicate.
 
         Id and condition are those of the first message: the broker then looks for duplicates before it checks the
         condition, and stores all messages or none.

@@ -45,7 +45,6 @@ class ClaimedJob:
     def __init__(self, job: PlayMatch, msg: Msg) -> None:
         self.job = job
         self.msg = msg
-        """Its message on the queue."""
         self.delivery_count: int = msg.metadata.num_delivered or 1
         """Number of deliveries, this one included; more than one when workers died over it."""
 
@@ -73,8 +72,7 @@ class WorkQueue:
     async def submit(self, job: PlayMatch) -> None:
         """Request a match; an equal request within the duplicate window, by any evaluator, does nothing.
 
-        Raises:
-            MessageIdError: another message is stored under this one's message id; nothing was requested.
+        MessageIdError if another message is stored under this one's message id; nothing was requested then.
         """
         with translate_broker_errors(f"submitting {job.key}"):
             await self._publisher.publish([OutgoingMessage(self._subject, encode_job(job), {})])
@@ -150,7 +148,6 @@ LABEL_HEADER = "League-Trajectory"
 """Match and seat of a trajectory, ``<match>:<seat>``, so that a damaged message still says whose it was."""
 
 _GONE_ERRORS = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.errors.ServerError)
-"""The broker's errors for a message that does not exist."""
 
 
 _FIRST_TOKEN = experience_subject("", "").partition(".")[0]
@@ -165,7 +162,6 @@ class ReceivedTrajectory(msgspec.Struct, frozen=True):
 
     sequence: int
     rollout: Trajectory | None
-    """None when the message could not be decoded."""
     error: str = ""
     match_id: str = ""
     """Match in the message's label; empty without a label."""

@@ -1,9 +1,8 @@
 """The embedded broker of a run: a ``nats-server`` under the run's folder, shared by all processes of the run.
 
-Every process that uses the run holds a shared lock. The first one starts the server, later ones find it, and it ends
-with the last one, so concurrent commands never stop each other's server. A user that ends in good order stops the
-server itself; after one that was killed, the server's watcher does (``bound_process``). Workers that drain after the
-end of ``league up`` are users. A killed server is restarted on its port by the first of its users that notices.
+Every process that uses the run holds a shared lock; workers that drain after the end of ``league up`` do, too. The
+first one starts the server, later ones find it, and the last one ends it or, when killed, the server's watcher does
+(``bound_process``). A killed server is restarted on its port by the first of its users that notices.
 """
 
 import contextlib

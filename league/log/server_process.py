@@ -19,8 +19,7 @@ from schemas.errors import UsageError
 def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
     """Start a process with its output in ``log``; its own session shields it from the terminal's Ctrl-C.
 
-    It ends after the last process, this one among them, with a shared lock on ``users``; without, it may outlive this
-    one.
+    It ends after the last process, this one too, with a shared lock on ``users``; without, it may outlive this one.
     """
     if users is not None:
         command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]

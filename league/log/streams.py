@@ -21,7 +21,6 @@ from schemas.subjects import (
 )
 
 REPLICAS = 3
-"""Replicas of every stream on a cluster."""
 
 _DUPLICATE_WINDOW_S = 600.0
 
@@ -123,11 +122,8 @@ def _experience_config(limits: ExperienceConfig, consumed: int) -> StreamConfig:
 async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, consumed: int = 0) -> None:
     """Create missing streams, and give those of an older version this version's replicas and restrictions.
 
-    Without ``limits`` the experience stream is left out; a new one begins after ``consumed``, the sequence of
-    ``EXPERIENCE`` that the history has consumed already.
-
-    Raises:
-        LogError: the broker refuses, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
+    Without ``limits`` the experience stream is left out; a new one begins after ``consumed``. LogError if the broker
+    refuses, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
     """
     is_cluster = is_clustered(js._nc)
     copies = REPLICAS if is_cluster else 1

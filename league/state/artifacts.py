@@ -56,7 +56,6 @@ class ArenaArtifacts:
 
     def __init__(self) -> None:
         self.refused = 0
-        """Additions left out."""
         self._stores: dict[str, dict[str, _StoredArtifact]] = {}
         self._bytes: dict[str, int] = {}
         self._seen = SeenIds()

@@ -44,10 +44,7 @@ class TrajectoryAccounting(msgspec.Struct, frozen=True):
 
     @property
     def pending(self) -> int:
-        """Trajectories without an outcome yet, in the stream or in the trainer's buffer.
-
-        At least 0: a trajectory may be trained on before its match is recorded.
-        """
+        """Trajectories without an outcome yet; at least 0, as one may be trained on before its match is recorded."""
         return max(self.generated - self.accounted, 0)
 
 
@@ -182,10 +179,7 @@ class ExperienceConsumption:
 
 
 def _trajectory_key(match_id: str, seat: int) -> str:
-    """Key of a trajectory: the match id alone, for all its seats, where the seat is unknown.
-
-    The seat goes in front, so that ``SeenIds`` still finds the number at the end.
-    """
+    """The match id alone, for all its seats, where the seat is unknown; ``SeenIds`` needs the number at the end."""
     return match_id if seat < 0 else f"{seat}/{match_id}"
 
 

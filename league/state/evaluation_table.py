@@ -13,11 +13,9 @@ class EvaluationVerdict(msgspec.Struct, frozen=True):
     """Ratings at the moment when the last match of an evaluation was rated."""
 
     rating: float
-    """Rating of the evaluated agent."""
     best_other: float | None
     """Best rating of all other checkpoints ever rated; None without any."""
     baselines: dict[str, float]
-    """Ratings of the baseline agents."""
     rated: bool = True
     """Whether the agent was ever rated; an agent without opponents is not, and ``rating`` is then another agent's."""
 
@@ -37,7 +35,6 @@ class UnratedMatch(msgspec.Struct, frozen=True):
     """A match waiting for its ratings."""
 
     sequence: int
-    """Sequence of the end of the match."""
     system: str
     """The official rating system at that sequence."""
 
@@ -67,7 +64,6 @@ class Evaluation(msgspec.Struct):
     dropped: int = 0
     """Matches made unnecessary by the decision."""
     alarmed: bool = False
-    """Whether it raised a regression alarm."""
 
     @property
     def agent(self) -> str:
@@ -141,10 +137,7 @@ class EvaluationTable:
             self._index(self.by_id[event.evaluation_id])
 
     def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
-        """Count a match if it belongs to an evaluation and has not ended there.
-
-        ``system`` is the rating system to wait for; None when the match does not count for ratings.
-        """
+        """Count a match that an evaluation waits for; ``system`` will rate it, None if it does not count."""
         evaluation = self._waiting_for(match.match_id)
         if evaluation is not None:
             evaluation.count(match)

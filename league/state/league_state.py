@@ -2,9 +2,8 @@
 
 ``LeagueState`` is pure and total: equal events give an equal state bit for bit, and no event makes it fail. It ignores
 duplicates, by sequence and by content (a match by its id, a step by its number), because the log delivers at least
-once. Its size grows with agents and evaluations, and by about a bit per match.
-
-One class with a small handler per event type: split up, it would not show at a glance which event changes what.
+once. Its size grows with agents and evaluations, and by about a bit per match. It has a small handler per event type:
+split up, it would not show at a glance which event changes what.
 """
 
 from collections.abc import Mapping
@@ -56,7 +55,6 @@ class LeagueState:
         self.model = ""
         """Where workers find the base model."""
         self.rules = 1
-        """Version of the rules of the game."""
         self.config: LeagueConfig | None = None
         self.agents: dict[str, Agent] = {}
         """Members by name, in the order of joining; ``standings`` fills in ``rating`` and ``games``."""
@@ -73,26 +71,21 @@ class LeagueState:
         self.artifacts = ArenaArtifacts()
         """Artifacts that matches added to the stores of the league's arena."""
         self.pauses = Pauses()
-        """Active pauses and their reasons."""
         self.sessions = SessionTable()
-        """Sessions of the opponent pool."""
         self.external_versions: dict[str, int] = {}
         """Newest version of each external agent."""
         self._config_fold = ConfigFold()
         self._activity: dict[str, ActivityChange] = {}
         self._starts = StartRatings()
         self._systems: dict[str, RatingSystem] = {}
-        """Configured rating systems by name."""
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
         self._counted_to: dict[tuple[str, str], int] = {}
         self._records = PolicyRecords()
         self._pairs = AgentPairRecords()
         self.evaluation_table = EvaluationTable()
-        """Evaluations with their indices: tests, high scores, regressions."""
         self._seen = SeenIds()
         self.voided: set[str] = set()
-        """Ids of voided matches."""
         self._games: dict[str, int] = {}
         self._next_index: dict[str, int] = {}
         self._live: dict[str, int] = {}

@@ -95,7 +95,6 @@ class PauseState(msgspec.Struct, frozen=True):
     """The last pause or resumption of a policy or of the whole league."""
 
     sequence: int
-    """Sequence of the event."""
     is_paused: bool
     reason: str
 
@@ -137,7 +136,6 @@ class WorkerState(msgspec.Struct, frozen=True):
 
     joined: e.WorkerJoined
     left: str | None = None
-    """Reason for leaving; None while running."""
     url: str = ""
     """Address of an inference process; empty for other workers, and while the model loads."""
     slots: int | None = None
@@ -212,7 +210,6 @@ class WorkerRegistry:
     def __init__(self, workers: dict[str, WorkerState] | None = None, keys: WorkerKeys | None = None) -> None:
         self.workers: dict[str, WorkerState] = {} if workers is None else workers
         self.keys = keys or WorkerKeys()
-        """The keys with which workers sign."""
         self.slots: int | None = None
         """The fewest adapter slots reported by any running worker."""
         self._count_slots()

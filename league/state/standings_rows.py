@@ -141,10 +141,8 @@ class PolicyRecords(_RecordTable):
     """Win-loss records by policy and opponent.
 
     Every seat of a policy's version is compared by score with every seat of another agent. Versions of one policy are
-    pooled on their own side only: ``main@50`` in another seat keeps its name, and an agent is never counted against
-    itself (the mirror). Pairs with a score that is not a finite number are left out.
-
-    A reset policy is a new player under an old name: results of its earlier versions no longer count for it.
+    pooled on their own side only: ``main@50`` in another seat keeps its name. Results of versions before a policy's
+    reset do not count: it is a new player under an old name.
     """
 
     def __init__(
@@ -176,10 +174,9 @@ class PolicyRecords(_RecordTable):
 
 
 class AgentPairRecords(_RecordTable):
-    """Win-loss records of evaluation matches and sessions by agent and opponent.
+    """Win-loss records of evaluation matches and sessions by agent and opponent, seat by seat.
 
-    Every seat of one is compared by score with every seat of the other. Both are immutable, so unlike a policy's
-    records these do not mix strengths. Pairs with a score that is not a finite number are left out.
+    Both are immutable, so unlike a policy's records these do not mix strengths.
     """
 
     def count(self, match: MatchFinished, matches: int = 1) -> bool:
@@ -190,7 +187,7 @@ class AgentPairRecords(_RecordTable):
 
 
 def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:
-    """All ordered pairs of seats with different agents and comparable scores."""
+    """All ordered pairs of seats with different agents, so not the mirror, and comparable scores."""
     for own, other in permutations(match.seats, 2):
         if own.agent != other.agent and math.isfinite(own.score - other.score):
             yield own, other
