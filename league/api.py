@@ -29,7 +29,7 @@ from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
 from league.queries.leaderboard import leaderboard_columns, leaderboard_heading, load_leaderboard
-from league.queries.matches import MatchEvents, find_match, load_record
+from league.queries.matches import find_match, load_record
 from league.queries.notebook import Match, Table, struct_table
 from league.queries.replays import MatchReplay, match_replay
 from league.queries.tables import open_tables, query_run
@@ -169,7 +169,10 @@ class RunReader:
 
     def elo(self, at: At = None, system: str | None = None) -> Table:
         """Rating by gradient step, as ``figure`` draws it: a row per version; agents without versions have no step."""
-        rows = [RatingPoint.of(row) for row in self._leaderboard(at, system).rows]
+        rows = []
+        for row in self._leaderboard(at, system).rows:
+            policy, step = split_agent(row.agent) or (None, None)
+            rows.append(RatingPoint(policy, step, row.agent, row.rating, row.low, row.high, row.rated_games))
         return struct_table(RatingPoint, sorted(rows, key=lambda row: (row.policy or "", row.step or 0, row.agent)))
 
     def figure(self, kind: "PlotKind" = "elo", *, at: At = None, system: str | None = None) -> "Figure":
@@ -203,7 +206,8 @@ class RunReader:
             lookup = await find_match(self._run, history, match_id)
             try:
                 record = await load_record(self._run, history, lookup, None)
-                return Match(lookup, record, _replay(lookup, record), "")
+                assert lookup.result is not None
+                return Match(lookup, record, match_replay(record, lookup.result.game), "")
             except LeagueError as error:
                 return Match(lookup, None, MatchReplay(), str(error))
 
@@ -261,12 +265,6 @@ class RatingPoint(msgspec.Struct, frozen=True):
     high: float | None
     games: int
 
-    @classmethod
-    def of(cls, entry: LeaderboardEntry) -> "RatingPoint":
-        """The row of an agent."""
-        policy, step = split_agent(entry.agent) or (None, None)
-        return cls(policy, step, entry.agent, entry.rating, entry.low, entry.high, entry.rated_games)
-
 
 class LineageRow(msgspec.Struct, frozen=True):
     """A row of ``RunReader.lineage``."""
@@ -292,11 +290,6 @@ class LineageRow(msgspec.Struct, frozen=True):
 
 def _place(at: At) -> str | None:
     return at.isoformat() if isinstance(at, datetime) else None if at is None else str(at)
-
-
-def _replay(match: MatchEvents, record: bytes) -> MatchReplay:
-    assert match.result is not None
-    return match_replay(record, match.result.game)
 
 
 async def _next_batch(batches: AsyncIterator[list[RecordedEvent]]) -> list[RecordedEvent] | None:

@@ -6,17 +6,9 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from league.log.base import RecordedEvent
+from schemas import events as e
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
-from schemas.events import (
-    CheckpointAdded,
-    GradientStepTaken,
-    LeagueConfigured,
-    LeagueOpened,
-    PolicyPublished,
-    PolicyReset,
-    TrainingFinished,
-)
 
 V = TypeVar("V")
 F = TypeVar("F")
@@ -193,12 +185,12 @@ def _is_index(digits: str) -> bool:
 
 
 _SINGLE_WRITER_EVENTS = (
-    LeagueOpened,
-    PolicyPublished,
-    PolicyReset,
-    GradientStepTaken,
-    CheckpointAdded,
-    TrainingFinished,
+    e.LeagueOpened,
+    e.PolicyPublished,
+    e.PolicyReset,
+    e.GradientStepTaken,
+    e.CheckpointAdded,
+    e.TrainingFinished,
 )
 
 
@@ -242,14 +234,14 @@ def handlers_by_type(fold: type[F]) -> dict[type, Callable[[F, Any], Any]]:
     return handlers
 
 
-def takes_effect(event: LeagueOpened | LeagueConfigured, *, opened: bool, since: int) -> bool:
+def takes_effect(event: e.LeagueOpened | e.LeagueConfigured, *, opened: bool, since: int) -> bool:
     """Whether a configuration replaces the one before.
 
     The log drops duplicates only within its duplicate window. A later duplicate would put an old configuration in force
     again; its ``after`` shows that what it replaces is older than the configuration in force, that of the event
     ``since`` (0 for none). A league is opened once, by an event that names a league.
     """
-    if isinstance(event, LeagueOpened):
+    if isinstance(event, e.LeagueOpened):
         return bool(event.league) and not opened
     return event.after >= since
 
@@ -261,14 +253,14 @@ class ConfigFold:
         self.opened = opened
         self.since = since
 
-    def apply(self, sequence: int, event: LeagueOpened | LeagueConfigured) -> LeagueConfig | None:
+    def apply(self, sequence: int, event: e.LeagueOpened | e.LeagueConfigured) -> LeagueConfig | None:
         """Fold one event; returns the configuration that takes effect with it, if one does.
 
         A configuration of a newer version, which this one cannot read, leaves the one before in force: folds are total.
         """
         if not takes_effect(event, opened=self.opened, since=self.since):
             return None
-        self.opened = self.opened or isinstance(event, LeagueOpened)
+        self.opened = self.opened or isinstance(event, e.LeagueOpened)
         try:
             config = convert(event.config, LeagueConfig, "")
         except ConfigError:

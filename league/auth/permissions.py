@@ -5,9 +5,9 @@ A broker permits by subject; ``GRANTS`` lists the subjects that each role may pu
 
 - Headers: streams permit no roll-ups, no expiry, no schedules and no counters (``league/log/streams.py``).
 - Request bodies: a consumer is created on a subject that contains its name and filter, which have to be those of the
-body, and readers' consumers that are left behind are removed. Requests whose body could reach further (creating and
-changing streams, durable consumers, reading or deleting by sequence, purging, snapshots) are the operator's, except for
-the rows that say so.
+  body, and readers' consumers that are left behind are removed. Requests whose body could reach further (creating and
+  changing streams, durable consumers, reading or deleting by sequence, purging, snapshots) are the operator's, except
+  for the rows that say so.
 - Direct reads are the operator's: their replies go to any requested subject, whatever the requester may publish on.
 """
 

@@ -10,7 +10,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore, find_locations
-from league.integrity.archive import ArchiveManifest, ArchiveSegment, newest_manifest
+from league.integrity.archive import ArchiveSegment, newest_manifest
 from league.integrity.archive_reader import segment_batches
 from league.integrity.blob_scrub import ScrubCallback, ScrubReport, scrub_blobs
 from league.integrity.garbage import BlobReferences
@@ -113,9 +113,16 @@ async def audit_integrity(
     _check_expected_seal(report, chain, expect)
     copied = await _check_copy(report, history, artifacts, chain, copy) if scrubbed is not None else {}
     await _check_truncation(report, artifacts, {**copied, **(known or {})})
-    await _check_archive(report, history, _ArchiveAudit(report, artifacts, chain, "archive"), on_progress)
+    await _check_archive(report, history, artifacts, chain, on_progress)
     if scrubbed is not None:
-        report.blobs = await _scrub(history, artifacts, blobs, checker.last, client, scrubbed)
+        report.blobs = await scrub_blobs(artifacts, blobs, client, scrubbed)
+        if report.blobs.faults:
+            # A trainer may have superseded and removed its state meanwhile.
+            async for batch in history.batches(checker.last + 1):
+                blobs.apply_batch(batch)
+            required = blobs.required_blobs()
+            faults = [fault for fault in report.blobs.faults if fault.what == "damaged" or fault.name in required]
+            report.blobs.faults = faults
     return report
 
 
@@ -184,28 +191,10 @@ async def _check_truncation(report: IntegrityReport, artifacts: CachedBlobStore,
     report.known |= witnesses
 
 
-async def _scrub(
-    history: EventLog,
-    artifacts: CachedBlobStore,
-    references: BlobReferences,
-    last: int,
-    client: Client | None,
-    on_progress: ScrubCallback,
-) -> ScrubReport:
-    report = await scrub_blobs(artifacts, references, client, on_progress)
-    if report.faults:
-        # A trainer may have superseded and removed its state meanwhile.
-        async for batch in history.batches(last + 1):
-            references.apply_batch(batch)
-        required = references.required_blobs()
-        report.faults = [fault for fault in report.faults if fault.what == "damaged" or fault.name in required]
-    return report
-
-
 async def _check_archive(
-    report: IntegrityReport, history: EventLog, audit: "_ArchiveAudit", on_progress: ProgressCallback
+    report: IntegrityReport, history: EventLog, blobs: CachedBlobStore, chain: SealChain, on_progress: ProgressCallback
 ) -> None:
-    manifest = await newest_manifest(history, audit.artifacts)
+    manifest = await newest_manifest(history, blobs)
     announced = await history.newest(HistoryArchived)
     if announced is not None and isinstance(announced.event, HistoryArchived):
         reached = manifest.last if manifest is not None else 0
@@ -215,7 +204,11 @@ async def _check_archive(
     if manifest is not None:
         report.segments, report.archived_to = len(manifest.segments), manifest.last
         report.archive_bytes = sum(segment.bytes for segment in manifest.segments)
-        await audit.check(manifest, on_progress)
+        read = report.events
+        for segment in manifest.segments:
+            await _check_segment(report, blobs, chain, "archive", segment)
+            read += segment.events
+            on_progress(read)
 
 
 async def _check_copy(
@@ -230,56 +223,42 @@ async def _check_copy(
         manifest = (await find_manifests([store], report.league))[0]
     except UsageError:
         return {}
-    report.copied_to = manifest.last
-    await _ArchiveAudit(report, CachedBlobStore(store, artifacts.cache), chain, "copy").check(manifest)
+    report.copied_to, blobs = manifest.last, CachedBlobStore(store, artifacts.cache)
+    for segment in manifest.segments:
+        await _check_segment(report, blobs, chain, "copy", segment)
     return {"the copy of the archive": manifest.last}
 
 
-class _ArchiveAudit:
-    """Check of an archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
+async def _check_segment(
+    report: IntegrityReport, blobs: CachedBlobStore, chain: SealChain, where: str, segment: ArchiveSegment
+) -> None:
+    """Check a segment of the archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
+    from league.projections.segments import SegmentFiles
 
-    def __init__(self, report: IntegrityReport, artifacts: CachedBlobStore, chain: SealChain, where: str) -> None:
-        self.artifacts = artifacts
-        self._report = report
-        self._chain = chain
-        self._where = where
-
-    async def check(self, manifest: ArchiveManifest, on_progress: ProgressCallback = lambda events: None) -> None:
-        read = self._report.events
-        for segment in manifest.segments:
-            with tempfile.TemporaryDirectory(prefix="segment-") as folder:
-                await self._check_segment(segment, Path(folder))
-            read += segment.events
-            on_progress(read)
-
-    async def _check_segment(self, segment: ArchiveSegment, folder: Path) -> None:
-        from league.projections.segments import SegmentFiles
-
-        cache, events = self.artifacts.cache, dict[str, Path]()
+    cache, events, place = blobs.cache, dict[str, Path](), (segment.first, segment.last)
+    with tempfile.TemporaryDirectory(prefix="segment-") as folder:
         for part, file in {**segment.files, "marks": segment.marks}.items():
+            path = Path(folder) / part
             try:
-                await self.artifacts.store.download(file.digest, folder / part)
+                await blobs.store.download(file.digest, path)
             except ArtifactError as error:
-                self._add_damage(segment, f"{part}: {error}")
+                report.damage.append(Damage(where, *place, f"{part}: {error}"))
                 continue
             if part.startswith("events"):
-                events[part] = folder / part
+                events[part] = path
             # The store's own copy is intact, so a damaged local one can be repaired.
             is_cached = await asyncio.to_thread(cache.path(file.digest).exists)
             if is_cached and not await asyncio.to_thread(cache.is_intact, file.digest):
-                await self.artifacts.fetch(file.digest)
+                await blobs.fetch(file.digest)
                 what = f"{part} {segment.first} to {segment.last}"
-                self._report.notes.append(f"{what}: this machine's copy was damaged, fetched again")
+                report.notes.append(f"{what}: this machine's copy was damaged, fetched again")
         if len(events) < sum(part.startswith("events") for part in segment.files):
             return
-        ranges = [c for c in self._chain.ranges if segment.first <= c.first and c.last <= segment.last]
-        checker = SealChecker(ranges, self._where)
-        async for batch in segment_batches(SegmentFiles(segment.first, segment.last, events)):
+        ranges = [c for c in chain.ranges if segment.first <= c.first and c.last <= segment.last]
+        checker = SealChecker(ranges, where)
+        async for batch in segment_batches(SegmentFiles(*place, events)):
             checker.apply_batch(batch)
-        self._report.damage += checker.finish()
-        if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
-            what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
-            self._add_damage(segment, what)
-
-    def _add_damage(self, segment: ArchiveSegment, what: str) -> None:
-        self._report.damage.append(Damage(self._where, segment.first, segment.last, what))
+    report.damage += checker.finish()
+    if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
+        what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
+        report.damage.append(Damage(where, *place, what))

@@ -15,22 +15,9 @@ from league.blobs import BlobInfo, BlobStore
 from league.fold_primitives import takes_effect
 from league.integrity.archive import ArchiveManifest
 from league.log.base import EventLog, RecordedEvent
+from schemas import events as e
 from schemas.codec import SCHEMA_VERSION
 from schemas.errors import ArtifactError, DecodeError
-from schemas.events import (
-    AdaptersDropped,
-    CheckpointAdded,
-    EvaluationRequested,
-    GradientStepTaken,
-    HistoryArchived,
-    LeagueBranched,
-    LeagueConfigured,
-    LeagueOpened,
-    MatchFinished,
-    MatchVoided,
-    PolicyPublished,
-    SnapshotTaken,
-)
 from schemas.ids import agent_name
 from schemas.numbers import Ranges, in_ranges, merge_ranges, to_ranges
 
@@ -56,7 +43,7 @@ class GarbageReport(msgspec.Struct):
     young: int = 0
     """Unreferenced blobs so recent that an event may still refer to them."""
     missing: list[MissingBlob] = []
-    dropped: list[AdaptersDropped] = []
+    dropped: list[e.AdaptersDropped] = []
     """Adapters that ``blobs.keep_versions`` drops, by policy; they are among the unreferenced."""
 
     @property
@@ -75,11 +62,11 @@ class BlobReferences:
         """Kept when present, but not reported as missing: an earlier collection may have removed them."""
         self.events: dict[str, list[int]] = {}
         """Sequences of the events that refer to a blob, superseded trainer states and snapshots included."""
-        self.dropped_now: list[AdaptersDropped] = []
+        self.dropped_now: list[e.AdaptersDropped] = []
         """Of ``collect_references``: events that are to be recorded before these adapters are deleted."""
         self.manifest = ""
         self._keep_snapshots = keep_snapshots
-        self._snapshots: list[SnapshotTaken] = []
+        self._snapshots: list[e.SnapshotTaken] = []
         self._states: dict[str, dict[int, str]] = {}
         self._inherited: dict[str, int] = {}
         """Newest step of each policy when the league branched: the origin may have removed its state by then."""
@@ -106,7 +93,7 @@ class BlobReferences:
             else:
                 self._apply(recorded)
 
-    def _add_match(self, match: "MatchFinished | _MatchRecordReference", sequence: int) -> None:
+    def _add_match(self, match: "e.MatchFinished | _MatchRecordReference", sequence: int) -> None:
         if self._records_kept:
             self._require(match.record, f"the record of match {match.match_id}", sequence)
         elif match.record:
@@ -123,44 +110,42 @@ class BlobReferences:
         if event is None:
             # An event of a newer version, or a damaged one: everything in it that looks like a digest is kept.
             self.optional.update(name.decode() for name in _DIGEST.findall(recorded.payload))
-        elif isinstance(event, LeagueOpened | LeagueConfigured):
+        elif isinstance(event, e.LeagueOpened | e.LeagueConfigured):
             self._apply_configuration(recorded.sequence, event)
-        elif isinstance(event, MatchFinished):
+        elif isinstance(event, e.MatchFinished):
             self._add_match(event, recorded.sequence)
-        elif isinstance(event, EvaluationRequested):
+        elif isinstance(event, e.EvaluationRequested):
             self._seated.update((event.agent, *event.opponents))
-        elif isinstance(event, MatchVoided):
+        elif isinstance(event, e.MatchVoided):
             self.optional.add(event.match.record)
-        elif isinstance(event, PolicyPublished):
+        elif isinstance(event, e.PolicyPublished):
             place = (event.adapter, recorded.sequence, recorded.time_ns)
             self._published.setdefault(event.policy, {}).setdefault(event.version, place)
             self.events.setdefault(event.adapter, []).append(recorded.sequence)
-        elif isinstance(event, AdaptersDropped):
+        elif isinstance(event, e.AdaptersDropped):
             self._dropped[event.policy] = merge_ranges(self._dropped.get(event.policy, []), event.versions)
-        elif isinstance(event, CheckpointAdded):
+        elif isinstance(event, e.CheckpointAdded):
             self._require(event.adapter, event.agent, recorded.sequence)
             self._joined.add((event.policy, event.version))
-        elif isinstance(event, GradientStepTaken):
+        elif isinstance(event, e.GradientStepTaken):
             self._states.setdefault(event.policy, {})[event.step] = event.state
             self.events.setdefault(event.state, []).append(recorded.sequence)
-        elif isinstance(event, SnapshotTaken):
+        elif isinstance(event, e.SnapshotTaken):
             self._snapshots.append(event)
             self.events.setdefault(event.artifact, []).append(recorded.sequence)
-        elif isinstance(event, LeagueBranched):
+        elif isinstance(event, e.LeagueBranched):
             self._inherited = {policy: max(states) for policy, states in self._states.items()}
-        elif isinstance(event, HistoryArchived):
+        elif isinstance(event, e.HistoryArchived):
             self.manifest = event.manifest
 
-    def _apply_configuration(self, sequence: int, event: LeagueOpened | LeagueConfigured) -> None:
+    def _apply_configuration(self, sequence: int, event: e.LeagueOpened | e.LeagueConfigured) -> None:
         if not takes_effect(event, opened=self._opened, since=self._since):
             return
-        self._opened, self._since = self._opened or isinstance(event, LeagueOpened), sequence
-        history = event.config.get("history")
-        self._records_kept = not (isinstance(history, dict) and history.get("records") == "digest")
-        blobs = event.config.get("blobs")
-        keep = blobs.get("keep_versions") if isinstance(blobs, dict) else None
-        trainer = event.config.get("trainer")
-        interval = trainer.get("state_interval") if isinstance(trainer, dict) else None
+        self._opened, self._since = self._opened or isinstance(event, e.LeagueOpened), sequence
+        sections = {name: part for name, part in event.config.items() if isinstance(part, dict)}
+        self._records_kept = sections.get("history", {}).get("records") != "digest"
+        keep = sections.get("blobs", {}).get("keep_versions")
+        interval = sections.get("trainer", {}).get("state_interval")
         self._state_interval = max(interval if isinstance(interval, int) else 1, self._state_interval)
         self._keep_versions = keep if isinstance(keep, int) and keep > 0 else None
         if event.model.startswith("artifact:"):
@@ -181,13 +166,13 @@ class BlobReferences:
         }
         return {name: by for name, by in (trainers | adapters | self.required).items() if name}
 
-    def drop_adapters(self, before_ns: int) -> list[AdaptersDropped]:
+    def drop_adapters(self, before_ns: int) -> list[e.AdaptersDropped]:
         """Drop the adapters outside ``blobs.keep_versions``; returns the events that record it.
 
         Kept are versions that joined the league, sat in a match, are to be evaluated or were the newest at a kept
         snapshot, the newest ``keep_versions``, and those published at ``before_ns`` or later.
         """
-        keep, removals = self._keep_versions, list[AdaptersDropped]()
+        keep, removals = self._keep_versions, list[e.AdaptersDropped]()
         if keep is None:
             return removals
         for policy, versions in sorted(self._published.items()):
@@ -205,11 +190,11 @@ class BlobReferences:
                 and not in_ranges(self._dropped.get(policy, []), version)
             )
             if dropped:
-                removals.append(AdaptersDropped(policy=policy, versions=dropped, keep=keep))
+                removals.append(e.AdaptersDropped(policy=policy, versions=dropped, keep=keep))
                 self._dropped[policy] = merge_ranges(self._dropped.get(policy, []), dropped)
         return removals
 
-    def _kept_snapshots(self) -> list[SnapshotTaken]:
+    def _kept_snapshots(self) -> list[e.SnapshotTaken]:
         """The newest snapshots and every tenth."""
         return [*self._snapshots[::-1][: self._keep_snapshots], *self._snapshots[::KEEP_SNAPSHOTS_EVERY]]
 

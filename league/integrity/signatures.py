@@ -14,7 +14,6 @@ import base64
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Literal
 
 import msgspec
 import nacl.exceptions
@@ -74,11 +73,6 @@ class WorkerKeys(msgspec.Struct):
         return bool(known and known[-1])
 
 
-SignatureVerdict = Literal["signed", "unsigned", "forged"]
-"""``forged``: the required signature is missing, or none of the worker's keys made it. ``unsigned``: none is required,
-or the key to verify it was never announced.
-"""
-
 _FIELD, _END = b'"signature":"', b'"'
 _EMPTY = _FIELD + _END
 _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{85}[AQgw]")
@@ -124,11 +118,15 @@ def _verify_key(key: str) -> nacl.signing.VerifyKey:
 
 
 class SignatureVerifier:
-    """Fold over events in order that classifies a history's results."""
+    """Fold over events in order that classifies a history's results.
+
+    ``forged``: the required signature is missing, or none of the worker's keys made it. ``unsigned``: none is required,
+    or the key to verify it was never announced.
+    """
 
     def __init__(self) -> None:
         self.keys = WorkerKeys()
-        self.counts: dict[SignatureVerdict, int] = {"signed": 0, "unsigned": 0, "forged": 0}
+        self.counts = {"signed": 0, "unsigned": 0, "forged": 0}
 
     def verify_batch(self, batch: Iterable[RecordedEvent]) -> list[RecordedEvent]:
         """Classify the results among these events; returns the forged ones."""
@@ -138,20 +136,16 @@ class SignatureVerifier:
             if isinstance(event, WorkerJoined):
                 self.keys.announce(event)
             elif isinstance(event, MatchFinished):
-                verdict = self.classify(recorded.payload, event)
+                keys, verdict = self.keys.for_worker(event.worker), "unsigned"
+                if keys and event.signature:
+                    is_signed = any(verify_signature(recorded.payload, event.signature, key) for key in keys)
+                    verdict = "signed" if is_signed else "forged"
+                elif keys and self.keys.must_sign(event.worker):
+                    verdict = "forged"
                 self.counts[verdict] += 1
                 if verdict == "forged":
                     forged.append(recorded)
         return forged
-
-    def classify(self, payload: bytes, event: MatchFinished) -> SignatureVerdict:
-        """Classify a result that is being recorded now."""
-        keys = self.keys.for_worker(event.worker)
-        if not keys:
-            return "unsigned"
-        if not event.signature:
-            return "forged" if self.keys.must_sign(event.worker) else "unsigned"
-        return "signed" if any(verify_signature(payload, event.signature, key) for key in keys) else "forged"
 
 
 _SUBJECTS = ("match.", "worker.joined")
@@ -190,19 +184,15 @@ class SignatureChecker:
     def apply_batch(self, batch: Iterable[RecordedEvent]) -> None:
         """Apply events in order of sequence."""
         for recorded in batch:
-            if recorded.subject.partition(".")[2].partition(".")[2].startswith(_SUBJECTS):
-                self._apply(recorded)
-
-    def _apply(self, recorded: RecordedEvent) -> None:
-        event, is_forged = recorded.event, bool(self._signatures.verify_batch([recorded]))
-        if isinstance(event, MatchFinished):
-            counts = self._ended_matches.add(event.match_id)
-            if is_forged and counts:
-                self._forged[event.match_id] = ForgedResult(recorded.sequence, event.match_id, event.worker)
-        elif isinstance(event, MatchFailed):
-            self._ended_matches.add(event.match_id)
-        elif isinstance(event, MatchVoided):
-            self._voided.add(event.match.match_id)
+            if not recorded.subject.partition(".")[2].partition(".")[2].startswith(_SUBJECTS):
+                continue
+            event, is_forged = recorded.event, bool(self._signatures.verify_batch([recorded]))
+            if isinstance(event, MatchFinished | MatchFailed):
+                counts = self._ended_matches.add(event.match_id)
+                if is_forged and counts:
+                    self._forged[event.match_id] = ForgedResult(recorded.sequence, event.match_id, event.worker)
+            elif isinstance(event, MatchVoided):
+                self._voided.add(event.match.match_id)
 
     def finish(self) -> SignatureReport:
         """Returns the report, after the last event."""

@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from collections.abc import Sequence
-from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -28,17 +27,18 @@ class _TransportFinder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None and _DEFERRED not in sys.modules:
-            spec.loader.exec_module = partial(_run_module, spec.loader.exec_module)  # type: ignore[method-assign]
+            run = spec.loader.exec_module
+
+            def run_without(module: ModuleType) -> None:
+                sys.modules[_DEFERRED] = _LazyModule(_DEFERRED)
+                try:
+                    run(module)
+                finally:
+                    # All others get the module itself.
+                    del sys.modules[_DEFERRED]
+
+            spec.loader.exec_module = run_without  # type: ignore[method-assign]
         return spec
-
-
-def _run_module(run: Any, module: ModuleType) -> None:
-    sys.modules[_DEFERRED] = _LazyModule(_DEFERRED)
-    try:
-        run(module)
-    finally:
-        # All others get the module itself.
-        del sys.modules[_DEFERRED]
 
 
 def defer_aiohttp() -> None:

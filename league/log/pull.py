@@ -20,7 +20,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 
 from league.log.access import check_access
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
@@ -125,13 +125,7 @@ class _ConsumerLostError(Exception):
     """The consumer is gone or silent, or a message from it was lost."""
 
 
-async def _consumer_session(
-    client: Client, stream: str, subject: str, first: int, present: DeliverPolicy | None = None
-) -> AsyncGenerator[list[PulledMessage], None]:
-    """Read with one consumer until it is lost; with ``present`` until what that policy delivers now has been read."""
-    connection = client.stats["reconnects"]
-    js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
-    deliver = present or DeliverPolicy.BY_START_SEQUENCE
+async def _add_consumer(client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy) -> ConsumerInfo:
     config = ConsumerConfig(
         name=secrets.token_hex(16),
         deliver_policy=deliver,
@@ -143,11 +137,19 @@ async def _consumer_session(
     )
     with translate_broker_errors(f"reading {stream}"):
         try:
-            info = await js.add_consumer(stream, config)
+            return await client.jetstream(timeout=REQUEST_TIMEOUT_S).add_consumer(stream, config)
         except nats.errors.Error as error:
             if isinstance(error, nats.js.errors.NotFoundError):
                 raise
             raise _ConsumerLostError from error
+
+
+async def _consumer_session(
+    client: Client, stream: str, subject: str, first: int, present: DeliverPolicy | None = None
+) -> AsyncGenerator[list[PulledMessage], None]:
+    """Read with one consumer until it is lost; with ``present`` until what that policy delivers now has been read."""
+    connection = client.stats["reconnects"]
+    info = await _add_consumer(client, stream, subject, first, present or DeliverPolicy.BY_START_SEQUENCE)
     arrived: list[Msg] = []
     something = asyncio.Event()
 
@@ -160,49 +162,32 @@ async def _consumer_session(
     try:
         if present is not None and not info.num_pending:
             return
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
         waits = {"no_wait": True} if present is not None else {"expires": int(_PULL_S * 1e9)}
         request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BYTES} | waits)
-        async for messages, is_end in _pull_batches(
-            client, connection, subject, request, inbox.subject, arrived, something
-        ):
-            if messages:
-                yield messages
-            if present is not None and (messages[-1].pending == 0 if messages else is_end):
+        due = count = 0
+        while True:
+            if due <= 0:
+                await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}", request, reply=inbox.subject)
+                due = _BATCH
+            await _wait_for_arrival(client, connection, something)
+            something.clear()
+            taken, arrived[:] = arrived[:], []
+            ends = [msg for msg in taken if not msg.reply]
+            messages = [_parse_position(msg) for msg in taken if msg.reply]
+            whole = [pulled for place, pulled in enumerate(messages, count + 1) if pulled.nth == place]
+            due, count = due - len(whole), count + len(whole)
+            is_lost = len(whole) < len(messages) or not all(_is_end_of_pull(msg, due) for msg in ends)
+            if whole:
+                yield whole
+            if present is not None and (whole[-1].pending == 0 if whole else ends and not is_lost):
                 return
+            if is_lost:
+                raise _ConsumerLostError
+            due = 0 if ends else due
     finally:
         with contextlib.suppress(nats.errors.Error, ValueError, AccessError):
             await inbox.unsubscribe()
-            await js.delete_consumer(stream, info.name)
-
-
-async def _pull_batches(
-    client: Client,
-    connection: int,
-    subject: str,
-    request: bytes,
-    inbox: str,
-    arrived: list[Msg],
-    something: asyncio.Event,
-) -> AsyncIterator[tuple[list[PulledMessage], bool]]:
-    """Request batches and yield what arrives and whether it ended its request; then a new request begins."""
-    due = count = 0
-    while True:
-        if due <= 0:
-            await client.publish(subject, request, reply=inbox)
-            due = _BATCH
-        await _wait_for_arrival(client, connection, something)
-        something.clear()
-        taken, arrived[:] = arrived[:], []
-        ends = [msg for msg in taken if not msg.reply]
-        messages = [_parse_position(msg) for msg in taken if msg.reply]
-        whole = [pulled for place, pulled in enumerate(messages, count + 1) if pulled.nth == place]
-        due, count = due - len(whole), count + len(whole)
-        if len(whole) < len(messages) or not all(_is_end_of_pull(msg, due) for msg in ends):
-            yield whole, False
-            raise _ConsumerLostError
-        due = 0 if ends else due
-        yield messages, bool(ends)
+            await client.jetstream(timeout=REQUEST_TIMEOUT_S).delete_consumer(stream, info.name)
 
 
 async def _wait_for_arrival(client: Client, connection: int, something: asyncio.Event) -> None:

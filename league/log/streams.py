@@ -160,11 +160,8 @@ def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, ob
     if expected.name in (f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}") and current.allow_rollup_hdrs:
         changes |= {"allow_rollup_hdrs": False, "deny_delete": True}
     if expected.name == WORK_STREAM and not current.discard_new_per_subject:
-        changes |= {
-            "discard_new_per_subject": True,
-            "max_msgs_per_subject": expected.max_msgs_per_subject,
-            "max_msgs": -1,
-        }
+        limit = expected.max_msgs_per_subject
+        changes |= {"discard_new_per_subject": True, "max_msgs_per_subject": limit, "max_msgs": -1}
     if expected.max_msg_size not in (-1, current.max_msg_size):
         changes["max_msg_size"] = expected.max_msg_size
     if expected.consumer_limits is not None and not (

@@ -134,7 +134,7 @@ class EvaluationTable:
             test = terms if event.suite == PROMOTION else None
             self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {}, test=test)
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
-            self._index(self.by_id[event.evaluation_id])
+            self.index(self.by_id[event.evaluation_id])
 
     def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
         """Count a match that an evaluation waits for; ``system`` will rate it, None if it does not count."""
@@ -188,12 +188,8 @@ class EvaluationTable:
             rated_evaluations += [evaluation] if rated else []
         return rated_evaluations
 
-    def record_verdict(self, evaluation: Evaluation, verdict: EvaluationVerdict) -> None:
-        """Record the ratings at which an evaluation settled."""
-        evaluation.verdict = verdict
-        self._index(evaluation)
-
-    def _index(self, evaluation: Evaluation) -> None:
+    def index(self, evaluation: Evaluation) -> None:
+        """Enter an evaluation that has just begun or got its verdict."""
         if evaluation.test is not None:
             self.tests[evaluation.agent] = evaluation
         if evaluation.verdict is not None and evaluation.suite == GATEKEEPERS:
@@ -228,7 +224,7 @@ class EvaluationTable:
             name = evaluation.requested.evaluation_id
             table.by_id[name] = evaluation
             table._owner.update(dict.fromkeys([*evaluation.waiting, *evaluation.unrated], name))
-            table._index(evaluation)
+            table.index(evaluation)
         return table
 
     def _waiting_for(self, match_id: str) -> Evaluation | None:

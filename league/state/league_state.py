@@ -554,13 +554,13 @@ class LeagueState:
             return
         # Only rated ones: a newer, never rated checkpoint has this very agent's rating.
         others = [agent.rating for agent in self.checkpoints if agent.games and agent.name != evaluation.agent]
-        verdict = EvaluationVerdict(
+        evaluation.verdict = EvaluationVerdict(
             rating=self.rating(evaluation.agent),
             best_other=max(others, default=None),
             baselines={name: self.rating(name) for name, agent in self.agents.items() if agent.baseline},
             rated=evaluation.agent in self.rating_table.states,
         )
-        self.evaluation_table.record_verdict(evaluation, verdict)
+        self.evaluation_table.index(evaluation)
 
     def _on_worker_changed(self, event: e.WorkerJoined | e.WorkerLeft) -> bool:
         slots, registry = self._workers.slots, self._workers

@@ -16,7 +16,6 @@ from league.state.evaluation_table import Evaluation
 from league.state.novelty import PolicyMemorySnapshot
 from league.state.standings_rows import Reward
 from schemas import events as e
-from schemas.events import LeaguePaused, LeagueResumed, MatchFailed, MatchFinished, RemoteAsked, SessionOpened
 from schemas.standings import Agent, WinLoss
 
 MAX_ENDED = 10_000
@@ -41,27 +40,27 @@ class EndedSession(msgspec.Struct, frozen=True):
 class SessionTable(msgspec.Struct):
     """Sessions by match id, in the order of their opening or end; snapshots hold them as they are."""
 
-    open: dict[str, SessionOpened] = {}
+    open: dict[str, e.SessionOpened] = {}
     ended: dict[str, EndedSession] = {}
 
-    def begin(self, event: SessionOpened) -> None:
+    def begin(self, event: e.SessionOpened) -> None:
         """Open a session; the first opening of a match id holds."""
         self.open.setdefault(event.match_id, event)
 
-    def end(self, sequence: int, event: MatchFinished | MatchFailed) -> None:
+    def end(self, sequence: int, event: e.MatchFinished | e.MatchFailed) -> None:
         """End the session of a match, if it is one; call once per match."""
         opened = self.open.pop(event.match_id, None)
         if opened is None:
             return
-        scores = [seat.score for seat in event.seats] if isinstance(event, MatchFinished) else []
-        error = event.error if isinstance(event, MatchFailed) else ""
+        scores = [seat.score for seat in event.seats] if isinstance(event, e.MatchFinished) else []
+        error = event.error if isinstance(event, e.MatchFailed) else ""
         self.ended[event.match_id] = EndedSession(
             opened.session, opened.model, opened.agent, opened.opponent, sequence, scores, error
         )
         for oldest in list(islice(self.ended, max(len(self.ended) - MAX_ENDED, 0))):
             del self.ended[oldest]
 
-    def find(self, match_id: str) -> SessionOpened | EndedSession | None:
+    def find(self, match_id: str) -> e.SessionOpened | EndedSession | None:
         """The session of a match, if it is open or among the newest ended ones."""
         return self.open.get(match_id) or self.ended.get(match_id)
 
@@ -79,7 +78,7 @@ class RemoteSpending(msgspec.Struct, frozen=True):
     uncounted: int = 0
     cost: float = 0.0
 
-    def add_request(self, event: RemoteAsked) -> "RemoteSpending":
+    def add_request(self, event: e.RemoteAsked) -> "RemoteSpending":
         """Returns the spending with one more report; numbers that are no valid count or amount of money count as 0."""
         cost = event.cost if event.cost >= 0 and isfinite(event.cost) else 0.0
         # Bounded, so that every sum fits into a snapshot.
@@ -112,9 +111,9 @@ class Pauses:
         """The last pause state of a policy, or of the league for an empty name; sequence 0 for none."""
         return self._last.get(policy, _NEVER)
 
-    def apply(self, sequence: int, event: LeaguePaused | LeagueResumed) -> None:
+    def apply(self, sequence: int, event: e.LeaguePaused | e.LeagueResumed) -> None:
         """Fold a pause or resumption; one decided from another state is a duplicate or too late, and is ignored."""
-        before, pauses = self.last_state(event.policy), isinstance(event, LeaguePaused)
+        before, pauses = self.last_state(event.policy), isinstance(event, e.LeaguePaused)
         if event.after == before.sequence and pauses != before.is_paused:
             self._last[event.policy] = PauseState(sequence, pauses, event.reason)
 

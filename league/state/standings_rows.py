@@ -1,6 +1,5 @@
 """Rows of the standings, updated only where an event changed them: agents, wins and losses, mean rewards."""
 
-import math
 from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
@@ -86,16 +85,10 @@ class AgentRows:
                     # Also versions behind a rated one: a reset policy follows the base agent again.
                     yield from (agent_name(policy, version) for version in versions)
             elif (named := split_agent(name)) is not None:
-                yield from self._unrated_between(ratings, *named)
-
-    def _unrated_between(self, ratings: RatingTable, policy: str, version: int) -> Iterator[str]:
-        """Unrated versions after this one and before the next rated one."""
-        versions = self._versions.get(policy, [])
-        until = ratings.next_version(policy, version)
-        for other in versions[bisect_right(versions, version) :]:
-            if until is not None and other > until:
-                return
-            yield agent_name(policy, other)
+                # Unrated versions after this one and before the next rated one.
+                versions, until = self._versions.get(named[0], []), ratings.next_version(*named)
+                end = len(versions) if until is None else bisect_right(versions, until)
+                yield from (agent_name(named[0], other) for other in versions[bisect_right(versions, named[1]) : end])
 
 
 def _make_row(agent: Agent, ratings: RatingTable) -> Agent:
@@ -189,7 +182,7 @@ class AgentPairRecords(_RecordTable):
 def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:
     """All ordered pairs of seats with different agents, so not the mirror, and comparable scores."""
     for own, other in permutations(match.seats, 2):
-        if own.agent != other.agent and math.isfinite(own.score - other.score):
+        if own.agent != other.agent and isfinite(own.score - other.score):
             yield own, other
 
 
