@@ -46,12 +46,9 @@ if TYPE_CHECKING:
     from league.queries.plots import PlotKind
 
 __all__ = ["Match", "RunReader", "Table", "__version__", "open_run", "up"]
-
 __version__ = installed_version("event-sourced-league")
-
 At = int | str | datetime | None
 """A sequence, a time (text in ISO 8601 or a datetime; UTC unless it has an offset), or None for now."""
-
 T = TypeVar("T")
 
 

@@ -12,7 +12,6 @@ from schemas.errors import ConfigError
 
 V = TypeVar("V")
 F = TypeVar("F")
-
 _MAX_VERSIONS = 1024
 """Longest chain of versions: a reference to an old version keeps at most so many alive."""
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from league.log.server import EmbeddedServer
 
 DEFAULT_RUN = Path(".league")
-
 _POLL_INTERVAL_S = 0.5
 
 

@@ -21,7 +21,6 @@ from schemas.errors import AccessError, UsageError, format_choices
 from schemas.subjects import check_name
 
 DAY_S = 86_400
-
 _UNLIMITED = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
 _STORAGE_LIMITS = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
 _UNLIMITED_STORAGE = dict.fromkeys((*_STORAGE_LIMITS, "mem_max_stream_bytes", "disk_max_stream_bytes"), -1)

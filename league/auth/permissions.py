@@ -37,12 +37,10 @@ from schemas.subjects import (
 
 VERSION = 2
 """Version of the table. Credentials of an older one grant more than this one."""
-
 ROLES = ("rollout", "evaluator", "inference", "rater", "trainer", "archivist", "tracker", "dashboard", "operator")
 WORKERS = tuple(role for role in ROLES if role not in ("dashboard", "operator"))
 _READERS = (*WORKERS, "dashboard")
 _STORERS = ("rollout", "evaluator", "trainer", "archivist")
-
 _API = "$JS.API"
 _BLOBS, _STATES = f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}"
 STREAMS = (LEAGUE_STREAM, WORK_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, DEAD_LETTER_STREAM, _BLOBS, _STATES)
@@ -160,7 +158,6 @@ LEGACY_GRANTS = tuple(
     for part in "MC"
 )
 """Reading blobs of version 0.1, whose subjects name no league. Only for keys that were made then."""
-
 _HEARTBEATS = metrics_subject("{league}", "*")
 # The trainer's are for other trainers of its policy.
 _SUBSCRIPTIONS = dict.fromkeys(("rater", "trainer", "tracker", "dashboard"), _HEARTBEATS) | {"operator": ">"}

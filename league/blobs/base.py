@@ -15,8 +15,6 @@ from schemas.ids import digest
 
 _LARGE = 1024 * 1024
 """Bytes from which work on a blob is done in a thread."""
-
-
 T = TypeVar("T")
 
 

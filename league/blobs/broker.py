@@ -34,7 +34,6 @@ from schemas.subjects import BLOB_BUCKET, STATE_BUCKET, blob_subject
 
 BLOB_AREA, ARCHIVE_AREA, STATE_AREA = "blob", "archive", "state"
 """Who may write: every worker that stores blobs, archivists only, trainers only."""
-
 _CHUNK_BYTES = 512 * 1024
 _CHUNK_TIMEOUT_S = 30.0
 _UPLOAD_ID = re.compile(r"[A-Za-z0-9]{1,64}")

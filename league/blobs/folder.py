@@ -25,7 +25,6 @@ from schemas.ids import digest
 from schemas.loggers import get_logger
 
 log = get_logger()
-
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 

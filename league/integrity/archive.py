@@ -23,10 +23,8 @@ from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
 
 log = get_logger()
-
 VERSION = 3
 """Version of the manifest's schema and of the segments' content; archives of other versions are rewritten."""
-
 _STALE_S = 3600.0
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from league.projections.segments import SegmentFiles
 
 log = get_logger()
-
 _UNUSABLE = "archived segment cannot be used, reading the stream instead"
 
 

@@ -28,7 +28,6 @@ from schemas.subjects import BLOB_BUCKET
 
 ScrubCallback = Callable[[int, int], None]
 """Called with the bytes read so far and those expected."""
-
 _LANES = max(1, min(4, os.cpu_count() or 1))
 _PARALLEL = 8
 _SILENCE_S = 15.0

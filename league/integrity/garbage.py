@@ -22,7 +22,6 @@ from schemas.ids import agent_name
 from schemas.numbers import Ranges, in_ranges, merge_ranges, to_ranges
 
 KEEP_SNAPSHOTS_EVERY = 10
-
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 

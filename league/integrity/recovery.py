@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _MANIFEST_MOST = 16_000_000
 """In bytes: larger files cannot be manifests and are not read."""
-
 _ARCHIVE_NOTE = re.compile(r"archive of (.+) to [0-9]{1,18}")
 
 

@@ -29,7 +29,6 @@ from schemas.subjects import event_subject, subject_matches
 
 MAX_REPORTED = 10_000
 """Inconsistencies kept in a report; the others are counted."""
-
 _TRAINING, _EVALUATION, _IMPORTED = "training", "evaluation", "imported"
 
 

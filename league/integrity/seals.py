@@ -14,7 +14,6 @@ from schemas.subjects import event_type_filter
 
 CHECK_BYTES = 2
 """Bytes of each event's digest in a seal: enough to locate a changed event, small enough for thousands."""
-
 MAX_EVENTS = 250_000
 """Maximum events per seal, which keeps the seal itself below the broker's message limit."""
 

@@ -30,7 +30,6 @@ from schemas.loggers import get_logger
 
 MAX_REMEMBERED = 16
 """Newest keys and starts kept per worker. One without credentials makes a new key at every start."""
-
 _PUBLIC = re.compile(r"U[A-Z2-7]{55}")
 
 
@@ -202,9 +201,7 @@ class SignatureChecker:
 
 
 log = get_logger()
-
 VOID_REASON = "signature"
-
 _MAX_WAITING = 1_000
 """Approximate bound on results waiting for verification, which are kept in memory."""
 

@@ -19,7 +19,6 @@ from schemas.events import SnapshotTaken
 from schemas.loggers import get_logger
 
 log = get_logger()
-
 VERSION = 11
 """Increases whenever the folds' state, or their handling of an event, changes."""
 

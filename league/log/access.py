@@ -18,7 +18,6 @@ from schemas.errors import AccessError, LogUnavailableError
 from schemas.loggers import get_logger
 
 log = get_logger()
-
 _ENDED = ("user authentication expired", "user authentication revoked", "account authentication expired")
 _REFUSED = "authorization violation"
 _REFUSALS = 3

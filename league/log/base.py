@@ -16,7 +16,6 @@ from schemas.subjects import is_allowed_on
 
 MAX_BATCH = 1_000
 """Largest number of events that are recorded as one fact: the broker's limit of an atomic batch."""
-
 _SPLIT_BATCH = 500
 """Events per batch where batches may be split: smaller ones spread the broker's memory."""
 

@@ -27,7 +27,6 @@ from schemas.errors import (
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
 _CLOSE_S = 0.5
-
 _ELECTION_S = 20.0
 """How long a cluster may take to find its leader and its nodes."""
 _ELECTION_ERRORS = (10005, 10008, 10009)
@@ -40,7 +39,6 @@ _IN_PROCESS = 10158
 _TOO_MANY_BUFFERED = 10167
 """Its error when more messages are in flight to a stream than ``max_buffered_msgs``, 10,000 by default."""
 _RETRY_S, _MAX_RETRY_S = 0.25, 2.0
-
 Answer = TypeVar("Answer")
 
 # Codes of the server's API errors (its errors.json).

@@ -19,7 +19,6 @@ from schemas.subjects import DEAD_LETTER_STREAM, WORK_STREAM, dead_letter_subjec
 
 MAX_PAYLOAD_BYTES = 64 * 1024
 """Largest part of a message that its letter keeps when the stream does not; a job has a few hundred bytes."""
-
 _ERROR_LENGTH = 2_000
 
 

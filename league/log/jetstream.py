@@ -26,13 +26,10 @@ EXPECTED_STREAM_HEADER = "Nats-Expected-Last-Sequence"
 SCHEMA_HEADER = "League-Schema"
 TIME_HEADER = "League-Time"
 """Nanoseconds since 1970 at which the fact happened; imported history keeps its own."""
-
 _TIME_DIGITS, _SCHEMA_DIGITS = 19, 9
 _NO_SCHEMA = -1
 """Schema of a message whose header is no number: it cannot be upcast, so it becomes a dead letter."""
-
 _COPY_BATCH = 500
-
 _FILLER_SUBJECT = "league._.gap"
 
 

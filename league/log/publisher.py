@@ -26,7 +26,6 @@ from schemas.subjects import LEAGUE_STREAM, WORK_STREAM, league_subjects
 ID_HEADER = "Nats-Msg-Id"
 EXPECTED_HEADER = "Nats-Expected-Last-Subject-Sequence"
 PRODUCER_HEADER = "League-Producer"
-
 _CONTAINS_DUPLICATE, _WRONG_LAST_ID, _WRONG_SEQUENCE, _IN_FLIGHT = 10201, 10070, 10071, 10164
 _PERHAPS_STORED = (_CONTAINS_DUPLICATE, _WRONG_SEQUENCE, _IN_FLIGHT)
 """The broker's errors for a batch with a known id, and for a condition that fails: it may be our own message that made

@@ -34,7 +34,6 @@ from schemas.trajectories import Trajectory
 
 # Time after which a dead worker's jobs go to another one.
 ACK_WAIT_S = 15.0
-
 _MAX_DEAD_LETTERS = 1_000
 """Undecodable messages of a stream that one process reports; more are only removed, or a flood would hold up work."""
 
@@ -146,12 +145,8 @@ def _make_dead_letter(msg: Msg, error: str, match_id: str = "") -> DeadLetter:
 
 LABEL_HEADER = "League-Trajectory"
 """Match and seat of a trajectory, ``<match>:<seat>``, so that a damaged message still says whose it was."""
-
 _GONE_ERRORS = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.errors.ServerError)
-
-
 _FIRST_TOKEN = experience_subject("", "").partition(".")[0]
-
 _MAX_KEPT_DAMAGED = 32
 """Undecodable messages with a label that stay in the stream until a step accounts for them: trajectories damaged in
 transit. Bounded, since a stream full of them would accept no trajectory, and no step would come."""

@@ -21,24 +21,17 @@ from schemas.subjects import (
 )
 
 REPLICAS = 3
-
 _DUPLICATE_WINDOW_S = 600.0
-
 _METRICS_KEPT_S = 60.0
-
 _MAX_JOBS = 200_000
 """Largest number of a league's waiting jobs. No limit in bytes: a broker reserves those at once, more than a small one
 has."""
-
 _MAX_HEARTBEATS = 100_000
 """Largest number of workers with a heartbeat: invented names cannot fill the broker's memory."""
-
 _MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Largest event with its headers: a gradient step of ten thousand trajectories has half of it."""
-
 _MAX_IDLE_S = 300.0
 """Time after which a reader's consumer is removed: a worker cannot leave consumers behind for ever."""
-
 _MAX_DEAD_LETTERS = 2_000
 """Newest dead letters that are kept: some 100 MB when all hold their messages."""
 

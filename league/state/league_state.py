@@ -39,7 +39,6 @@ from schemas.ids import agent_name, digest, split_agent
 from schemas.standings import Agent, LivePolicy, Standings
 
 _NEVER = ActivityChange(0, resting=False)
-
 _PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions")
 _PRIVATE = ("games", "next_index", "live", "steps", "seconds", "finished", "changed_at", "activity", "branched_at")
 _KEPT = {field: field for field in _PUBLIC} | {field: f"_{field}" for field in _PRIVATE} | {"spent": "spending"}
