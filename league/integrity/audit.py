@@ -133,7 +133,7 @@ def _check_unsealed(report: IntegrityReport, held: int, checker: SealChecker, co
         deleted, is_alone = Ranges(), False
     else:
         # Only where the stream holds nothing else is a sequence that is not there an event of this league.
-        deleted, is_alone = contents.deleted, contents.messages <= held
+        deleted, is_alone = contents.gaps, contents.messages <= held
     tail = ranges_above(deleted, report.sealed_to)
     for first, last in tail:
         what = f"{last - first + 1:,} messages that no seal covers were deleted from the stream"

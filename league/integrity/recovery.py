@@ -90,7 +90,7 @@ class DiscardedEvents(msgspec.Struct, frozen=True):
 
 
 async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> list[ArchiveManifest]:
-    """Archives of a league, furthest first; of None if the stores hold archives of one league only. Else UsageError."""
+    """Archives of a league, furthest first; UsageError without any, or for None if they are of several leagues."""
     manifests: dict[str, ArchiveManifest] = {}
     for store in stores:
         for stored in await store.stored():

@@ -84,16 +84,18 @@ async def read_chain(history: EventLog) -> SealChain:
         if isinstance(recorded.event, HistorySealed):
             seals.append((recorded.sequence, recorded.event))
         else:
-            chain.damage.append(_stream_damage(recorded.sequence, recorded.sequence, f"no seal: {recorded.error}"))
+            at, what = recorded.sequence, f"no seal: {recorded.error}"
+            chain.damage.append(Damage("stream", at, at, what))
     known: list[HistorySealed | None] = []
     at, bounds = 1, []
     for sequence, seal in seals:
         if seal.first < at or seal.last < seal.first:
             what = f"a seal does not continue the one that ends at {at - 1}"
-            chain.damage.append(_stream_damage(seal.first, seal.last, what, sequence))
+            chain.damage.append(Damage("stream", seal.first, seal.last, what, seal=sequence))
             continue
         if seal.first > at:
-            chain.damage.append(_stream_damage(at, seal.first - 1, "the seal of this range is lost or cannot be read"))
+            what = "the seal of this range is lost or cannot be read"
+            chain.damage.append(Damage("stream", at, seal.first - 1, what))
             bounds.append((at, seal.first - 1, 0))
             known.append(None)
         bounds.append((seal.first, seal.last, sequence))
@@ -107,10 +109,6 @@ async def read_chain(history: EventLog) -> SealChain:
         previous = own.previous if own is not None else before
         chain.ranges.append(SealedRange(first, last, previous, own, expected, sequence))
     return chain
-
-
-def _stream_damage(first: int, last: int, what: str, seal: int = 0) -> Damage:
-    return Damage("stream", first, last, what, seal=seal)
 
 
 class SealChecker:
@@ -155,13 +153,14 @@ class SealChecker:
         self._at, self._found = self._at + 1, []
         digests = [digest for _, digest in actual]
         digest, seal = range_digest(checked.previous, digests), checked.seal
+        located: list[DamagedEvents] = []
         if digest == checked.expected:
-            if seal is not None and (
-                seal.digest != digest or decode_checks(seal) != [d[:CHECK_BYTES] for d in digests]
-            ):
-                self._report(checked, "the events are what the seal after says, the seal of this range is not")
+            checks = [each[:CHECK_BYTES] for each in digests]
+            if seal is None or (seal.digest == digest and decode_checks(seal) == checks):
+                return
+            what = "the events are what the seal after says, the seal of this range is not"
         elif seal is not None and digest == seal.digest:
-            self._report(checked, "the events agree with their seal, but the seal after it was made for others")
+            what = "the events agree with their seal, but the seal after it was made for others"
         else:
             what = "the events do not give the sealed digest"
             if seal is None:
@@ -169,11 +168,8 @@ class SealChecker:
                 what = f"{len(digests):,} events do not give the sealed digest; {lost}"
             elif len(digests) != seal.events:
                 what = f"{len(digests):,} events; sealed were {seal.events:,}"
-            self._report(checked, what, locate_damage(checked, actual))
-
-    def _report(self, checked: SealedRange, what: str, located: list[DamagedEvents] | None = None) -> None:
-        damage = Damage(self._where, checked.first, checked.last, what, located or [], checked.sealed_by)
-        self.damage.append(damage)
+            located = locate_damage(checked, actual)
+        self.damage.append(Damage(self._where, checked.first, checked.last, what, located, checked.sealed_by))
 
 
 def locate_damage(checked: SealedRange, digests: Sequence[tuple[int, bytes]]) -> list[DamagedEvents]:
@@ -261,14 +257,22 @@ async def check_stream(
     return checker
 
 
-class StreamContents(msgspec.Struct, frozen=True):
+class StreamContents(msgspec.Struct, frozen=True, rename={"first": "first_seq", "last": "last_seq"}):
     """The broker's figures of the stream that holds a history."""
 
-    last: int
-    """Sequence of its newest message, deleted ones included."""
-    deleted: Ranges
-    messages: int
+    messages: int = 0
     """Messages that it claims to hold, those of other leagues included."""
+    first: int = 0
+    last: int = 0
+    """Sequence of its newest message, deleted ones included."""
+    deleted: list[int] = []
+    """Sequences of messages that were deleted after the first one."""
+
+    @property
+    def gaps(self) -> Ranges:
+        """Sequences of all deleted messages."""
+        before = [[1, self.first - 1]] if self.first > 1 else []
+        return merge_ranges(before, [[at, at] for at in self.deleted])
 
 
 async def read_contents(client: Client) -> StreamContents:
@@ -276,16 +280,6 @@ async def read_contents(client: Client) -> StreamContents:
     request = msgspec.json.encode({"deleted_details": True})
     with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
         reply = await client.request(f"$JS.API.STREAM.INFO.{LEAGUE_STREAM}", request, timeout=REQUEST_TIMEOUT_S)
-    info = msgspec.json.decode(reply.data)
-    if info.get("state") is None:
+    if (state := msgspec.json.decode(reply.data).get("state")) is None:
         raise LogError(f"reading {LEAGUE_STREAM}: the broker answers {reply.data[:200]!r}")
-    state = msgspec.convert(info["state"], _StreamState)
-    before = [[1, state.first_seq - 1]] if state.first_seq > 1 else []
-    return StreamContents(state.last_seq, merge_ranges(before, [[at, at] for at in state.deleted]), state.messages)
-
-
-class _StreamState(msgspec.Struct):
-    messages: int = 0
-    first_seq: int = 0
-    last_seq: int = 0
-    deleted: list[int] = []
+    return msgspec.convert(state, StreamContents)

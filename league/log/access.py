@@ -85,11 +85,6 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
                 raise AccessError(f"{self.ca}: no certificate ({error}); expected a PEM file") from None
         return options
 
-    def check_encrypted(self, client: Client, url: str) -> None:
-        """Raise AccessError for an unencrypted connection where a CA is set: the library lets the broker decide."""
-        if self.ca is not None and not client._server_info.get("tls_required"):
-            raise AccessError(f"the broker at {url} does not encrypt; expected one that does, as --ca says")
-
 
 class FailFastClient(Client):  # type: ignore[misc]
     """The library's client with four fixes.

@@ -95,25 +95,22 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
                 **options,
             )
         let_in = True
-        access.check_encrypted(client, url)
+        # The library lets the broker decide.
+        if access.ca is not None and not client._server_info.get("tls_required"):
+            raise AccessError(f"the broker at {url} does not encrypt; expected one that does, as --ca says")
         client.id_key = (access.seed() or "").encode()
-    except AccessError:
-        await _close_quietly(client)
-        raise
-    except (OSError, nats.errors.Error, ValueError) as error:
-        await _close_quietly(client)
+    except (AccessError, OSError, nats.errors.Error, ValueError) as error:
+        # A connection that failed during the TLS handshake never closes fully.
+        with suppress(TimeoutError, OSError, nats.errors.Error, AccessError):
+            async with asyncio.timeout(_CLOSE_S):
+                await client.close()
+        if isinstance(error, AccessError):
+            raise
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         raise LogUnavailableError(
             f"no NATS broker at {url}: {why}; expected a nats-server with JetStream, e.g. nats://127.0.0.1:4222"
         ) from None
     return client
-
-
-async def _close_quietly(client: Client) -> None:
-    """Close a failed connection; one that failed during the TLS handshake never closes fully."""
-    with suppress(TimeoutError, OSError, nats.errors.Error, AccessError):
-        async with asyncio.timeout(_CLOSE_S):
-            await client.close()
 
 
 def is_clustered(client: Client) -> bool:

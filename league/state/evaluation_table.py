@@ -170,13 +170,12 @@ class EvaluationTable:
 
     def rate_match(self, match_id: str, system: str) -> Evaluation | None:
         """Mark a match as rated; returns the evaluation that waited for it."""
-        owner = self._owner.get(match_id)
-        waiting = self.by_id[owner].unrated.get(match_id) if owner is not None else None
-        if owner is None or waiting is None or waiting.system != system:
+        evaluation = self.by_id.get(self._owner.get(match_id, ""))
+        waiting = evaluation.unrated.get(match_id) if evaluation is not None else None
+        if evaluation is None or waiting is None or waiting.system != system:
             return None
-        del self.by_id[owner].unrated[match_id]
-        del self._owner[match_id]
-        return self.by_id[owner]
+        del evaluation.unrated[match_id], self._owner[match_id]
+        return evaluation
 
     def rate_through(self, sequence: int, system: str) -> list[Evaluation]:
         """Mark all matches up to a sequence as rated; returns the evaluations they belonged to."""
@@ -228,6 +227,5 @@ class EvaluationTable:
         return table
 
     def _waiting_for(self, match_id: str) -> Evaluation | None:
-        owner = self._owner.get(match_id)
-        evaluation = self.by_id[owner] if owner is not None else None
+        evaluation = self.by_id.get(self._owner.get(match_id, ""))
         return evaluation if evaluation is not None and match_id in evaluation.waiting else None

@@ -561,18 +561,12 @@ class LeagueState:
         )
         self.evaluation_table.index(evaluation)
 
-    def _on_worker_changed(self, event: e.WorkerJoined | e.WorkerLeft) -> bool:
-        slots, registry = self._workers.slots, self._workers
-        if registry.connect(event) if isinstance(event, e.WorkerJoined) else registry.disconnect(event):
-            self.in_play.forget_worker(event.worker, self._seen)
-        return self._workers.slots != slots
-
-    def _on_inference_serving(self, event: e.InferenceServing) -> None:
-        self._workers.set_url(event)
-
-    def _on_slots_reduced(self, event: e.AdapterSlotsReduced) -> bool:
+    def _on_worker_changed(
+        self, event: e.WorkerJoined | e.WorkerLeft | e.InferenceServing | e.AdapterSlotsReduced
+    ) -> bool:
         slots = self._workers.slots
-        self._workers.reduce_slots(event)
+        if self._workers.apply(event):
+            self.in_play.forget_worker(event.worker, self._seen)
         return self._workers.slots != slots
 
 

@@ -213,21 +213,29 @@ class WorkerRegistry:
         """The fewest adapter slots reported by any running worker."""
         self._count_slots()
 
-    def connect(self, event: e.WorkerJoined) -> bool:
-        """Record that a process started; False for a duplicate or an incarnation from before the present one."""
-        if not self.keys.announce(event):
-            return False
-        self.workers[event.worker] = WorkerState(event)
-        self._count_slots()
-        return True
+    def apply(self, event: e.WorkerJoined | e.WorkerLeft | e.InferenceServing | e.AdapterSlotsReduced) -> bool:
+        """Fold an event; returns whether a process started or ended with it.
 
-    def disconnect(self, event: e.WorkerLeft) -> bool:
-        """Record that a process ended; False if it is unknown, has left or has restarted."""
-        if (worker := self._running_worker(event)) is None:
+        A late duplicate is ignored: of another incarnation than the one that runs, or a larger number of slots.
+        """
+        before = self.workers.get(event.worker)
+        if isinstance(event, e.WorkerJoined):
+            if not self.keys.announce(event):
+                return False
+            after = WorkerState(event)
+        elif before is None or before.left is not None or before.joined.incarnation != event.incarnation:
             return False
-        self.workers[event.worker] = WorkerState(worker.joined, event.reason)
+        elif isinstance(event, e.WorkerLeft):
+            after = WorkerState(before.joined, event.reason)
+        elif isinstance(event, e.InferenceServing):
+            after = msgspec.structs.replace(before, url=event.url)
+        elif before.slots is None or event.slots < before.slots:
+            after = msgspec.structs.replace(before, slots=max(event.slots, 1))
+        else:
+            return False
+        self.workers[event.worker] = after
         self._count_slots()
-        return True
+        return isinstance(event, e.WorkerJoined | e.WorkerLeft)
 
     def disconnect_all(self, origin: str) -> None:
         """Mark all running workers as left: they belong to the run from which this history was branched."""
@@ -235,24 +243,6 @@ class WorkerRegistry:
             if worker.left is None:
                 self.workers[name] = WorkerState(worker.joined, f"stayed with {origin}")
         self._count_slots()
-
-    def set_url(self, event: e.InferenceServing) -> None:
-        """Record the address at which an inference process takes requests."""
-        if (worker := self._running_worker(event)) is not None:
-            self.workers[event.worker] = msgspec.structs.replace(worker, url=event.url)
-
-    def reduce_slots(self, event: e.AdapterSlotsReduced) -> None:
-        """Record that a process has memory for fewer adapters than configured."""
-        worker = self._running_worker(event)
-        # Slots only decrease: a larger number is a late duplicate.
-        if worker is not None and (worker.slots is None or event.slots < worker.slots):
-            self.workers[event.worker] = msgspec.structs.replace(worker, slots=max(event.slots, 1))
-            self._count_slots()
-
-    def _running_worker(self, event: e.WorkerLeft | e.InferenceServing | e.AdapterSlotsReduced) -> WorkerState | None:
-        worker = self.workers.get(event.worker)
-        is_it = worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None
-        return worker if is_it else None
 
     def _count_slots(self) -> None:
         running = [worker.slots for worker in self.workers.values() if worker.left is None]
