@@ -243,7 +243,12 @@ class RunReader:
         ``agent`` is a name, or the beginning of an adapter's digest. ``tainted`` says that a step used matches
         that were voided later.
         """
-        rows = [LineageRow.of(node) for node in _wait(self._trace_lineage(agent))]
+        rows = []
+        for node in _wait(self._trace_lineage(agent)):
+            first, last = (node.steps[0].step, node.steps[-1].step) if node.steps else (None, None)
+            matches = sum(len(step.matches) for step in node.steps)
+            origin = (node.agent, node.kind, node.reason, node.adapter, node.sequence)
+            rows.append(LineageRow(*origin, first, last, matches, node.tainted))
         return struct_table(LineageRow, rows)
 
     async def _trace_lineage(self, agent: str) -> list[LineageNode]:
@@ -275,14 +280,6 @@ class LineageRow(msgspec.Struct, frozen=True):
     last_step: int | None
     matches: int
     tainted: bool
-
-    @classmethod
-    def of(cls, node: LineageNode) -> "LineageRow":
-        """The row of a node."""
-        steps = [step.step for step in node.steps]
-        matches = sum(len(step.matches) for step in node.steps)
-        first, last = (steps[0], steps[-1]) if steps else (None, None)
-        return cls(node.agent, node.kind, node.reason, node.adapter, node.sequence, first, last, matches, node.tainted)
 
 
 def _place(at: At) -> str | None:

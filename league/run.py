@@ -137,11 +137,7 @@ class Run:
             yield JetStreamLog(client, league, name)
 
     def open_blob_store(self, client: "Client", league: str | None = None, area: str = "") -> "CachedBlobStore":
-        """The run's blobs: on the broker and in the configured store, cached in the folder.
-
-        By default those of the run's league, or else of all leagues of the broker, which can only be read. ``area`` is
-        where blobs are put, by default ``BLOB_AREA``.
-        """
+        """The blobs of a league, by default the run's or, read-only, all on the broker; cached in the folder."""
         from league.blobs import BLOB_AREA, CachedBlobStore, FolderBlobStore, open_blobs
 
         store = open_blobs(client, league or self.name or "*", area or BLOB_AREA)

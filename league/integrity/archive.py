@@ -139,12 +139,10 @@ class CopiedArchive(msgspec.Struct, frozen=True):
 
 
 async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") -> CopiedArchive | None:
-    """Add to the copy of the archive what it lacks. Each file is written once, the manifest after all others.
+    """Add to the archive's copy, in ``to`` or the configured place, what it lacks; None without archive or place.
 
-    ``to`` is a folder or bucket, by default the configured one. None where there is no archive, or no place for a copy.
-
-    Raises:
-        LeagueError: the place cannot be written, or holds other bytes under a digest.
+    Each file is written once, the manifest after all others. LeagueError if the place cannot be written, or holds other
+    bytes under a digest.
     """
     place, manifest = (await find_locations(history)).copy_of_archive(to), await newest_manifest(history, blobs)
     if place is None or manifest is None:

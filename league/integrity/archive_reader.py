@@ -29,10 +29,7 @@ class AttachableSegments(msgspec.Struct, frozen=True):
 
 
 async def fetch_attachable(history: EventLog, blobs: CachedBlobStore, after: int) -> AttachableSegments | None:
-    """Fetch the segments that continue at position ``after``, as verified local files; None when there are none.
-
-    Stops with a warning at the first segment that cannot be fetched completely; the stream is read from there on.
-    """
+    """Fetch the segments that continue at ``after``, up to the first that cannot be fetched; None without any."""
     from league.projections.dedup_index import DedupIndex
 
     manifest = await newest_manifest(history, blobs)

@@ -132,10 +132,7 @@ class Sealer:
 async def seal_through(
     history: EventLog, last: int, every: int, on_progress: Callable[[int], None] = lambda sequence: None
 ) -> Sealer:
-    """Seal all events up to ``last`` outside a worker: ranges of ``every`` events, then the remainder.
-
-    ``on_progress`` is called with the sequence reached. ConflictError if another sealer is at work.
-    """
+    """Seal all events up to ``last`` outside a worker, in ranges of ``every``; ConflictError if another does, too."""
     sealer = await Sealer.resume(history)
     async for batch in history.batches(sealer.first, last):
         for recorded in batch:

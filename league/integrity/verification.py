@@ -240,8 +240,7 @@ async def check_stream(
 ) -> SealChecker:
     """Read the whole history and compare it with its seals.
 
-    ``folds`` are further checks, applied to every batch in the same pass, in another thread; ``on_progress`` is called
-    with the number of events read so far.
+    ``folds`` are further checks, applied to every batch in the same pass, in another thread.
     """
     checker = SealChecker(chain.ranges, "stream")
 

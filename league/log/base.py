@@ -166,11 +166,8 @@ def check_batch_size(events: Sequence[Event]) -> None:
 async def append_in_batches(log: EventLog, events: Sequence[Event], *, expected: int | None = None) -> list[int]:
     """Append any number of events in order, each a fact of its own: an interruption leaves the first ones recorded.
 
-    With ``expected``, see ``EventLog.append``, all are on one subject, and each further batch is recorded on the
-    condition that nothing was appended to it after the batch before.
-
-    Raises:
-        ConflictError: the condition does not hold, or no longer: the rest was not recorded.
+    With ``expected`` all are on one subject, and each batch is recorded on the condition that nothing was appended to
+    it after the batch before; else ConflictError, and the rest is not recorded.
     """
     sequences: list[int] = []
     for start in range(0, len(events), _SPLIT_BATCH):

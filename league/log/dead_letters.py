@@ -108,10 +108,8 @@ class DeadLetters:
         """Put a job back on the work queue and drop its letter; return the id of the match that will be played.
 
         A job that was given up has failed for good in the history, so its match is requested under a new id, outside
-        the evaluation that ended without it. An undecodable message is put back unchanged.
-
-        Raises:
-            UsageError: the letter is about no job, or its job was too large to keep.
+        the evaluation that ended without it. An undecodable message is put back unchanged. UsageError for a letter
+        without a whole job.
         """
         letter = filed.letter
         if not letter.is_retriable:

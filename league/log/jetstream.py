@@ -94,10 +94,7 @@ class JetStreamLog(EventReader):
         return expected is None or await self.last_sequence(self.fence[0]) > self.fence[1]
 
     async def _advance_fence(self) -> bool:
-        """Move the fence past messages that any client can have the broker store on its subject; False if one is new.
-
-        These are answers of the broker and copies of earlier events.
-        """
+        """Move the fence past the broker's answers and copies of earlier events on its subject; False if one is new."""
         assert self.fence is not None
         subject, newest = self.fence
         known: set[str] = set()
@@ -258,11 +255,9 @@ async def list_leagues(client: Client, name: str = "*") -> list[str]:
 
 
 async def _is_open(client: Client, league: str) -> bool:
-    """Whether a league's opening can be read.
-
-    Any client can direct the broker's answers to that subject; and credentials of one league reach no other.
-    """
+    """Whether a league's opening can be read: any client can direct the broker's answers to that subject."""
     subject = event_type_filter(league, LeagueOpened)
+    # Credentials of one league reach no other.
     with contextlib.suppress(AccessError):
         async with contextlib.aclosing(present_messages(client, LEAGUE_STREAM, subject)) as batches:
             async for batch in batches:
@@ -282,11 +277,9 @@ async def find_league(client: Client, name: str = "*") -> str | None:
 async def flush_and_close(client: Client) -> None:
     """Flush and close a connection."""
     if not client.is_closed:
-        try:
+        with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(5):
                 await client.flush()
-        except (TimeoutError, OSError):
-            pass
         # The library writes what is pending once more: on a connection that was reset just now, that fails.
         with contextlib.suppress(OSError):
             await client.close()

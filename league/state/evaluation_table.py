@@ -147,7 +147,7 @@ class EvaluationTable:
                 del self._owner[match.match_id]
 
     def void_match(self, match: MatchFinished) -> Evaluation | None:
-        """Turn a counted match into a failed one; returns the evaluation if it was still waiting for ratings.
+        """Turn a counted match into a failed one; returns the evaluation if it was still waiting for its rating.
 
         A recorded result stays, since decisions may have been made from it.
         """

@@ -104,11 +104,7 @@ class LeagueState:
         self._standings: Standings | None = None
 
     def apply(self, sequence: int, event: e.Event | None) -> None:
-        """Fold one event.
-
-        A sequence at or below ``self.sequence`` is ignored; of a type unknown to this version (None) only the sequence
-        counts.
-        """
+        """Fold one event; an old sequence is ignored, and of an unknown type (None) only the sequence counts."""
         if sequence <= self.sequence:
             return
         self.sequence = sequence
