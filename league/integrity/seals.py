@@ -132,7 +132,7 @@ class Sealer:
 async def seal_through(
     history: EventLog, last: int, every: int, on_progress: Callable[[int], None] = lambda sequence: None
 ) -> Sealer:
-    """Seal all events up to ``last`` outside a worker, in ranges of ``every``; ConflictError if another does, too."""
+    """Seal all events up to ``last`` outside a worker, in ranges of ``every``; ConflictError: another sealer works."""
     sealer = await Sealer.resume(history)
     async for batch in history.batches(sealer.first, last):
         for recorded in batch:

@@ -41,7 +41,10 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
     """Certificate of the authority that signed the brokers'; when set, the connection must be encrypted."""
 
     def identity(self) -> UserIdentity | None:
-        """The user of these credentials; None without a file. AccessError if it is bad, LogUnavailableError for now."""
+        """The user of these credentials; None without a file.
+
+        AccessError for a bad file, LogUnavailableError for one that cannot be read now.
+        """
         return self._load()[0]
 
     def check_current(self) -> None:

@@ -19,7 +19,8 @@ from schemas.errors import UsageError
 def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
     """Start a process with its output in ``log``; its own session shields it from the terminal's Ctrl-C.
 
-    It ends after the last process, this one too, with a shared lock on ``users``; without, it may outlive this one.
+    It may outlive this one; with ``users`` it ends after the last process that holds a shared lock on that file, as
+    this one has to.
     """
     if users is not None:
         command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]

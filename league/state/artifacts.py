@@ -1,7 +1,6 @@
 """Additions that matches made to an arena's stores, in the order of the history."""
 
 from math import isfinite
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,11 +22,6 @@ class ArtifactsSnapshot(msgspec.Struct, frozen=True):
     stores: dict[str, list[Artifact]] = {}
     seen: SeenIdsSnapshot = SeenIdsSnapshot({}, [])
     refused: int = 0
-
-
-class _StoredArtifact(NamedTuple):
-    artifact: Artifact
-    size: int
 
 
 class ArtifactFeed:
@@ -56,7 +50,7 @@ class ArenaArtifacts:
 
     def __init__(self) -> None:
         self.refused = 0
-        self._stores: dict[str, dict[str, _StoredArtifact]] = {}
+        self._stores: dict[str, dict[str, Artifact]] = {}
         self._bytes: dict[str, int] = {}
         self._seen = SeenIds()
         self._watches: list[ArtifactFeed] = []
@@ -66,15 +60,18 @@ class ArenaArtifacts:
         # The match id last: it then takes one bit per number (see ``SeenIds``).
         if not self._seen.add(f"{event.number}:{event.match_id}"):
             return False
-        held = _measure(Artifact(event.data, event.artifact, event.weight))
-        is_usable = isfinite(event.weight) and event.weight >= 0 and held.size <= MAX_ARTIFACT_BYTES
+        artifact, store = Artifact(event.data, event.artifact, event.weight), self._stores.get(event.store, {})
+        size, before = size_of(artifact), store.get(event.artifact)
+        total = self._bytes.get(event.store, 0) + size - (0 if before is None else size_of(before))
+        is_usable = isfinite(event.weight) and event.weight >= 0 and size <= MAX_ARTIFACT_BYTES
         has_room = event.store in self._stores or len(self._stores) < MAX_STORES
-        if not (is_usable and has_room and self._bytes_with(event.store, held) <= MAX_STORE_BYTES):
+        if not (is_usable and has_room and total <= MAX_STORE_BYTES):
             self.refused += 1
             return False
-        self._put(event.store, held)
+        self._bytes[event.store] = total
+        self._stores.setdefault(event.store, {})[artifact.id] = artifact
         for watch in self._watches:
-            watch.add(ArtifactAdded(event.store, held.artifact))
+            watch.add(ArtifactAdded(event.store, artifact))
         return True
 
     def subscribe(self) -> ArtifactFeed:
@@ -86,11 +83,11 @@ class ArenaArtifacts:
     def additions(self, store: str | None = None) -> list[ArtifactAdded]:
         """Returns the additions for ``ArtifactStore.replay``: of one store, or of all, ordered by first addition."""
         names = self._stores if store is None else [store] if store in self._stores else []
-        return [ArtifactAdded(name, held.artifact) for name in names for held in self._stores[name].values()]
+        return [ArtifactAdded(name, artifact) for name in names for artifact in self._stores[name].values()]
 
     def to_snapshot(self) -> ArtifactsSnapshot:
         """Returns the stores for a snapshot."""
-        stores = {name: [held.artifact for held in store.values()] for name, store in self._stores.items()}
+        stores = {name: list(store.values()) for name, store in self._stores.items()}
         return ArtifactsSnapshot(stores, self._seen.to_snapshot(), self.refused)
 
     @classmethod
@@ -98,25 +95,12 @@ class ArenaArtifacts:
         """Restores the stores from a snapshot."""
         artifacts = cls()
         for name, held in saved.stores.items():
-            for artifact in held:
-                artifacts._put(name, _measure(artifact))
+            artifacts._stores[name] = {artifact.id: artifact for artifact in held}
+            artifacts._bytes[name] = sum(map(size_of, held))
         artifacts._seen, artifacts.refused = SeenIds.from_snapshot(saved.seen), saved.refused
         return artifacts
-
-    def _bytes_with(self, store: str, new: _StoredArtifact) -> int:
-        """Size of a store once it holds ``new`` in place of the artifact with the same id."""
-        before = self._stores.get(store, {}).get(new.artifact.id)
-        return self._bytes.get(store, 0) - (0 if before is None else before.size) + new.size
-
-    def _put(self, store: str, new: _StoredArtifact) -> None:
-        self._bytes[store] = self._bytes_with(store, new)
-        self._stores.setdefault(store, {})[new.artifact.id] = new
 
 
 def size_of(artifact: Artifact) -> int:
     """Size of an artifact as counted against the limits, in bytes."""
     return len(artifact.id.encode()) + len(canonical_json(artifact.data))
-
-
-def _measure(artifact: Artifact) -> _StoredArtifact:
-    return _StoredArtifact(artifact, size_of(artifact))
