@@ -55,7 +55,15 @@ class FolderBlobStore:
             draft = Path(named)
             yield draft
             if self._write_once:
-                self._publish_once(draft, path)
+                draft.chmod(0o444)
+                fsync_path(draft)
+                try:
+                    os.link(draft, path)
+                except FileExistsError:
+                    self._check_same(path.name)
+                # The folder may be new, too.
+                fsync_path(path.parent)
+                fsync_path(self.folder)
             else:
                 os.replace(draft, path)
         except LeagueError:
@@ -68,17 +76,6 @@ class FolderBlobStore:
             raise ArtifactError(f"{path}: cannot be written ({error.strerror or error})") from error
         finally:
             remove_draft(draft)
-
-    def _publish_once(self, draft: Path, path: Path) -> None:
-        draft.chmod(0o444)
-        fsync_path(draft)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            self._check_same(path.name)
-        # The folder may be new, too.
-        fsync_path(path.parent)
-        fsync_path(self.folder)
 
     def _check_same(self, name: str) -> None:
         """Raise ArtifactError if the file that has a blob's name holds other bytes."""
