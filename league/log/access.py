@@ -94,7 +94,7 @@ class FailFastClient(Client):  # type: ignore[misc]
 
     Refused requests fail at once with an ``AccessError``: the library only logs a refusal. Requests fail when their
     connection does, not at their timeout. A connection ends when sent data stays unacknowledged for long: the library
-    waits for ever for a lost one to be closed. Headers are parsed in a fifth of the time: they were half the cost of
+    waits without end for a lost one to close. Headers are parsed in a fifth of the time: they were half the cost of
     reading the history.
     """
 
