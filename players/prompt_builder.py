@@ -7,6 +7,7 @@ a rule decides what is played without one: as for remote agents, legality is lea
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 
 import msgspec
 
@@ -26,71 +27,25 @@ from arena.prompts import (
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
 from inference.chat_template import render_conversation, resolve_template
 from models.tokenizer import Tokenizer
-from players.reply_formats import BoundPrompt, GrammarPrompter, ParsedReply, PhrasePrompter, PromptEncoder, Prompter
+from players.reply_formats import DecisionPrompt, GrammarPrompter, ParsedReply, PhrasePrompter, PromptEncoder, Prompter
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError, UsageError, format_choices
 
 _MAX_QUOTED_CHARS = 80
 
 
-class FreeTextPrompter:
-    """Prompts for free replies, whose action is parsed leniently where the extractor finds it."""
-
-    free_tokens = 0
-    reports_metrics = True
-
-    def __init__(
-        self, tokenizer: Tokenizer, words: Words, ask: PromptEncoder, template: Template, config: PromptsConfig
-    ) -> None:
-        """Join a tokenizer to a game in words.
-
-        ``template`` is that of the model's family: it strips marks and thoughts from a reply.
-        """
-        self.reply_tokens: int | None = config.reply_tokens
-        self.words = words
-        self.template = template
-        self.extract = get_extractor(config.extractor)
-        self.rule = config.invalid
-        self.tokenizer = tokenizer
-        self.constraint = end_of_turn_constraint(tokenizer, template)
-        self._encode_prompt = ask
-
-    def make_prompt(self, game: Game, seat: int) -> "FreeTextPrompt":
-        """The seat's next decision."""
-        return FreeTextPrompt(self, self._encode_prompt(game, seat), game, seat)
-
-
-class EnvironmentPrompter:
-    """Prompts for free replies in a game of several environments, some of which are asked in a way of their own."""
-
-    free_tokens = 0
-    reports_metrics = True
-
-    def __init__(self, default: FreeTextPrompter, by_environment: Mapping[str, FreeTextPrompter]) -> None:
-        self.reply_tokens = default.reply_tokens
-        self._default, self._by_environment = default, by_environment
-
-    def make_prompt(self, game: Game, seat: int) -> "FreeTextPrompt":
-        """The seat's next decision."""
-        environment = getattr(game, "environment", "")
-        return self._by_environment.get(environment, self._default).make_prompt(game, seat)
-
-
-class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
-    """A ``DecisionPrompt`` whose reply is free text."""
+class FreeTextPrompt(DecisionPrompt):
+    """A decision whose reply is free text."""
 
     must_end = False
+    _prompter: "FreeTextPrompter"
 
-    def __init__(self, prompter: FreeTextPrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
+    def __init__(self, prompter: "FreeTextPrompter", prompt_ids: list[int], game: Game, seat: int) -> None:
         super().__init__(prompter, prompt_ids, game, seat)
         self.constraint = prompter.constraint
 
     def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-        """The action in the reply, or in its place what the configured rule plays.
-
-        Raises:
-            GameError: the reply has no legal action, and the rule is to fail.
-        """
+        """The action in the reply, or in its place what the configured rule plays."""
         prompter = self._prompter
         text = prompter.tokenizer.decode([token for token in ids if token not in prompter.tokenizer.ends])
         answer = prompter.extract(prompter.template.answer(text))
@@ -107,6 +62,41 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
     def encode_action(self, action: Action) -> list[int]:
         """Always raises ``GameError``: there are many texts for an action."""
         raise GameError(f"{self._game.name}: free replies have no one form in which {action} is said")
+
+
+class FreeTextPrompter(Prompter):
+    """Prompts for free replies, whose action is parsed leniently where the extractor finds it.
+
+    ``template`` is that of the model's family: it strips marks and thoughts from a reply. ``by_environment`` holds the
+    prompters of environments that are asked in a way of their own.
+    """
+
+    prompt_type = FreeTextPrompt
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        words: Words,
+        ask: PromptEncoder,
+        template: Template,
+        config: PromptsConfig,
+        by_environment: Mapping[str, Prompter],
+    ) -> None:
+        super().__init__(ask)
+        self.reply_tokens = config.reply_tokens
+        self.words = words
+        self.template = template
+        self.extract = get_extractor(config.extractor)
+        self.rule = config.invalid
+        self.tokenizer = tokenizer
+        self.constraint = end_of_turn_constraint(tokenizer, template)
+        self._by_environment = by_environment
+
+    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
+        """See ``Prompter``."""
+        if own := self._by_environment.get(getattr(game, "environment", "")):
+            return own.make_prompt(game, seat)
+        return super().make_prompt(game, seat)
 
 
 def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
@@ -126,9 +116,8 @@ def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -
     """
     configs = _environment_configs(game, config)
     if config.reply == "free":
-        default = _make_free_text_prompter(tokenizer, game, config)
         own = {name: _make_free_text_prompter(tokenizer, game, each) for name, each in configs.items()}
-        return EnvironmentPrompter(default, own) if own else default
+        return _make_free_text_prompter(tokenizer, game, config, own)
     return make_constrained_prompter(tokenizer, _resolve_text_format(game, config), config)
 
 
@@ -143,16 +132,19 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
 
 
 def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> None:
-    """Check the configuration before there is a model.
-
-    ``made`` is whether the model is made for the game's pieces.
+    """Check the configuration before there is a model; ``made`` is whether it is made for the game's pieces.
 
     Raises:
         ConfigError: the game does not support it, or it has an unknown name; the message names the key.
     """
     for each in (config, *_environment_configs(game, config).values()):
         check_prompt_names(each)
-        _check_extractor(each)
+        in_box = each.observation and get_observation_template(each.observation).closing
+        if in_box and each.extractor not in INSTRUCTIONS:
+            raise ConfigError(
+                f"prompts.extractor: {each.extractor!r}, but {each.observation!r} asks for the move in a "
+                f"box; expected {format_choices(INSTRUCTIONS)}"
+            )
     if made and (odd := [key for key in _CONVERSATION_KEYS if getattr(config, key) != getattr(PromptsConfig(), key)]):
         raise ConfigError(
             f"prompts.{odd[0]}: {getattr(config, odd[0])!r} with model.base = 'made', which knows the game's pieces "
@@ -170,11 +162,7 @@ def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> N
 
 
 def _environment_configs(game: GameSpec, config: PromptsConfig) -> dict[str, PromptsConfig]:
-    """The environments of a game that are asked in a way of their own.
-
-    Raises:
-        ConfigError: the keys do not go together, or replies are constrained.
-    """
+    """The environments of a game that are asked in a way of their own; ``ConfigError`` if keys do not go together."""
     if not isinstance(game, SupportsEnvironments):
         return {}
     try:
@@ -183,22 +171,8 @@ def _environment_configs(game: GameSpec, config: PromptsConfig) -> dict[str, Pro
         raise ConfigError(f"game.settings.env: in place of {error}") from None
 
 
-def _check_extractor(config: PromptsConfig) -> None:
-    """Raise ``ConfigError`` where the observation asks for a form that the extractor does not read."""
-    in_box = config.observation and get_observation_template(config.observation).closing
-    if in_box and config.extractor not in INSTRUCTIONS:
-        raise ConfigError(
-            f"prompts.extractor: {config.extractor!r}, but {config.observation!r} asks for the move in a "
-            f"box; expected {format_choices(INSTRUCTIONS)}"
-        )
-
-
 def check_prompt_names(config: PromptsConfig) -> None:
-    """Check the names in the configuration.
-
-    Raises:
-        ConfigError: a name is unknown; the message names the key.
-    """
+    """Raise ``ConfigError`` for an unknown name in the configuration; the message names the key."""
     look_ups: dict[str, Callable[[str], object]] = {
         "template": make_template,
         "extractor": get_extractor,
@@ -245,7 +219,12 @@ def _resolve_words(game: GameSpec, config: PromptsConfig) -> Words:
     return words.brief()
 
 
-def _make_free_text_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -> FreeTextPrompter:
+def _make_free_text_prompter(
+    tokenizer: Tokenizer,
+    game: GameSpec,
+    config: PromptsConfig,
+    by_environment: Mapping[str, Prompter] = MappingProxyType({}),
+) -> FreeTextPrompter:
     if tokenizer.is_word_level:
         raise ConfigError(
             f"prompts.reply: 'free', but the tokenizer of {tokenizer.folder} knows whole words only; expected a model "
@@ -262,7 +241,7 @@ def _make_free_text_prompter(tokenizer: Tokenizer, game: GameSpec, config: Promp
             messages = [*messages[:-1], Message("user", f"{messages[-1].content}\n{closing}")]
         return conversing.encode(messages)
 
-    return FreeTextPrompter(tokenizer, words, ask, conversing.template, config)
+    return FreeTextPrompter(tokenizer, words, ask, conversing.template, config, by_environment)
 
 
 class TextPromptEncoder:
@@ -275,27 +254,21 @@ class TextPromptEncoder:
         self._encoder = ConversationEncoder(tokenizer, config)
 
     def __call__(self, game: Game, seat: int) -> list[int]:
-        """The position as tokens.
-
-        Raises:
-            GameError: the seat is not to move.
-            ModelError: the tokenizer or its chat template cannot write it.
-        """
+        """The position as tokens; see ``Prompter.make_prompt``."""
         if self._chat is None:
             return self._tokenizer.encode(self._text.prompt(game, seat))
         return self._encoder.encode(self._chat.messages(game, seat))
 
 
 class ConversationEncoder:
-    """Encodes conversations for one model."""
+    """Encodes conversations for one model.
+
+    Raises:
+        ModelError: the model does not know the configured family's special tokens.
+        UsageError: the configured template or observation is unknown.
+    """
 
     def __init__(self, tokenizer: Tokenizer, config: PromptsConfig) -> None:
-        """Resolve the template.
-
-        Raises:
-            ModelError: the model does not know the configured family's special tokens.
-            UsageError: the configured template or observation is unknown.
-        """
         self.template = resolve_template(tokenizer, config)
         """The configured family's or the model's; it parses replies even where the folder's own writes prompts."""
         self._tokenizer = tokenizer
@@ -307,15 +280,12 @@ class ConversationEncoder:
         The family's special tokens are removed from the contents: players and judges read each other's replies, and one
         in which a turn ends and another begins could impersonate another role.
         """
-        cleaned = [
-            msgspec.structs.replace(message, content=self._strip_special_tokens(message.content))
-            for message in messages
-        ]
+        cleaned = []
+        for message in messages:
+            text = message.content
+            # Taking one out may join the halves of another.
+            while marks := [mark for mark in self.template.marks if mark in text]:
+                for mark in marks:
+                    text = text.replace(mark, "")
+            cleaned.append(msgspec.structs.replace(message, content=text))
         return self._tokenizer.encode_text(render_conversation(self._tokenizer, cleaned, self._config))
-
-    def _strip_special_tokens(self, text: str) -> str:
-        # Taking one out may join the halves of another.
-        while marks := [mark for mark in self.template.marks if mark in text]:
-            for mark in marks:
-                text = text.replace(mark, "")
-        return text
