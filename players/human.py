@@ -3,11 +3,13 @@
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from arena.clients import InferenceClient
 from arena.games.base import Action, Game
 from arena.games.texts import AnswerField, Listing, SupportsAnswerFields, Words
 from arena.match import SeatPlayer
@@ -18,11 +20,7 @@ _LABEL = re.compile(r"^move:?\s+", re.IGNORECASE)
 
 
 def answer_fields(words: Words, game: Game, seat: int) -> list[AnswerField]:
-    """The fields of a reply, one a line; none where a reply can only be written.
-
-    Raises:
-        GameError: the seat is not to move.
-    """
+    """A reply's fields, one a line; none where it can only be written. ``GameError`` unless the seat is to move."""
     if isinstance(game, SupportsAnswerFields):
         return list(game.answer_fields(seat))
     if not isinstance(words, Listing):
@@ -44,11 +42,7 @@ class HumanQuestion(msgspec.Struct, frozen=True):
 
 
 class HumanSeat:
-    """A person in one seat of one match.
-
-    Args:
-        patience_s: How long a question waits for its answer.
-    """
+    """A person in one seat of one match; ``patience_s`` is how long a question waits for its answer."""
 
     def __init__(self, patience_s: float) -> None:
         self.question: HumanQuestion | None = None
@@ -70,16 +64,15 @@ class HumanSeat:
     async def ask(self, text: str, choices: list[AnswerField], read: Callable[[str], T]) -> T:
         """Ask the person; returns the parsed answer. Concurrent questions are asked one after the other.
 
-        Args:
-            text: The question.
-            choices: Choices for the lines of the answer; none where it can only be written.
-            read: Parses an answer; raises UsageError for one that is not legal.
+        ``choices`` are those of the answer's lines; none where it can only be written. ``read`` parses an answer and
+        raises ``UsageError`` for one that is not legal.
 
         Raises:
             GameError: the person left, or gave no answer in time.
         """
         async with self._ask_lock:
-            self._check_present()
+            if self._leave_reason:
+                raise GameError(self._leave_reason)
             self._question_count += 1
             self._reply, self._parse_answer = asyncio.get_running_loop().create_future(), read
             self.question = HumanQuestion(self._question_count, text, choices)
@@ -94,11 +87,7 @@ class HumanSeat:
                 await self.notify()
 
     def answer(self, number: int, reply: str) -> None:
-        """Submit an answer.
-
-        Args:
-            number: The number of its question.
-            reply: The answer, chosen or written; one that is not legal changes nothing.
+        """Submit an answer to the question of this number; one that is not legal changes nothing.
 
         Raises:
             UsageError: the question is another one by now, or the reply is not legal in every part.
@@ -113,17 +102,8 @@ class HumanSeat:
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(GameError(self._leave_reason))
 
-    def _check_present(self) -> None:
-        if self._leave_reason:
-            raise GameError(self._leave_reason)
-
     async def show_stage(self, stage: str, game: Game | None = None) -> None:
-        """Show the preparation of the match.
-
-        Args:
-            stage: The stage; empty when the match is ready.
-            game: The game at its beginning.
-        """
+        """Show a stage of the preparation, empty when the match is ready, and the game at its beginning."""
         self.stage, self.game = stage, game
         await self.notify()
 
@@ -135,11 +115,9 @@ class HumanSeat:
 
     async def wait_for_change(self, since: int, timeout_s: float) -> None:
         """Wait for more than ``since`` changes, or for ``timeout_s``."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._change_condition:
                 await self._change_condition.wait_for(lambda: self.changes > since)
-        except TimeoutError:
-            return
 
 
 class HumanPlayer(SeatPlayer):
@@ -150,11 +128,7 @@ class HumanPlayer(SeatPlayer):
         self._words = words
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """The person's action.
-
-        Raises:
-            GameError: the person left, or gave no answer in time.
-        """
+        """The person's action; ``GameError`` as ``HumanSeat.ask``."""
 
         def read(reply: str) -> Action:
             understood = self._words.understand(game, seat, reply, Random(seed))
@@ -169,27 +143,16 @@ class HumanPlayer(SeatPlayer):
         return await self._person.ask(self._words.question(game, seat), answer_fields(self._words, game, seat), read)
 
 
-class HumanClient:
+class HumanClient(InferenceClient):
     """A person as the ``InferenceClient`` of the roles of a seat."""
 
     def __init__(self, person: HumanSeat) -> None:
         self._person = person
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """See ``InferenceClient``.
-
-        Raises:
-            GameError: the person left, or gave no answer in time.
-        """
-        return ModelResponse(await self._person.ask(_render_messages(messages), [], _check_reply))
-
-    async def get_policy_version(self) -> int:
-        """See ``InferenceClient``."""
-        return 0
-
-
-def _render_messages(messages: Sequence[Message]) -> str:
-    return "\n\n".join(f"You said:\n{m.content}" if m.role == "assistant" else m.content for m in messages)
+        """See ``InferenceClient``; ``GameError`` as ``HumanSeat.ask``."""
+        told = (f"You said:\n{each.content}" if each.role == "assistant" else each.content for each in messages)
+        return ModelResponse(await self._person.ask("\n\n".join(told), [], _check_reply))
 
 
 def _check_reply(reply: str) -> str:

@@ -15,7 +15,7 @@ from arena.match import SeatPlayer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
 from models.tokenizer import Tokenizer
 from players.prompt_builder import ConversationEncoder, end_of_turn_constraint, make_constrained_prompter
-from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
+from players.reply_formats import DecisionPrompt, Prompter
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
@@ -35,14 +35,7 @@ class PolicyPlayer(SeatPlayer):
     def __init__(
         self, backend: InferenceBackend, prompting: Prompter, provider: AdapterProvider, sampling: SamplingParameters
     ) -> None:
-        """Play with a backend.
-
-        Args:
-            backend: Samples completions.
-            prompting: Prompts and reply format for the backend's base model and the game.
-            provider: Version and adapter of each decision.
-            sampling: Temperature and token limit; each decision has its own seed.
-        """
+        """``sampling`` has the temperature and the token limit; each decision has its own seed."""
         self.model_calls: list[ModelCall] = []
         self._backend = backend
         self._prompter = prompting
@@ -61,7 +54,8 @@ class PolicyPlayer(SeatPlayer):
         """
         question = self._prompter.make_prompt(game, seat)
         version, adapter = self._provider()
-        sampling = self._make_sampling(seed)
+        max_tokens = self._prompter.reply_tokens or self._sampling.max_tokens + self._prompter.free_tokens
+        sampling = msgspec.structs.replace(self._sampling, seed=seed, max_tokens=max_tokens)
         request = Request(question.prompt_ids, adapter, question.constraint, sampling)
         generation = await self._backend.generate(request)
         ended = generation.finish_reason == "stop"
@@ -71,18 +65,7 @@ class PolicyPlayer(SeatPlayer):
                 f"tokens; expected an end within {sampling.max_tokens} and the model's room after the prompt"
             )
         reply = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
-        self._record_model_call(game, seat, question.prompt_ids, version, generation, reply)
-        return reply.action
-
-    def _make_sampling(self, seed: int) -> SamplingParameters:
-        prompting = self._prompter
-        most = prompting.reply_tokens or self._sampling.max_tokens + prompting.free_tokens
-        return msgspec.structs.replace(self._sampling, seed=seed, max_tokens=most)
-
-    def _record_model_call(
-        self, game: Game, seat: int, prompt_ids: list[int], version: int, generation: Generation, reply: ParsedReply
-    ) -> None:
-        call = make_model_call(prompt_ids, generation, version, self._sampling.temperature)
+        call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
         outcome = {"formatted": reply.formatted, "invalid": reply.invalid}
         call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
         self.model_calls.append(call)
@@ -90,13 +73,10 @@ class PolicyPlayer(SeatPlayer):
         self._action_parts.append([part for at in call.branches for part in reply.parts[at : at + 1]])
         self._choice_count += reply.choices
         self._illegal_count += reply.illegal
+        return reply.action
 
     def record_expert(self, game: Game, seat: int, action: Action) -> None:
-        """Keep an expert's action in the position of the last model call, to be imitated.
-
-        Raises:
-            GameError: replies are free, so that an action has no one form.
-        """
+        """Keep an expert's action at the last model call, to be imitated; ``GameError`` if replies are free."""
         completion_ids, branches, allowed = encode_decision(self._prompter.make_prompt(game, seat), action)
         expert = ExpertDecision(completion_ids, branches, allowed)
         self.model_calls[-1] = msgspec.structs.replace(self.model_calls[-1], expert=expert)
@@ -114,7 +94,7 @@ class PolicyPlayer(SeatPlayer):
         ]
 
     def metrics(self) -> dict[str, float]:
-        """For ``SeatResult.metrics``; nothing where replies can only be legal.
+        """Facts about the replies, for ``SeatResult.metrics``; nothing where replies can only be legal.
 
         ``reply_count``, of these ``reply_unformatted`` and ``reply_invalid``; ``reply_choices`` that they had to make,
         of these ``reply_illegal`` that were made for the model.
@@ -153,7 +133,11 @@ DEFAULT_MAX_TOKENS = 512
 class BackendClient:
     """An ``InferenceClient`` over any ``InferenceBackend``, whose weights may change between calls.
 
-    Samples are trained on as they are: ids, and log-probabilities under the distribution that was sampled from.
+    Samples are trained on as they are: ids, and log-probabilities under the distribution that was sampled from, which
+    is the nucleus below a ``top_p`` of 1.
+
+    Raises:
+        ModelError: the model knows whole words only, or not the configured family's special tokens.
     """
 
     def __init__(
@@ -165,19 +149,7 @@ class BackendClient:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         top_p: float = 1.0,
     ) -> None:
-        """Join a backend to a tokenizer.
-
-        Args:
-            backend: Samples; its adapters are loaded by their provider.
-            tokenizer: Of its base model.
-            provider: Version and adapter of each call; by default the base model, at version 0.
-            config: Format of conversations.
-            max_tokens: Most tokens of a reply, where a call sets no limit.
-            top_p: Nucleus that is sampled from and, below 1, trained on.
-
-        Raises:
-            ModelError: the model knows whole words only, or not the configured family's special tokens.
-        """
+        """``provider`` is by default of the base model, at version 0; ``max_tokens`` limits calls that set no limit."""
         self._backend = backend
         self._tokenizer = tokenizer
         self._provider = provider
@@ -188,12 +160,7 @@ class BackendClient:
         self._constraint = end_of_turn_constraint(tokenizer, self._encoder.template)
 
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
-        """The same model with other weights.
-
-        Args:
-            provider: Version and adapter of each call.
-            temperature: Overrides that of the calls, unless None.
-        """
+        """The same model with other weights; ``temperature`` overrides that of the calls, unless None."""
         other = copy.copy(self)
         other._provider, other._temperature = provider, temperature
         return other
@@ -206,11 +173,7 @@ class BackendClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient``.
-
-        Raises:
-            ModelError: the conversation cannot be written or is longer than the model, or the backend failed.
-        """
+        """See ``InferenceClient``; ``ModelError`` if it fails, or the conversation cannot be written or is too long."""
         sampling = SamplingParameters(temperature, seed, max_tokens or self._max_tokens, self._top_p)
         return await self._generate(messages, self._constraint, sampling, return_tokens)
 
@@ -229,7 +192,7 @@ class BackendClient:
         """
         end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
         written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
-        if not end and (odd := _find_prefix(written)):
+        if not end and (odd := next((one for one, two in pairwise(sorted(written)) if two[: len(one)] == one), None)):
             raise ModelError(f"choices: {self._tokenizer.decode(odd)!r} begins another; expected a model with an end")
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)
@@ -247,30 +210,18 @@ class BackendClient:
         sampling = msgspec.structs.replace(sampling, temperature=temperature)
         generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
         tokens = make_model_call(prompt_ids, generation, version, temperature) if return_tokens else None
-        return ModelResponse(self._reply_text(generation), tokens, generation.finish_reason)
+        # Without marks and thoughts.
+        ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
+        reply = self._encoder.template.answer(self._tokenizer.decode(ids))
+        return ModelResponse(reply, tokens, generation.finish_reason)
 
     async def get_policy_version(self) -> int:
         """See ``InferenceClient``."""
         return self._provider()[0]
 
-    def _reply_text(self, generation: Generation) -> str:
-        """The reply without marks and thoughts."""
-        ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
-        return self._encoder.template.answer(self._tokenizer.decode(ids))
-
-
-def _find_prefix(written: Sequence[Sequence[int]]) -> list[int] | None:
-    """A list that is a prefix of another one."""
-    ordered = sorted(map(list, written))
-    return next((one for one, other in pairwise(ordered) if other[: len(one)] == one), None)
-
 
 def make_conversation_encoder(tokenizer: Tokenizer, config: PromptsConfig) -> ConversationEncoder:
-    """The encoder of conversations for a model.
-
-    Raises:
-        ModelError: the model knows whole words only, or not the configured family's special tokens.
-    """
+    """The encoder of conversations for a model; ``ModelError`` as ``BackendClient``."""
     if tokenizer.is_word_level:
         raise ModelError(f"{tokenizer.folder}: its tokenizer knows whole words only; expected one that writes text")
     return ConversationEncoder(tokenizer, config)

@@ -24,23 +24,28 @@ from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall
 
 
-class SearchPlayer(SeatPlayer):
+class _PolicyOwner(SeatPlayer):
+    """A player whose model calls are those of a policy."""
+
+    _policy: PolicyPlayer
+
+    @property
+    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
+        return self._policy.model_calls
+
+    def metrics(self) -> dict[str, float]:
+        return self._policy.metrics()
+
+
+class SearchPlayer(_PolicyOwner):
     """A policy in one seat of one match, with search; its model calls are the samples of all candidates.
 
-    The first candidate is what the policy alone would have played.
+    The first candidate is what the policy alone would have played. The policy also acts in rollouts where no bot is
+    configured.
     """
 
     def __init__(self, policy: PolicyPlayer, game: GameSpec, config: SearchConfig) -> None:
-        """Search for a policy.
-
-        Args:
-            policy: Samples the candidates, and acts in rollouts where no bot is configured.
-            game: Restores copies of positions.
-            config: Numbers of candidates and rollouts, horizon and bots.
-
-        Raises:
-            ConfigError: the game hides information from seats, or has no such bot.
-        """
+        """Raises ``ConfigError`` if the game hides information from seats, or has no such bot."""
         check_searchable(game, config)
         self._policy = policy
         self._proposers: Sequence[Player] = [policy, *(BotPlayer(game.bot(name)) for name in config.proposals)]
@@ -50,15 +55,6 @@ class SearchPlayer(SeatPlayer):
         self._opponents: OpponentModel | None = None
         if config.opponent_model and isinstance(game, SupportsOpponentModel):
             self._opponents = game.opponent_model(config.opponent_bots)
-
-    @property
-    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
-        """See ``SeatPlayer``."""
-        return self._policy.model_calls
-
-    def metrics(self) -> dict[str, float]:
-        """See ``SeatPlayer``."""
-        return self._policy.metrics()
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
@@ -118,34 +114,19 @@ class SearchPlayer(SeatPlayer):
         return gain > self._config.margin * stdev(gains) / math.sqrt(count)
 
 
-class ApprenticePlayer(SeatPlayer):
+class ApprenticePlayer(_PolicyOwner):
     """A policy that is trained by expert iteration: it plays, and search names the action to be imitated.
 
     The positions are the apprentice's own, and the targets the actions that the expert would choose (Anthony, Tian and
     Barber 2017, "Thinking fast and slow with deep learning and tree search", arXiv:1705.08439), so that a match is the
-    same with and without an expert.
+    same with and without an expert. The expert searches with the same policy, by a ``PolicyPlayer`` of its own; it is
+    asked in this share of the decisions, 0 to 1, drawn by their seeds.
     """
 
     def __init__(self, policy: PolicyPlayer, expert: SearchPlayer, share: float) -> None:
-        """Join a policy to an expert.
-
-        Args:
-            policy: Plays; its model calls are trained on.
-            expert: Searches with the same policy, by a ``PolicyPlayer`` of its own.
-            share: Of the decisions, 0 to 1, drawn by their seeds, in which the expert is asked.
-        """
         self._policy = policy
         self._expert = expert
         self._share = share
-
-    @property
-    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
-        """See ``SeatPlayer``."""
-        return self._policy.model_calls
-
-    def metrics(self) -> dict[str, float]:
-        """See ``SeatPlayer``."""
-        return self._policy.metrics()
 
     def assign_action_credits(self, game: Game, seat: int) -> None:
         """See ``SeatPlayer``."""
@@ -169,7 +150,10 @@ def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> 
 
 
 class Rollouts:
-    """Values of one seat's actions in one position, by rollout; all actions meet the same random numbers."""
+    """Values of one seat's actions in one position, by rollout; all actions meet the same random numbers.
+
+    ``player`` acts in all seats; where there is an opponent model, in ``seat`` alone.
+    """
 
     def __init__(
         self,
@@ -181,17 +165,6 @@ class Rollouts:
         seed: int,
         opponents: OpponentModel | None = None,
     ) -> None:
-        """Begin with no rollout.
-
-        Args:
-            spec: Restores copies of the position.
-            config: Horizon and value.
-            player: Acts in all seats; where there is an opponent model, in ``seat`` alone.
-            game: The match, at the position to be decided in.
-            seat: Whose actions are valued.
-            seed: Of all rollouts.
-            opponents: Acts in the other seats.
-        """
         self.seat = seat
         self.seed = seed
         self._spec = spec
@@ -202,10 +175,6 @@ class Rollouts:
         self._values: dict[Action, list[float]] = {}
         self._others: dict[int, Mapping[int, Action]] = {}
         """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
-
-    async def value(self, action: Action) -> float:
-        """Mean value of the positions that ``rollouts`` rollouts of an action end in."""
-        return fmean(await self.values(action, self._config.rollouts))
 
     async def values(self, action: Action, count: int) -> Sequence[float]:
         """Values of the positions that the first ``count`` rollouts of an action end in, each computed once."""

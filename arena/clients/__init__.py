@@ -42,6 +42,7 @@ class InferenceClient(Protocol):
 
     async def get_policy_version(self) -> int:
         """Version of the policy that the next call would be sampled from; 0 where there is only one."""
+        return 0
 
 
 @runtime_checkable
@@ -84,7 +85,7 @@ ReplyFunction = Callable[[Sequence[Message]], str | ModelResponse]
 """The reply to a conversation."""
 
 
-class ScriptedClient:
+class ScriptedClient(InferenceClient):
     """An ``InferenceClient`` without a model, with predetermined replies. Its tokens are words."""
 
     def __init__(self, *replies: str, latency_s: float = 0.0, version: int = 0) -> None:

@@ -8,17 +8,17 @@ from random import Random
 from typing import NamedTuple
 
 from arena.arena import Arena
+from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, ArenaSpec
 from arena.model_call import JUDGE, Limits
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import EpisodeError
 
 
-class Improviser:
-    """Improvises for one role, or for a judge (None). All chance comes from the call's seed; it returns no tokens."""
+class Improviser(InferenceClient):
+    """Improvises for one role, or a judge (None), by the call's seed and without tokens; ``calls`` records calls."""
 
     def __init__(self, spec: ArenaSpec, role_id: str | None, calls: "list[ImprovisedCall] | None" = None) -> None:
-        """``calls`` receives a record of each call."""
         self._spec = spec
         self._role_id = role_id
         self._calls = calls
@@ -36,10 +36,6 @@ class Improviser:
         if self._calls is not None:
             self._calls.append(ImprovisedCall(self._role_id, list(messages), reply))
         return ModelResponse(reply)
-
-    async def get_policy_version(self) -> int:
-        """See ``InferenceClient.get_policy_version``."""
-        return 0
 
 
 class ImprovisedCall(NamedTuple):

@@ -21,10 +21,7 @@ GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(__name__, ("b
 
 
 def register(name: str, texts: Sequence[str] = ()) -> Callable[[F], F]:
-    """Registers the factory of the game ``name``.
-
-    ``texts`` are the values of the setting ``text``, for a game with several text formats; the first is the default.
-    """
+    """Registers the factory of a game; ``texts`` are the values of its setting ``text``, the default first."""
     return GAMES.register(name, tuple(texts))
 
 
@@ -34,11 +31,7 @@ def game_names() -> list[str]:
 
 
 def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
-    """Makes the named game with its ``[game]`` settings.
-
-    Raises:
-        ConfigError: unknown name, a package that is not installed, or a bad setting.
-    """
+    """Makes the named game; ``ConfigError`` for an unknown name, a package not installed or a bad setting."""
     if name not in game_names():
         raise ConfigError(f"game.name: no game is called {name!r}; expected {format_choices(game_names())}")
     return GAMES.load(name).make(settings)

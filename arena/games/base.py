@@ -60,21 +60,13 @@ class Game(Protocol):
         """Returns the seats that must act now, ascending; empty once the game is over."""
 
     def random_action(self, seat: int, rng: Random) -> Action:
-        """Draws a uniformly random legal action of ``seat``, with ``rng`` as the only source of randomness.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """Draws a uniformly random legal action of ``seat`` by ``rng`` alone; ``GameError`` if it is not to move."""
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """Whether ``apply`` would accept the action as it stands."""
 
     def apply(self, actions: Mapping[int, Action]) -> None:
-        """Plays the actions of all seats to move.
-
-        Raises:
-            GameError: a seat is missing or not to move, or an action is illegal; the game is unchanged.
-        """
+        """Plays the actions of all seats to move; ``GameError`` for a missing or illegal one, and nothing changes."""
 
     @property
     def clock(self) -> int:
@@ -90,10 +82,7 @@ class Game(Protocol):
         """Returns the position as canonical JSON: equal positions give equal bytes."""
 
     def record(self) -> bytes:
-        """Returns the play-through as canonical JSON: settings, seed, every action and the checksum of each position.
-
-        ``GameSpec.replay`` plays it again, ``GameSpec.open_record`` decodes it.
-        """
+        """Returns the play-through as canonical JSON: settings, seed, all actions and each position's checksum."""
 
 
 class Recording(NamedTuple):
@@ -159,11 +148,7 @@ class Words(Protocol):
         """Returns the rules in brief, and the form of a reply."""
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the position as ``seat`` sees it, and all of its choices.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """Returns the position as ``seat`` sees it, and all of its choices; ``GameError`` if it is not to move."""
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Parses a reply leniently: Markdown, bullets, letter case and surrounding prose are ignored.
@@ -200,26 +185,13 @@ class GameSpec(Protocol):
         return recording.start
 
     def open_record(self, record: bytes) -> Recording:
-        """Decodes a ``Game.record``, under the settings it was played with; nothing is played yet.
-
-        Raises:
-            DecodeError: the bytes are not a game record.
-        """
+        """Decodes a ``Game.record`` under its own settings, without playing it; ``DecodeError`` for other bytes."""
 
     def transcript(self, record: bytes) -> list[Turn]:
-        """Returns a ``Game.record`` in readable form.
-
-        Raises:
-            DecodeError: the bytes are not a game record.
-            GameError: an action in it is illegal.
-        """
+        """Returns a ``Game.record`` in readable form; ``DecodeError`` or ``GameError`` if it cannot be played."""
 
     def bot(self, name: str) -> "Bot":
-        """Returns the scripted agent of that name.
-
-        Raises:
-            GameError: no such bot; the message lists the valid names.
-        """
+        """Returns the scripted agent of that name; ``GameError``, which lists the names, if there is none."""
 
     def text(self) -> TextFormat:
         """Returns the format in which language models read positions and write actions."""
@@ -278,12 +250,9 @@ def sole_leader(values: Sequence[float]) -> int | None:
 
 
 def validate_actions(game: Game, actions: Mapping[int, Action], moment: Callable[[], str]) -> list[tuple[int, Action]]:
-    """Returns actions in seat order, after checking that all of them can be applied.
+    """Returns actions in seat order; ``GameError`` unless those are all legal, and those of the seats to move.
 
     ``moment`` gives the game's name for the current turn, for the message.
-
-    Raises:
-        GameError: a seat is missing or not to move, or an action is illegal.
     """
     expected = list(game.to_move())
     if sorted(actions) != expected:

@@ -93,11 +93,7 @@ class SupportsWords(Protocol):
 
 
 def words_of(spec: GameSpec) -> Words:
-    """Returns the game in plain language.
-
-    Raises:
-        GameError: it has none; only bots and models that are trained on it can play it.
-    """
+    """Returns the game in plain language; ``GameError`` if only bots and models trained on it can play it."""
     if not isinstance(spec, SupportsWords):
         raise GameError(
             f"{spec.name}: the game is not put into plain language, so remote agents cannot play it; "
@@ -190,19 +186,14 @@ class Listing(Protocol):
     """``Words`` that can list all legal replies, for models that are constrained to them."""
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
-        """Returns a reply per legal action, which ``understand`` parses as that action; empty where they are unknown.
+        """Returns a reply per legal action, which ``understand`` parses as that action; none if they are unknown.
 
-        Raises:
-            GameError: the seat is not to move.
+        ``GameError`` if the seat is not to move.
         """
 
 
 def write_reply(words: Words, game: Game, seat: int, action: Action, choices: Sequence[str] = ()) -> str:
-    """Returns a reply in plain language that ``understand`` parses as the action, one of ``choices`` if there are any.
-
-    Raises:
-        GameError: there is none, or the seat is not to move.
-    """
+    """Returns a reply, one of ``choices`` if any, that ``understand`` parses as the action; else ``GameError``."""
     listed = words.replies(game, seat) if isinstance(words, Listing) else ()
     # Those that contain the action come first: parsing takes the most time.
     candidates = choices or [*sorted(listed, key=lambda reply: action[0] not in reply), "\n".join(action)]

@@ -122,7 +122,5 @@ class EnvironmentCall:
         if isinstance(error, CallTimeoutError):
             raise self._error_type(f"{self._where}: no answer of the environment within {CALL_LIMIT_S:g} s") from error
         if isinstance(error, Exception):  # environments are third-party code and may raise anything
-            reason = " ".join(str(error).split())[:160]
-            raise self._error_type(
-                f"{self._where}: the environment {self._what} ({type(error).__name__}: {reason})"
-            ) from error
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            raise self._error_type(f"{self._where}: the environment {self._what} ({reason})") from error

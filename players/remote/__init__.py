@@ -46,13 +46,6 @@ class RemoteUsage(msgspec.Struct):
     uncounted: int = 0
     cost: float = 0.0
 
-    def add_usage(self, usage: TokenUsage, cost: float) -> None:
-        """Add the usage of one request."""
-        self.prompt_tokens += usage.prompt
-        self.completion_tokens += usage.completion
-        self.tokens += usage.total
-        self.cost += cost
-
     def add(self, other: "RemoteUsage") -> None:
         """Add other totals."""
         for name in self.__struct_fields__:
@@ -71,8 +64,9 @@ def parse_usage(data: bytes) -> TokenUsage | None:
         return None
     if not isinstance(usage, dict):
         return None
+    counts = [usage.get(f"{part}_tokens") for part in ("prompt", "completion", "total")]
     prompt, completion, total = (
-        _token_count(usage.get(f"{part}_tokens")) for part in ("prompt", "completion", "total")
+        count if type(count) is int and 0 <= count < _MAX_TOKEN_COUNT else None for count in counts
     )
     if total is None and (prompt is None or completion is None):
         return None
@@ -85,15 +79,13 @@ def max_request_cost(body: bytes, config: RemoteAgentConfig) -> float:
     return TokenUsage(len(body), config.max_tokens, len(body) + config.max_tokens).cost(config)
 
 
-def _token_count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < _MAX_TOKEN_COUNT else None
-
-
 class RemoteUsageMeter:
-    """Meters the requests, tokens and cost of a seat: base of a seat's player, or of its client."""
+    """Meters the requests, tokens and cost of a seat: base of a seat's player, or of its client.
+
+    ``counted`` names further totals in ``_counts``.
+    """
 
     def __init__(self, *counted: str) -> None:
-        """Start at zero; ``counted`` names further totals in ``_counts``."""
         self._counts = dict.fromkeys(("seconds", *counted), 0.0)
         self._total = RemoteUsage()
         self._unreported = RemoteUsage()
@@ -114,12 +106,12 @@ class RemoteUsageMeter:
         return usage
 
     def metrics(self) -> dict[str, float]:
-        """For ``SeatResult.metrics``.
+        """Totals, as ``SeatResult.metrics`` has them.
 
         ``remote_requests`` sent, ``remote_tokens`` as the server counts them, ``remote_prompt_tokens`` and
         ``remote_completion_tokens`` as far as it breaks them down, ``remote_cost`` and ``remote_uncounted`` as in
         ``RemoteAsked``, ``remote_seconds`` of waiting, and the further counts.
         """
-        usage = {name: float(getattr(self._total, name)) for name in RemoteUsage.__struct_fields__}
         counted = {name: round(count, 3) for name, count in self._counts.items()}
-        return {REMOTE_METRICS + name: value for name, value in (usage | counted).items()}
+        totals = msgspec.structs.asdict(self._total) | counted
+        return {REMOTE_METRICS + name: float(value) for name, value in totals.items()}

@@ -23,13 +23,10 @@ JSON_HEADERS = MappingProxyType({"Content-Type": "application/json"})
 
 
 class RequestFailedError(Exception):
-    """A request without a usable response.
+    """A request without a usable response: what happened, never an address or a secret.
 
-    Args:
-        why: What happened; never an address or a secret.
-        is_retryable: Whether another try may succeed.
-        wait_s: How long the server asks to wait before it.
-        may_be_billed: Whether the server may have worked on the request.
+    ``is_retryable`` is whether another try may succeed, ``wait_s`` how long the server asks to wait before it, and
+    ``may_be_billed`` whether the server may have worked on the request.
     """
 
     def __init__(self, why: str, is_retryable: bool = True, wait_s: float = 0.0, may_be_billed: bool = True) -> None:
@@ -55,11 +52,6 @@ class HttpResponse(NamedTuple):
     def is_success(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """Seconds in ``Retry-After``; None without a valid one."""
-        return parse_retry_after(self.headers.get("retry-after", ""))
 
 
 class HttpClient:
@@ -98,11 +90,7 @@ class HttpClient:
     async def send(
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] = JSON_HEADERS
     ) -> HttpResponse:
-        """Send one request.
-
-        Raises:
-            RequestFailedError: there is no response, or its body is too long.
-        """
+        """Send one request; ``RequestFailedError`` if there is no response, or its body is too long."""
         import httpx2
 
         try:
@@ -117,12 +105,10 @@ class HttpClient:
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
             # The error's own text may name the address.
             may_be_billed = not isinstance(error, httpx2.ConnectError | httpx2.InvalidURL)
-            if isinstance(error, httpx2.InvalidURL | ValueError):
-                raise InvalidAddressError(
-                    f"no valid address, {type(error).__name__}", may_be_billed=may_be_billed
-                ) from None
-            why = f"no connection or a broken one, {type(error).__name__}"
-            raise RequestFailedError(why, may_be_billed=may_be_billed) from None
+            is_invalid = isinstance(error, httpx2.InvalidURL | ValueError)
+            why = "no valid address" if is_invalid else "no connection or a broken one"
+            kind = InvalidAddressError if is_invalid else RequestFailedError
+            raise kind(f"{why}, {type(error).__name__}", may_be_billed=may_be_billed) from None
 
     def quote(self, body: bytes) -> str:
         """A body as one line of text, without the secret; see ``quote_body``."""

@@ -11,15 +11,14 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from players.remote import RemoteUsage, TokenUsage, max_request_cost, parse_usage
-from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError
+from players.remote import RemoteUsage, max_request_cost, parse_usage
+from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError, parse_retry_after
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message
 from schemas.errors import ConfigError, RemoteError
@@ -36,7 +35,6 @@ _AUTH_STATUSES = frozenset((401, 403))
 _MISSING_PAGE_STATUSES = frozenset((404, 405))
 """Of a page that does not exist; the second is vLLM's, which has other methods under any path."""
 _MAX_EXCERPT_CHARS = 200
-ParsedT = TypeVar("ParsedT")
 
 
 class RemoteReply(NamedTuple):
@@ -72,7 +70,13 @@ CompletionT = TypeVar("CompletionT", bound=ChatCompletion)
 
 
 class RemoteModel:
-    """The connection of one process to one remote agent."""
+    """The connection of one process to one remote agent.
+
+    ``left`` returns what is left of its budget according to the history.
+
+    Raises:
+        ConfigError: the environment variable of its key is not set.
+    """
 
     def __init__(
         self,
@@ -81,17 +85,6 @@ class RemoteModel:
         first_pause_s: float = _FIRST_PAUSE_S,
         left: Callable[[], float] = lambda: inf,
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            agent: The agent's name, for messages.
-            config: Its address, sampling parameters and prices.
-            first_pause_s: Before the second try; doubled for each further one, with jitter.
-            left: Returns what is left of its budget according to the history.
-
-        Raises:
-            ConfigError: the environment variable of its key is not set.
-        """
         self._agent = agent
         self._label = f"agent {agent!r} at {urlsplit(config.url).netloc}"
         self._config = config
@@ -109,11 +102,7 @@ class RemoteModel:
         return self._budget_left() <= self._unrecorded_cost
 
     def check_budget(self) -> None:
-        """Refuse to spend more than the budget.
-
-        Raises:
-            RemoteError: the budget is spent.
-        """
+        """Raise ``RemoteError`` if the budget is spent."""
         if self.is_over_budget:
             raise RemoteError(
                 f"{self._label}: pauses, since its budget is spent; "
@@ -125,49 +114,40 @@ class RemoteModel:
         self._unrecorded_cost -= cost
 
     async def ask(self, rules: str, question: str, tally: RemoteUsage | None = None) -> RemoteReply:
-        """The model's reply to a question.
+        """The model's reply to a question; ``chat`` with two messages."""
+        return await self.chat([Message("system", rules), Message("user", question)], tally)
+
+    async def chat(self, messages: Sequence[Message], tally: RemoteUsage | None = None) -> RemoteReply:
+        """The model's next message in a conversation; ``tally`` receives the usage, failed or not.
 
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
-
-        ``tally`` receives the usage, failed or not.
 
         Raises:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget
                 is spent; the message names agent, host and the server's text, never the key.
         """
-        return await self.chat([Message("system", rules), Message("user", question)], tally)
-
-    async def chat(self, messages: Sequence[Message], tally: RemoteUsage | None = None) -> RemoteReply:
-        """The model's next message in a conversation; otherwise as ``ask``."""
-        own, body = RemoteUsage(), msgspec.json.encode(self._make_body(messages))
+        own = RemoteUsage()
+        body = {
+            "model": self._config.model,
+            "messages": list(messages),
+            "temperature": self._config.temperature,
+            self._config.limit_field: self._config.max_tokens,
+            **self._config.extra,
+        }
         try:
-            completion, seconds = await self._request_with_retries(
-                body, own, partial(parse_completion, kind=ChatCompletion)
-            )
+            completion, seconds = await self._request_with_retries(body, own, ChatCompletion)
             return RemoteReply(completion.choices[0].message.content or "", own.requests, own.tokens, seconds)
         finally:
             if tally is not None:
                 tally.add(own)
 
-    async def request_completion(self, body: dict[str, Any], read: Callable[[bytes], ParsedT]) -> ParsedT:
-        """Send a request for a chat completion and parse the answer, with retries as in ``ask``.
-
-        Args:
-            body: The request.
-            read: Parses an answer; a ValueError says what is wrong with it, and another try follows.
-
-        Raises:
-            RemoteError: as ``ask``.
-        """
-        return (await self._request_with_retries(msgspec.json.encode(body), RemoteUsage(), read))[0]
+    async def request_completion(self, body: dict[str, Any], kind: type[CompletionT]) -> CompletionT:
+        """Send a request for a chat completion, with retries and ``RemoteError`` as ``chat``."""
+        return (await self._request_with_retries(body, RemoteUsage(), kind))[0]
 
     async def get_page(self, url: str) -> bytes | None:
-        """The content of a page of the same server, requested once; None where there is no such page.
-
-        Raises:
-            RemoteError: there is no connection, or the server refuses.
-        """
+        """A page of the same server, requested once; None if there is none, ``RemoteError`` if the server refuses."""
         try:
             response = await self._http_client.send("GET", url)
             if response.status in _MISSING_PAGE_STATUSES:
@@ -182,27 +162,19 @@ class RemoteModel:
         """Close the connections."""
         await self._http_client.close()
 
-    def _make_body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        return {
-            "model": self._config.model,
-            "messages": list(messages),
-            "temperature": self._config.temperature,
-            self._config.limit_field: self._config.max_tokens,
-            **self._config.extra,
-        }
-
     async def _request_with_retries(
-        self, body: bytes, tally: RemoteUsage, read: Callable[[bytes], ParsedT]
-    ) -> tuple[ParsedT, float]:
+        self, body: dict[str, Any], tally: RemoteUsage, kind: type[CompletionT]
+    ) -> tuple[CompletionT, float]:
         # Jitter, so that requests which were refused together don't come back together.
-        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.0))
+        backoff, content = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.0)), msgspec.json.encode(body)
         async with self._request_slots:
             started = time.monotonic()
             for attempt in range(1, self._config.tries + 1):
                 await asyncio.sleep(max(self._resume_at - time.monotonic(), 0.0))
                 self.check_budget()
                 try:
-                    return _parse_or_fail(await self._request_once(body, tally), read), time.monotonic() - started
+                    completion = _parse_completion(await self._request_once(content, tally), kind)
+                    return completion, time.monotonic() - started
                 except RequestFailedError as failure:
                     if not failure.is_retryable or attempt == self._config.tries:
                         times = "1 request" if attempt == 1 else f"{attempt} requests"
@@ -216,7 +188,7 @@ class RemoteModel:
     async def _request_once(self, body: bytes, tally: RemoteUsage) -> bytes:
         """One try; returns the answer."""
         tally.requests += 1
-        usage, may_cost = None, True
+        usage, may_cost, cost = None, True, 0.0
         try:
             response = await self._http_client.send("POST", self._url, body)
             usage, may_cost = parse_usage(response.body), response.is_success
@@ -225,26 +197,26 @@ class RemoteModel:
             raise
         finally:
             # Also of a request that was cancelled: its server may go on and charge for it.
-            self._charge(tally, body, usage, may_cost)
+            if usage is not None:
+                cost = usage.cost(self._config)
+                tally.prompt_tokens += usage.prompt
+                tally.completion_tokens += usage.completion
+                tally.tokens += usage.total
+            elif may_cost:
+                tally.uncounted += 1
+                cost = max_request_cost(body, self._config)
+            tally.cost += cost
+            self._unrecorded_cost += cost
         if not response.is_success:
             raise self._make_status_error(response)
         return response.body
-
-    def _charge(self, tally: RemoteUsage, body: bytes, usage: TokenUsage | None, may_cost: bool) -> None:
-        before = tally.cost
-        if usage is not None:
-            tally.add_usage(usage, usage.cost(self._config))
-        elif may_cost:
-            tally.uncounted += 1
-            tally.cost += max_request_cost(body, self._config)
-        self._unrecorded_cost += tally.cost - before
 
     def _make_status_error(self, response: HttpResponse) -> RequestFailedError:
         """The failure that a response without success stands for."""
         status, why = response.status, f"status {response.status}"
         if status not in _AUTH_STATUSES and (text := self._http_client.quote(response.body)):
             why += f", {text[:_MAX_EXCERPT_CHARS]!r}"
-        wait_s = response.retry_after_s or 0.0
+        wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0
         if wait_s > _MAX_WAIT_S:
             why += f", asks to wait {wait_s:.0f} s"
         may_pass = status in _RETRYABLE_STATUSES or status >= 500
@@ -252,11 +224,7 @@ class RemoteModel:
 
 
 def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
-    """The key of a remote agent's server; empty for a server without one.
-
-    Raises:
-        ConfigError: the environment variable of the key is not set; the message names it and the agent.
-    """
+    """The key of a remote agent's server, empty for one without; ``ConfigError`` if its variable holds none."""
     variable = config.key_variable
     if not variable:
         return ""
@@ -271,23 +239,11 @@ def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
     return key
 
 
-def parse_completion(data: bytes, kind: type[CompletionT]) -> CompletionT:
-    """A chat completion with at least one choice.
-
-    Raises:
-        ValueError: the data holds none.
-    """
+def _parse_completion(data: bytes, kind: type[CompletionT]) -> CompletionT:
     try:
         completion = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ValueError("an answer that is no chat completion") from None
+        raise RequestFailedError("an answer that is no chat completion") from None
     if not completion.choices:
-        raise ValueError("an answer without any choice")
+        raise RequestFailedError("an answer without any choice")
     return completion
-
-
-def _parse_or_fail(data: bytes, read: Callable[[bytes], ParsedT]) -> ParsedT:
-    try:
-        return read(data)
-    except ValueError as error:
-        raise RequestFailedError(str(error)) from None

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from inference.remote import OWNER
-from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel, parse_completion
+from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call
 from schemas.errors import ConfigError, RemoteError
@@ -75,11 +75,6 @@ class _Completion(ChatCompletion):
     model: str | None = None
     system_fingerprint: str | None = None
 
-    @property
-    def is_from_league(self) -> bool:
-        """Whether it comes from a server of a league, whose conventions are known."""
-        return self.system_fingerprint == OWNER
-
 
 class _Model(msgspec.Struct):
     id: str
@@ -100,6 +95,15 @@ class OpenAIClient:
     distribution that was sampled; otherwise they are text alone, which is logged once. The tokens' version is the one
     that a league's own server reports. For other servers it is that of the last ``get_policy_version``, and a swap of
     weights during an episode goes unnoticed.
+
+    Args:
+        base_url: Up to and including the version: ``https://host/v1``.
+        model: The server's name for it; empty for the first that it names.
+        key_variable: Environment variable with the key; empty for a server without one.
+        manner: Options.
+
+    Raises:
+        ConfigError: the variable does not hold a key.
     """
 
     def __init__(
@@ -109,17 +113,6 @@ class OpenAIClient:
         key_variable: str = "",
         manner: OpenAIClientConfig = OpenAIClientConfig(),  # noqa: B008
     ) -> None:
-        """Send nothing yet.
-
-        Args:
-            base_url: Up to and including the version: ``https://host/v1``.
-            model: The server's name for it; empty for the first that it names.
-            key_variable: Environment variable with the key; empty for a server without one.
-            manner: Options.
-
-        Raises:
-            ConfigError: the variable does not hold a key.
-        """
         self.model = model
         self.config = manner
         self._url = base_url.rstrip("/")
@@ -139,11 +132,7 @@ class OpenAIClient:
 
     @classmethod
     def for_openrouter(cls, model: str, manner: OpenAIClientConfig = OpenAIClientConfig()) -> "OpenAIClient":  # noqa: B008 - immutable
-        """A client of OpenRouter, or of OpenAI where only its key is in the environment.
-
-        Raises:
-            ConfigError: there is a key for neither.
-        """
+        """A client of OpenRouter, or of OpenAI where only its key is set; ``ConfigError`` if neither is."""
         variable = next((name for name in KEY_VARIABLES if os.environ.get(name, "").strip()), None)
         if variable is None:
             raise ConfigError(
@@ -161,11 +150,7 @@ class OpenAIClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient``.
-
-        Raises:
-            RemoteError: no reply after all tries; the message never holds the key.
-        """
+        """See ``InferenceClient``; ``RemoteError`` if there is no reply after all tries, never with the key in it."""
         body = {
             "model": await self._resolve_model(),
             "messages": list(messages),
@@ -176,20 +161,26 @@ class OpenAIClient:
         if self.config.asks_tokens and return_tokens:
             # Neutral, whatever the model's own defaults are: what is cut off has no log-probability to learn from.
             body |= {"logprobs": True, "return_token_ids": True, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}
-        completion = await self._server.request_completion(body, lambda data: parse_completion(data, _Completion))
+        completion = await self._server.request_completion(body, _Completion)
         choice = completion.choices[0]
         finish = "length" if choice.finish_reason == "length" else "stop"
         text = choice.message.content or ""
         if not return_tokens:
             return ModelResponse(text, None, finish)
-        prompt_ids, logprobs = _prompt_ids(completion), _logprobs(choice)
-        processed = self.config.processed_logprobs or completion.is_from_league
+        prompt_ids = completion.prompt_token_ids or choice.prompt_token_ids or []
+        content = None if choice.logprobs is None else choice.logprobs.content
+        logprobs = [token.logprob for token in content or []]
+        # A server of a league says so, and its conventions are known.
+        is_from_league = completion.system_fingerprint == OWNER
+        processed = self.config.processed_logprobs or is_from_league
         if reason := _missing_token_data(choice, prompt_ids, logprobs, temperature, processed):
-            self._warn_without_tokens(reason)
+            if not self._has_warned:
+                self._has_warned = True
+                log.warning("replies without tokens: nothing can be trained on them", server=self._label, reason=reason)
             return ModelResponse(text, None, finish)
-        tokens = unconstrained_model_call(
-            prompt_ids, choice.token_ids or [], logprobs, self._read_version(completion), temperature
-        )
+        named = split_agent(completion.model or "") if is_from_league else None
+        version = self._version if named is None else named[1]
+        tokens = unconstrained_model_call(prompt_ids, choice.token_ids or [], logprobs, version, temperature)
         return ModelResponse(text, tokens, finish)
 
     async def get_policy_version(self) -> int:
@@ -224,15 +215,6 @@ class OpenAIClient:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RemoteError(f"{self._label}: {page} is not as expected, {error}") from None
 
-    def _read_version(self, completion: _Completion) -> int:
-        named = split_agent(completion.model or "") if completion.is_from_league else None
-        return self._version if named is None else named[1]
-
-    def _warn_without_tokens(self, reason: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning("replies without tokens: nothing can be trained on them", server=self._label, reason=reason)
-
 
 def _missing_token_data(
     choice: _Choice, prompt_ids: Sequence[int], logprobs: Sequence[float], temperature: float, processed: bool
@@ -248,12 +230,3 @@ def _missing_token_data(
     if temperature == 0 or (temperature != 1 and not processed):
         return f"its log-probabilities are not those at temperature {temperature:g}"
     return ""
-
-
-def _prompt_ids(completion: _Completion) -> list[int]:
-    return completion.prompt_token_ids or completion.choices[0].prompt_token_ids or []
-
-
-def _logprobs(choice: _Choice) -> list[float]:
-    tokens = None if choice.logprobs is None else choice.logprobs.content
-    return [one.logprob for one in tokens or []]

@@ -15,6 +15,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from arena.clients import InferenceClient
 from arena.games.base import Action, Game
 from arena.games.texts import Words
 from arena.match import SeatPlayer
@@ -25,7 +26,7 @@ from schemas.episodes import Message, ModelResponse
 from schemas.errors import RemoteError, UsageError, format_choices
 
 
-class RemoteAgentClient(RemoteUsageMeter):
+class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
     """An ``InferenceClient`` over a remote agent, for one seat of one match, with texts only.
 
     Temperature and token limit are those that the agent is configured with, on which its price depends.
@@ -38,11 +39,7 @@ class RemoteAgentClient(RemoteUsageMeter):
         """Its last failure, if any."""
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """See ``InferenceClient``.
-
-        Raises:
-            RemoteError: its server gave no reply, or its budget is spent.
-        """
+        """See ``InferenceClient``; ``RemoteError`` if its server gave no reply, or its budget is spent."""
         async with self._measure() as tally:
             try:
                 reply = await self._model.chat(messages, tally)
@@ -51,10 +48,6 @@ class RemoteAgentClient(RemoteUsageMeter):
                 raise
         self._counts["seconds"] += reply.seconds
         return ModelResponse(reply.text)
-
-    async def get_policy_version(self) -> int:
-        """See ``InferenceClient``."""
-        return 0
 
 
 _OVER_BUDGET_DELAY_S = 0.5
@@ -76,11 +69,7 @@ class RemotePlayer(RemoteUsageMeter, SeatPlayer):
         self._words = words
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """The model's action, or the game's default where the reply has no legal one.
-
-        Raises:
-            RemoteError: its server gave no reply, or its budget is spent.
-        """
+        """The model's action, or the game's default where its reply has none; ``RemoteError`` without a reply."""
         async with self._measure() as tally:
             reply = await self._model.ask(self._words.rules(), self._words.question(game, seat), tally)
         understood = self._words.understand(game, seat, reply.text, random.Random(seed))
@@ -91,15 +80,14 @@ class RemotePlayer(RemoteUsageMeter, SeatPlayer):
 
 
 class RemoteAgents:
-    """The remote agents of a league, for one process; each is connected when it first plays."""
+    """The remote agents of a league, for one process; each is connected when it first plays.
+
+    ``left`` returns what is left of an agent's budget according to the history. ``make_player`` and ``make_client``
+    raise ``UsageError`` if the configuration does not say where the agent is, ``ConfigError`` if the variable that
+    should hold its key does not, and ``RemoteError`` if its budget is spent.
+    """
 
     def __init__(self, agents: Mapping[str, AgentConfig], left: Callable[[str], float] = lambda _: inf) -> None:
-        """Connect to none yet.
-
-        Args:
-            agents: Agents of the configuration.
-            left: Returns what is left of an agent's budget according to the history.
-        """
         self._configs: dict[str, RemoteAgentConfig] = {}
         self._budget_left = left
         self.add_agents(agents)
@@ -113,23 +101,11 @@ class RemoteAgents:
                 self._configs.setdefault(name, agent.remote)
 
     async def make_player(self, agent: str, words: Words, match_id: str) -> RemotePlayer:
-        """The agent, for one seat of one match.
-
-        Raises:
-            UsageError: the configuration does not say where it is.
-            ConfigError: the variable that should hold its key does not.
-            RemoteError: its budget is spent.
-        """
+        """The agent, for one seat of one match."""
         return self._register(match_id, agent, RemotePlayer(await self._model(agent), words))
 
     async def make_client(self, agent: str, match_id: str) -> RemoteAgentClient:
-        """The agent, for the roles of one seat of a match that is an episode.
-
-        Raises:
-            UsageError: the configuration does not say where it is.
-            ConfigError: the variable that should hold its key does not.
-            RemoteError: its budget is spent.
-        """
+        """The agent, for the roles of one seat of a match that is an episode."""
         return self._register(match_id, agent, RemoteAgentClient(await self._model(agent)))
 
     def _register(self, match_id: str, agent: str, seated: _SeatT) -> _SeatT:
@@ -189,11 +165,7 @@ def remote_agents_in_evaluation(config: LeagueConfig) -> list[str]:
 
 
 def check_api_keys(config: LeagueConfig, agents: Collection[str]) -> None:
-    """Check that the keys of remote agents are set, before the first of their matches.
-
-    Raises:
-        ConfigError: a variable is missing; the message names it and the agent.
-    """
+    """Check before the first matches that the keys of agents are set; ``ConfigError`` names the one that is not."""
     for name in agents:
         remote = config.agents[name].remote
         if remote is not None:

@@ -45,8 +45,7 @@ def open_game(text: str) -> SpielGame:
     """Loads a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
 
     Raises:
-        ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, or whose chance
-            outcomes are not explicit.
+        ConfigError: no such game or parameter, or moves neither in turn nor simultaneous, or chance without a list.
     """
     name = text.partition("(")[0]
     # Checked first because the library would print the whole list to the terminal.
@@ -75,50 +74,35 @@ def first_position(game: SpielGame, seed: int) -> Position:
 
 
 def observer_of(game: SpielGame) -> Observer:
-    """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
-
-    If a game has neither text, the whole position if nothing is hidden.
-    """
+    """Returns what gives a seat's observation: the board if nothing is hidden, its information, or the position."""
     kind = game.get_type()
     nothing_hidden = kind.information == _PERFECT_INFORMATION
     if kind.provides_observation_string and (nothing_hidden or not kind.provides_information_state_string):
         return cast(Observer, pyspiel.State.observation_string)
     if kind.provides_information_state_string:
         return cast(Observer, pyspiel.State.information_state_string)
-    if nothing_hidden:
-        return lambda position, seat: str(position)
 
-    def refuse(position: Position, seat: int) -> str:
-        raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
+    def describe(position: Position, seat: int) -> str:
+        if not nothing_hidden:
+            raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
+        return str(position)
 
-    return refuse
-
-
-def _names_actions(game: SpielGame) -> bool:
-    """Whether the game names actions without a position, so that a name stays the same."""
-    try:
-        return not game.action_to_string(0, 0).startswith(_UNNAMED)
-    except pyspiel.SpielError:
-        # It names some, but not this one.
-        return False
+    return describe
 
 
-def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
+def _resolve_chance(position: Position, seed: int, history: list[int]) -> None:
     """Resolves chance events in place and adds them to the history, which each draw's seed is derived from."""
     while position.is_chance_node():
-        uniform = Random(derive_seed(seed, "chance", len(history))).random()
-        history.append(_pick_outcome(position.chance_outcomes(), uniform))
-        position.apply_action(history[-1])
-    return history
-
-
-def _pick_outcome(outcomes: Sequence[tuple[int, float]], share: float) -> int:
-    left = share * sum(weight for _, weight in outcomes)
-    for number, weight in outcomes:
-        left -= weight
-        if left < 0:
-            return number
-    return outcomes[-1][0]
+        outcomes = position.chance_outcomes()
+        left = Random(derive_seed(seed, "chance", len(history))).random() * sum(weight for _, weight in outcomes)
+        drawn = outcomes[-1][0]
+        for number, weight in outcomes:
+            left -= weight
+            if left < 0:
+                drawn = number
+                break
+        history.append(drawn)
+        position.apply_action(drawn)
 
 
 def _first_line(error: Exception) -> str:
@@ -150,11 +134,7 @@ class OpenSpielGame(InPlaceGame[State]):
     spec: "OpenSpielSpec"
 
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
-        """Replays the moves up to a position; ``position`` is the library's, where ``start`` is the first one.
-
-        Raises:
-            DecodeError: the moves are not valid in this game.
-        """
+        """Replays the moves of ``start``, if it is not the first ``position``; ``DecodeError`` for invalid ones."""
         super().__init__(spec, seed, start)
         self._max_turns: int = spec.settings.max_turns - len(start.turns)
         self._chosen: list[dict[int, int]] = []
@@ -164,7 +144,15 @@ class OpenSpielGame(InPlaceGame[State]):
         if position is not None:
             self._begin(position)
         else:
-            self._restore(start)
+            try:
+                self._replay()
+            except (GameError, ValueError) as error:
+                raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
+            if self._history != start.history:
+                raise DecodeError(
+                    f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
+                    f"{self._history[:20]}"
+                )
         self._history_lengths = [len(self._history)]
 
     @property
@@ -182,21 +170,14 @@ class OpenSpielGame(InPlaceGame[State]):
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """See ``Game.is_legal``."""
-        return (
-            seat in self._to_move
-            and isinstance(action, tuple)
-            and len(action) == 1
-            and action[0] in self._legal_moves(seat)
-        )
+        is_one_move = seat in self._to_move and isinstance(action, tuple) and len(action) == 1
+        return is_one_move and action[0] in self._legal_moves(seat)
 
     def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on by legal moves and the chance events that follow.
-
-        Raises:
-            GameError: the library refuses, or the maximum number of turns is reached.
-        """
+        """Goes on by legal moves and the chance events that follow; ``GameError`` as ``_play``, or at ``max_turns``."""
         if len(self._chosen) >= self._max_turns:
-            raise GameError(f"{self._label}: not over after {self.clock} turns; settings.max_turns allows no more")
+            game = self.spec.settings.game
+            raise GameError(f"openspiel, {game}: not over after {self.clock} turns; settings.max_turns allows no more")
         legal = self._legal_moves_cache
         chosen = {seat: legal[seat][move] for seat, move in moves.items()}
         try:
@@ -234,24 +215,8 @@ class OpenSpielGame(InPlaceGame[State]):
         """Returns the whole position."""
         return str(self.position).splitlines()
 
-    def _restore(self, start: State) -> None:
-        try:
-            self._replay()
-        except (GameError, ValueError) as error:
-            raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
-        if self._history != start.history:
-            raise DecodeError(
-                f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
-                f"{self._history[:20]}"
-            )
-
     def _replay(self) -> None:
-        """Plays all moves so far from the library's first position.
-
-        Raises:
-            GameError: a seat is missing or not to move, a move is illegal, or the library refuses.
-            ValueError: a seat is not a number.
-        """
+        """Plays all moves from the library's first position; ``GameError`` or ``ValueError`` if they are not legal."""
         self._begin(first_position(self.spec.spiel, self._start.seed))
         earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
         for chosen in (*earlier, *self._chosen):
@@ -267,11 +232,7 @@ class OpenSpielGame(InPlaceGame[State]):
         self._find_movers(first.current_player())
 
     def _play(self, chosen: Mapping[int, int]) -> None:
-        """Plays legal moves of all seats to move, and the chance events that follow.
-
-        Raises:
-            GameError: the library refuses; the position is unusable afterwards.
-        """
+        """Plays legal moves and chance events; after a ``GameError`` of the library the position is unusable."""
         position, history = self.position, self._history
         try:
             if self._is_simultaneous:
@@ -305,10 +266,6 @@ class OpenSpielGame(InPlaceGame[State]):
             self._legal_moves_cache[seat] = self.spec.legal_moves(self.position, seat)
         return self._legal_moves_cache[seat]
 
-    @property
-    def _label(self) -> str:
-        return f"openspiel, {self.spec.settings.game}"
-
 
 class OpenSpielSpec(LetteredSpec[State]):
     """Factory of play-throughs of one OpenSpiel game."""
@@ -326,7 +283,11 @@ class OpenSpielSpec(LetteredSpec[State]):
         self.observe = observer_of(self.spiel)
         self._fixed_names: list[dict[int, str]] = [{} for _ in self.seats]
         """Names of moves by seat and number, in games whose names do not depend on the position."""
-        self._has_fixed_names = _names_actions(self.spiel)
+        try:
+            self._has_fixed_names = not self.spiel.action_to_string(0, 0).startswith(_UNNAMED)
+        except pyspiel.SpielError:
+            # It names some without a position, but not this one.
+            self._has_fixed_names = False
 
     def legal_moves(self, position: Position, seat: int) -> dict[str, int]:
         """Returns the seat's legal moves by name; ambiguous names include the move's number."""

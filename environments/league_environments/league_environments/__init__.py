@@ -21,6 +21,7 @@ import verifiers.v1 as vf
 from league_chat import post_json
 
 from arena.arena import Arena
+from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, ArenaSpec, make_environment
 from arena.episodes.game import GameEpisode, GameState
 from arena.model_call import JUDGE, Limits, RunningEpisode, current_episode
@@ -227,30 +228,19 @@ class Conversations:
                     exchange.trace.record_metric(metric.replace("/", "."), value)
 
 
-class AgentClient:
-    """An ``InferenceClient`` for one role, or for the judge (None)."""
+class AgentClient(InferenceClient):
+    """Completes for one role, or for the judge (None); sampling parameters are the agent's own."""
 
     def __init__(self, conversations: Conversations, role: str | None) -> None:
         self._conversations = conversations
         self._role = role
 
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        temperature: float = 1.0,
-        max_tokens: int | None = None,
-        return_tokens: bool = True,
-        seed: int = 0,
-    ) -> ModelResponse:
-        """See ``InferenceClient.complete``; sampling parameters are the agent's own."""
+    async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
+        """See ``InferenceClient``."""
         if self._role is None:
             return ModelResponse(await self._conversations.verdict(messages))
         reply = await self._conversations.reply(self._role, messages)
         return ModelResponse(reply if reply.strip() else SILENCE)
-
-    async def get_policy_version(self) -> int:
-        """See ``InferenceClient.get_policy_version``."""
-        return 0
 
 
 def _position(running: RunningEpisode | None) -> str | None:
