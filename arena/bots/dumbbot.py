@@ -10,7 +10,7 @@ Norman's original. Values are integers, scaled so that the averages are exact: e
 platform.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from random import Random
@@ -220,7 +220,12 @@ class _MovementPhase:
                 queue.insert(queue.index(occupant) + 1, unit)
         for unit in [unit for unit, order in self._orders.items() if order == f"{unit} H"]:
             self._support_instead(unit)
-        return tuple(self._legal_form(unit, choices) for unit, choices in self._legal.items())
+        actions = []
+        for unit, choices in self._legal.items():
+            # Without the coast, or a hold, where only that is legal.
+            forms = (self._orders[unit], self._orders[unit].rpartition("/")[0], f"{unit} H")
+            actions.append(next(form for form in forms if form in choices))
+        return tuple(actions)
 
     def _decide(self, unit: str) -> str | None:
         """Gives the unit its order, or returns the friendly unit whose order it has to wait for."""
@@ -268,12 +273,6 @@ class _MovementPhase:
         if order is not None:
             self._orders[unit] = order
 
-    def _legal_form(self, unit: str, choices: "UnitOrders") -> str:
-        """The unit's order; without the coast, or a hold, where only that is legal."""
-        order = self._orders[unit]
-        forms = (order, order.rpartition("/")[0], f"{unit} H")
-        return next(form for form in forms if form in choices)
-
 
 def _retreats(table: "DiplomacyGame", seat: int, values: Mapping[str, int], rng: Random) -> Action:
     """Draws a vacant adjacent place for each dislodged unit; one that may not go there disbands."""
@@ -281,21 +280,16 @@ def _retreats(table: "DiplomacyGame", seat: int, values: Mapping[str, int], rng:
     units, occupied, orders = list(choices), {*table.position.occupied}, {unit: f"{unit} D" for unit in choices}
     rng.shuffle(units)
     for unit in units:
-        place = _draw_vacant(_ranked(_destinations(unit), values), occupied, values, rng)
-        if place is not None:
-            occupied.add(place[2:5])
-            orders[unit] = f"{unit} R {place[2:]}"
+        ranked = _ranked(_destinations(unit), values)
+        while ranked:
+            place = _draw(ranked, values, rng)
+            if place[2:5] not in occupied:
+                occupied.add(place[2:5])
+                orders[unit] = f"{unit} R {place[2:]}"
+                break
+            # Taken places count as alternatives until they are drawn.
+            ranked.remove(place)
     return tuple(order if order in choices[unit] else f"{unit} D" for unit, order in orders.items())
-
-
-def _draw_vacant(ranked: list[str], occupied: Container[str], values: Mapping[str, int], rng: Random) -> str | None:
-    """Draws a place outside the taken provinces; taken ones count as alternatives until they are drawn."""
-    while ranked:
-        place = _draw(ranked, values, rng)
-        if place[2:5] not in occupied:
-            return place
-        ranked.remove(place)
-    return None
 
 
 def _adjustments(position: "Position", seat: int, values: Mapping[str, int], rng: Random) -> Action:

@@ -33,10 +33,10 @@ HOLD_FACTOR, SECOND_SUPPORT_FACTOR = 1.1, 0.9
 
 
 @cache
-def _neighbours() -> np.ndarray:
-    """Indices of the neighbours of each province, shape (provinces, most neighbours); the last index is nowhere.
+def _neighbours() -> tuple[np.ndarray, np.ndarray]:
+    """Indices of each province's neighbours, shape (provinces, most neighbours), and their numbers, at least 1.
 
-    From the map's own list, in which a name with a coast or in lower case matches no province.
+    The last index is nowhere: in the map's own list, a name with a coast or in lower case matches no province.
     """
     from arena.games.diplomacy import board
     from arena.games.diplomacy.engine import MAP
@@ -44,15 +44,8 @@ def _neighbours() -> np.ndarray:
     index = {province: i for i, province in enumerate(board.PROVINCES)}
     near = [[index.get(name, len(index)) for name in MAP.abut_list(province)] for province in board.PROVINCES]
     most = max(map(len, near))
-    return np.array([row + [len(index)] * (most - len(row)) for row in near])
-
-
-@cache
-def _neighbour_counts() -> np.ndarray:
-    from arena.games.diplomacy import board
-    from arena.games.diplomacy.engine import MAP
-
-    return np.array([max(len(MAP.abut_list(province)), 1) for province in board.PROVINCES])
+    rows = [row + [len(index)] * (most - len(row)) for row in near]
+    return np.array(rows), np.array([max(len(row), 1) for row in near])
 
 
 def _province_values(position: "Position", seat: int) -> dict[str, float]:
@@ -62,14 +55,15 @@ def _province_values(position: "Position", seat: int) -> dict[str, float]:
     standing = np.zeros((len(position.units), len(index) + 1), np.int64)
     for units, row in zip(position.units, standing, strict=True):
         row[[index[unit[2:5]] for unit in units]] = 1
-    near = standing[:, _neighbours()].sum(axis=2)
+    neighbours, counts = _neighbours()
+    near = standing[:, neighbours].sum(axis=2)
     values = np.zeros(len(index) + 1)
     has_value = np.asarray(standing.any(axis=0))
     for center in board.CENTERS:
         values[index[center]] = SIZE_WEIGHT * _size(position, seat, center, near[:, index[center]])
         has_value[index[center]] = True
     for share in ROUND_SHARES:
-        values[:-1] += share * values[_neighbours()].sum(axis=1) / _neighbour_counts()
+        values[:-1] += share * values[neighbours].sum(axis=1) / counts
         values *= has_value
     values[:-1] += UNIT_WEIGHT * (near[seat] - np.delete(near, seat, axis=0).max(axis=0, initial=0))
     return dict(zip(board.PROVINCES, (values * has_value)[:-1].tolist(), strict=True))

@@ -31,7 +31,8 @@ class Plan:
         """Returns the orders of all units, sorted; each step sees those of the steps before."""
         self._rng.shuffle(self._units)
         for unit in self._units:
-            self._hold(unit)
+            if unit.unit[2:5] in self._target_centers:
+                self._give_order(unit, f"{unit.unit} H", unit.unit[2:])
         self._attack()
         for step in (self._enter, self._defend, self._support, self._approach):
             for unit in self._units:
@@ -48,10 +49,6 @@ class Plan:
     def _give_order(self, unit: "UnitOrders", order: str, place: str) -> None:
         self._orders_by_unit[unit.unit] = order
         self._claimed_provinces.add(place[:3])
-
-    def _hold(self, unit: "UnitOrders") -> None:
-        if unit.unit[2:5] in self._target_centers:
-            self._give_order(unit, f"{unit.unit} H", unit.unit[2:])
 
     def _enter(self, unit: "UnitOrders") -> None:
         moves = {order: dest for order, dest in plain_moves(unit).items() if self._is_unclaimed(dest)}
@@ -142,7 +139,8 @@ class _SupportedPlan(Plan):
             ]
             if len(free) >= needed[center]:
                 # A unit on no centre of its own, with the fewest others to enter, goes; others support it.
-                free.sort(key=lambda unit: (unit.unit[2:5] in self._own, self._choices(unit)))
+                others = {unit.unit: len(self._adjacent[unit.unit] & self._target_centers) for unit in free}
+                free.sort(key=lambda unit: (unit.unit[2:5] in self._own, others[unit.unit]))
                 self._send(free[0], center, free[1:], needed[center] - 1)
 
     def _send(self, unit: "UnitOrders", center: str, others: "list[UnitOrders]", supports: int) -> None:
@@ -153,9 +151,6 @@ class _SupportedPlan(Plan):
         self._give_order(unit, order, center)
         for other in helpers[:supports]:
             self._give_order(other, f"{other.unit} S {order}", other.unit[2:])
-
-    def _choices(self, unit: "UnitOrders") -> int:
-        return sum(c in self._adjacent[unit.unit] for c in self._target_centers)
 
     def _defend(self, unit: "UnitOrders") -> None:
         """Lets a unit support another one that stays where several rivals could attack."""

@@ -41,13 +41,9 @@ class LeducPoker(ListedGame[State]):
 
     def to_move(self) -> Sequence[int]:
         """See ``Game.to_move``; seat 0 opens each round."""
-        actions = self.state.rounds[-1]
-        return () if self._is_over else (len(actions) % 2,)
-
-    @property
-    def _is_over(self) -> bool:
-        actions = self.state.rounds[-1]
-        return actions[-1:] == ["fold"] or (len(self.state.rounds) == len(_BETS) and _is_round_over(actions))
+        actions, is_last_round = self.state.rounds[-1], len(self.state.rounds) == len(_BETS)
+        is_over = actions[-1:] == ["fold"] or (is_last_round and _is_round_over(actions))
+        return () if is_over else (len(actions) % 2,)
 
     def moves(self, seat: int) -> Sequence[str]:
         """Returns the replies to an open bet, or check and bet."""
@@ -69,24 +65,19 @@ class LeducPoker(ListedGame[State]):
 
     def scores(self) -> Sequence[float]:
         """Returns the chips won, which are those the loser has paid in."""
-        paid = self._chips_paid()
-        if self.reason() == "fold":
-            folder = (len(self.state.rounds[-1]) - 1) % 2
-            return [-paid[seat] if seat == folder else paid[1 - seat] for seat in range(2)]
-        worth = [(card == self.state.cards[2], card) for card in self.state.cards[:2]]
-        if worth[0] == worth[1]:
-            return [0.0, 0.0]
-        winner = int(worth[1] > worth[0])
-        return [paid[1 - seat] if seat == winner else -paid[seat] for seat in range(2)]
-
-    def _chips_paid(self) -> list[float]:
         paid = [1.0, 1.0]
         for bet, actions in zip(_BETS, self.state.rounds, strict=False):
             for place, move in enumerate(actions):
-                seat = place % 2
                 if move != "fold":
-                    paid[seat] = paid[1 - seat] + (bet if move == "raise" else 0.0)
-        return paid
+                    paid[place % 2] = paid[1 - place % 2] + (bet if move == "raise" else 0.0)
+        if self.reason() == "fold":
+            winner = len(self.state.rounds[-1]) % 2
+        else:
+            worth = [(card == self.state.cards[2], card) for card in self.state.cards[:2]]
+            if worth[0] == worth[1]:
+                return [0.0, 0.0]
+            winner = int(worth[1] > worth[0])
+        return [paid[1 - seat] if seat == winner else -paid[seat] for seat in range(2)]
 
     def reason(self) -> str:
         """Returns the last move."""

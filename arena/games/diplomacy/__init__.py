@@ -62,29 +62,20 @@ class Settings(Table, frozen=True):
     def __post_init__(self) -> None:
         if self.analysis and self.text != "egocentric":
             raise ConfigError(f"analysis: found {self.analysis} with text = {self.text!r}; expected 'egocentric'")
-        if self.powers is not UNSET:
-            _check_powers(self.powers)
-
-
-def _check_powers(powers: tuple[str, ...]) -> None:
-    strangers = sorted({*powers} - {*POWERS})
-    if strangers:
-        raise ConfigError(f"powers: found {', '.join(map(repr, strangers))}; expected some of {', '.join(POWERS)}")
-    twice = sorted(power for power, times in Counter(powers).items() if times > 1)
-    if twice:
-        raise ConfigError(f"powers: found {', '.join(twice)} more than once; expected 2 to 7 different powers")
-    if len(powers) < 2:
-        names = ", ".join(powers) or "none"
-        raise ConfigError(f"powers: found {names}; expected 2 to 7 of {', '.join(POWERS)}")
+        if self.powers is UNSET:
+            return
+        if strangers := sorted({*self.powers} - {*POWERS}):
+            raise ConfigError(f"powers: found {', '.join(map(repr, strangers))}; expected some of {', '.join(POWERS)}")
+        if twice := sorted(power for power, times in Counter(self.powers).items() if times > 1):
+            raise ConfigError(f"powers: found {', '.join(twice)} more than once; expected 2 to 7 different powers")
+        if len(self.powers) < 2:
+            names = ", ".join(self.powers) or "none"
+            raise ConfigError(f"powers: found {names}; expected 2 to 7 of {', '.join(POWERS)}")
 
 
 @register("diplomacy", texts=("compact", "signposted", "surroundings", "egocentric"))
 def make(settings: Mapping[str, Any]) -> GameSpec:
-    """Makes Diplomacy with these settings.
-
-    Raises:
-        ConfigError: a bad setting, or the engine's package is not installed.
-    """
+    """Makes Diplomacy with these settings; ``ConfigError`` for a bad one, or without the engine's package."""
     parsed = convert(dict(settings), Settings, "game.settings")
     try:
         from arena.games.diplomacy.spec import DiplomacySpec

@@ -76,10 +76,7 @@ def _centers_by_distance(unit: str) -> tuple[tuple[int, str], ...]:
 
 
 def distance_to_nearest(unit: str, goals: Container[str], default: int | None = None) -> int:
-    """Returns the number of moves to the nearest of these supply centres.
-
-    If none is reachable, ``default`` or more than any distance.
-    """
+    """Returns the number of moves to the nearest of these centres, or ``default``, or more than any distance."""
     for step, center in _centers_by_distance(unit):
         if center in goals:
             return step
@@ -156,12 +153,6 @@ def convoys_from(start: str, seas: int) -> dict[str, Convoy]:
                 some, every = ways.get(dest, (0, mask))
                 ways[dest] = Convoy(some | mask, every & mask)
     return ways
-
-
-def build_sites(power: str, centers: Iterable[str], occupied: Container[str]) -> tuple[str, ...]:
-    """Returns the vacant home centres that the power owns, sorted."""
-    owned = set(centers)
-    return tuple(home for home in HOMES[power] if home in owned and home not in occupied)
 
 
 def build_orders(site: str) -> tuple[str, ...]:

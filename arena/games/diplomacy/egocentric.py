@@ -66,14 +66,15 @@ _extract_orders = EXTRACTORS["orders"]
 
 
 class EgocentricWords:
-    """The format's ``Words``. Missing or invalid orders are filled in as by ``DiplomacyWords``."""
+    """The format's ``Words``. Missing or invalid orders are filled in as by ``DiplomacyWords``.
+
+    ``analysis`` asks for one before the orders; ``lists`` adds threats and legal orders to a question.
+    """
 
     def __init__(self, settings: Settings, analysis: bool = True, lists: bool = True) -> None:
-        """``analysis`` asks for one before the orders; ``lists`` adds threats and legal orders to a question."""
         self._settings = settings
         self._asks_analysis = analysis
         self._with_lists = lists
-        self._analysis = _ANALYSIS_FORM if analysis else ""
         self._reader = DiplomacyWords(settings)
 
     def brief(self) -> "EgocentricWords":
@@ -86,10 +87,8 @@ class EgocentricWords:
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
         bonus = bonus if settings.win_bonus else ""
         lists = _LISTS_RULES if self._with_lists else ""
-        powers = describe_powers(settings)
-        return _RULES.format(
-            powers=powers, max_year=settings.max_year, bonus=bonus, lists=lists, analysis=self._analysis
-        )
+        analysis, powers = _ANALYSIS_FORM if self._asks_analysis else "", describe_powers(settings)
+        return _RULES.format(powers=powers, max_year=settings.max_year, bonus=bonus, lists=lists, analysis=analysis)
 
     def question(self, game: Game, seat: int) -> str:
         """Returns the position as JSON, one key per line."""
@@ -127,7 +126,13 @@ class EgocentricText:
 
     def vocabulary(self) -> Sequence[str]:
         """See ``TextFormat.vocabulary``."""
-        return sorted(_vocabulary())
+        observable = " ".join(
+            (*VIEW_KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789")
+        )
+        places = (f" {location}" for location in {*board.LOCATIONS, *board.PROVINCES})
+        supported = (f" {kind} {location}" for kind in "AF" for location in {*board.LOCATIONS, *board.PROVINCES})
+        written = {OPEN, CLOSE, END, "WAIVE", *_VERBS, *board.UNITS, *places, *supported}
+        return sorted(written | {*_WORD.findall(observable), *'{}[]",:/ \n-'})
 
     def messages(self, game: Game, seat: int) -> list[Message]:
         """See ``Chat.messages``."""
@@ -171,16 +176,6 @@ def _pieces(order: str) -> Pieces:
         # The other unit's kind and place are one piece, like the unit's own: "S A MAR - BUR".
         rest[1:3] = [f"{rest[1]} {rest[2]}"]
     return (f"{kind} {place}", *(f" {word}" for word in rest), END)
-
-
-def _vocabulary() -> set[str]:
-    observable = " ".join(
-        (*VIEW_KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789")
-    )
-    places = (f" {location}" for location in {*board.LOCATIONS, *board.PROVINCES})
-    supported = (f" {kind} {location}" for kind in "AF" for location in {*board.LOCATIONS, *board.PROVINCES})
-    written = {OPEN, CLOSE, END, "WAIVE", *_VERBS, *board.UNITS, *places, *supported}
-    return written | {*_WORD.findall(observable), *'{}[]",:/ \n-'}
 
 
 _CLOSING = OptionsState({CLOSE: OptionsState({})})

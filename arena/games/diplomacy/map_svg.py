@@ -1,7 +1,7 @@
 """Map diagrams phase by phase, drawn by the ``diplomacy`` package: units, ownership, and orders as arrows."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, cast
@@ -45,14 +45,12 @@ class Phase(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """Returns the position as text: the alternative to the image."""
-        parts = [self._describe_power(power) for power in self.position.units]
-        return f"{self.position.phase}. {'; '.join(part for part in parts if part)}."
-
-    def _describe_power(self, power: str) -> str:
-        owned, units = self.centers[power], self.position.units[power]
-        if not owned and not units:
-            return ""
-        return f"{power.title()}: {owned} supply centre{'' if owned == 1 else 's'}, {', '.join(units) or 'no units'}"
+        parts = [
+            f"{power.title()}: {owned} supply centre{'' if owned == 1 else 's'}, {', '.join(units) or 'no units'}"
+            for power, units in self.position.units.items()
+            if (owned := self.centers[power]) or units
+        ]
+        return f"{self.position.phase}. {'; '.join(parts)}."
 
 
 def replay_phases(recording: Recording) -> list[Phase]:
@@ -68,14 +66,10 @@ def replay_phases(recording: Recording) -> list[Phase]:
 
 def _make_phase(position: Position, land: dict[str, str], orders: dict[str, Action]) -> Phase:
     land.update({place: position.powers[seat] for place, seat in position.occupied.items()})
-    return Phase(position.saved, _provinces_by_power(position.powers, land), orders)
-
-
-def _provinces_by_power(powers: Sequence[str], land: Mapping[str, str]) -> dict[str, list[str]]:
-    provinces: dict[str, list[str]] = {power: [] for power in powers}
+    provinces: dict[str, list[str]] = {power: [] for power in position.powers}
     for place, power in sorted(land.items()):
         provinces[power].append(place)
-    return provinces
+    return Phase(position.saved, provinces, orders)
 
 
 def render_svg(phase: Phase) -> str:
@@ -95,16 +89,13 @@ def _renderer() -> Any:
     renderer = Renderer(Adjudicator().renderable_game({}, {}))
     renderer.metadata["color"].update(POWER_COLORS)
     for power, color in POWER_COLORS.items():
-        for kind, fill in (("", _mix_with_white(color)), ("unit", color)):
+        # On land half as strong, units stay visible and labels readable.
+        land = "#" + "".join(f"{(int(color[at : at + 2], 16) + 255) // 2:02x}" for at in (1, 3, 5))
+        for kind, fill in (("", land), ("unit", color)):
             renderer.xml_map = re.sub(
                 rf"(\.{kind}{power.lower()} *{{ *fill: *)[^;}}]+", rf"\g<1>{fill}", renderer.xml_map
             )
     return renderer
-
-
-def _mix_with_white(color: str) -> str:
-    """The colour of a power's land: units on it stay visible, and its labels readable."""
-    return "#" + "".join(f"{(int(color[at : at + 2], 16) + 255) // 2:02x}" for at in (1, 3, 5))
 
 
 class MapLayers(msgspec.Struct, frozen=True):

@@ -54,9 +54,8 @@ class UnitChoice(NamedTuple):
     def conditions(self, chosen: Mapping[str, str], occupants: Mapping[str, str]) -> list[tuple[bool, ...]]:
         """Returns which of ``CONDITIONS`` hold of each option.
 
-        Args:
-            chosen: Province that each of the seat's units chose, the unit itself among them or not.
-            occupants: The seat's units by province.
+        ``chosen`` has the provinces that the seat's units chose, with or without this one; ``occupants`` its units by
+        province.
         """
         taken = [province for unit, province in chosen.items() if unit != self.unit]
         found: list[tuple[bool, ...]] = []

@@ -51,14 +51,12 @@ _Model = Callable[[Game, Sequence[int], Random], Mapping[int, Action]]
 
 
 class OrderModel:
-    """An ``OpponentModel`` of Diplomacy; retreats and adjustments are those of the bots."""
+    """An ``OpponentModel`` of Diplomacy; retreats and adjustments are those of the bots.
+
+    ``mean`` is that of the weights' prior, shape (F,).
+    """
 
     def __init__(self, mean: Floats | None = None) -> None:
-        """Begin with the prior.
-
-        Args:
-            mean: Of the weights' prior, shape (F,); 0 by default.
-        """
         self._mean_F: Floats = np.zeros(FEATURES) if mean is None else mean
         self.weights_F: Floats = self._mean_F.copy()
         self._turns = 0
@@ -189,16 +187,10 @@ class OpponentMixture:
 
     How probable each is of a seat follows from its orders in the match so far by Bayes' rule. The likelihood of an
     order is the share of a model's draws that have it, smoothed. The prior of a seat counts how probable each model is
-    of the other seats, which are often alike.
+    of the other seats, which are often alike. At first all are equally probable.
     """
 
     def __init__(self, fitted: OrderModel, bots: Sequence[Bot]) -> None:
-        """Begin with equal probabilities.
-
-        Args:
-            fitted: Model of those that are none of the bots.
-            bots: What another seat may be.
-        """
         self._fitted = fitted
         self._models: list[_Model] = [*(partial(_act, bot) for bot in bots), fitted.act]
         self._turns = 0

@@ -9,7 +9,7 @@ another order; optional tokens (a unit's kind, a coast) may be omitted where exa
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import MAP
@@ -165,6 +165,7 @@ _ORDER_PATTERNS = (
     (rf"C {_UNIT} - {_PLACE_PATTERN}", "convoy {0} from {1} to {2}"),
 )
 _KIND_NAMES = {"A": "army", "F": "fleet"}
+_PROVINCE_NAMES = {short: name.title().replace(" Of ", " of ") for name, short in MAP.loc_name.items()}
 _COAST_NAMES = {"NC": "north coast", "SC": "south coast", "EC": "east coast"}
 
 
@@ -172,12 +173,11 @@ def order_fields(position: Position, seat: int, units: Sequence[UnitOrders]) -> 
     """A field for every one of these units, or for everything to build or disband."""
     if position.kind != "A":
         return [_unit_field(unit.unit, list(unit.orders)) for unit in units]
-    due = position.adjustment_due(seat)
-    if due > 0:
-        orders = [order for site in position.free_build_sites(seat) for order in board.build_orders(site)]
-        return [_numbered_field("build", n, due, ["WAIVE", *orders], 0) for n in range(due)]
-    orders = [f"{unit} D" for unit in position.units[seat]]
-    return [_numbered_field("disband", n, -due, orders, n) for n in range(-due)]
+    due, orders = position.adjustment_due(seat), position.adjustment_orders(seat)
+    what, orders = ("build", ["WAIVE", *orders]) if due > 0 else ("disband", orders)
+    labels = ["nothing" if order == "WAIVE" else _describe_unit(order[:-2]) for order in orders]
+    # Nothing is built, and other units are disbanded, where nothing else is selected.
+    return [AnswerField(f"{what} {n + 1} of {abs(due)}", orders, labels, 0 if due > 0 else n) for n in range(abs(due))]
 
 
 def _unit_field(unit: str, orders: list[str]) -> AnswerField:
@@ -185,11 +185,6 @@ def _unit_field(unit: str, orders: list[str]) -> AnswerField:
     # The default loses no unit.
     usual = next((n for n, label in enumerate(labels) if label == "hold" or label.startswith("retreat")), 0)
     return AnswerField(_describe_unit(unit), orders, labels, usual)
-
-
-def _numbered_field(what: str, n: int, of: int, orders: list[str], usual: int) -> AnswerField:
-    labels = ["nothing" if order == "WAIVE" else _describe_unit(order[:-2]) for order in orders]
-    return AnswerField(f"{what} {n + 1} of {of}", orders, labels, usual)
 
 
 def _describe_order(text: str) -> str:
@@ -207,12 +202,7 @@ def _describe_unit(unit: str) -> str:
 def _describe_place(short: str) -> str:
     """The name of a place, with the short one used in replies and records."""
     province, _, coast = short.partition("/")
-    name = _province_names().get(province)
+    name = _PROVINCE_NAMES.get(province)
     if name is None:
         return short
     return f"{name}{f', {_COAST_NAMES[coast]}' if coast in _COAST_NAMES else ''} ({short})"
-
-
-@cache
-def _province_names() -> dict[str, str]:
-    return {short: name.title().replace(" Of ", " of ") for name, short in MAP.loc_name.items()}

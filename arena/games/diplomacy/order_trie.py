@@ -132,8 +132,12 @@ def _unit_trie(choices: UnitOrders) -> Trie:
         return build_trie(map(encode_order, choices.retreats))
     verbs = dict(_solo_verbs(choices.unit))
     supports = {place: trie for bit, place, trie in _support_tries(choices.unit) if bit & choices.neighbours}
-    if choices.by_sea:
-        _add_convoy_orders(verbs, supports, choices.by_sea)
+    by_verb: dict[str, list[Pieces]] = {"VIA": [], "C": [], "S": []}
+    for code in map(encode_order, choices.by_sea):
+        by_verb[code[1]].append(code[2:])
+    verbs.update({verb: build_trie(by_verb[verb]) for verb in ("VIA", "C") if by_verb[verb]})
+    for place, trie in build_trie(by_verb["S"]).branches.items():
+        supports[place] = Trie({**supports.get(place, LEAF).branches, **trie.branches})
     if supports:
         verbs["S"] = Trie(supports)
     return Trie({choices.unit[2:]: Trie(verbs)})
@@ -154,19 +158,6 @@ def _support_tries(unit: str) -> tuple[tuple[int, str, Trie], ...]:
     )
 
 
-def _add_convoy_orders(verbs: dict[str, Trie], supports: dict[str, Trie], orders: Iterable[str]) -> None:
-    by_verb: dict[str, list[Pieces]] = {"VIA": [], "C": [], "S": []}
-    for order in orders:
-        code = encode_order(order)
-        by_verb[code[1]].append(code[2:])
-    for verb in ("VIA", "C"):
-        if by_verb[verb]:
-            verbs[verb] = build_trie(by_verb[verb])
-    for place, trie in build_trie(by_verb["S"]).branches.items():
-        known = supports.get(place, LEAF).branches
-        supports[place] = Trie({**known, **trie.branches})
-
-
 @lru_cache(maxsize=16384)
 def _shared_state(trie: Trie, rest: TrieState | OptionsState) -> TrieState:
     return TrieState(trie, rest)
@@ -181,7 +172,7 @@ def chain_tries(tries: Sequence[Trie], last: TrieState | OptionsState) -> TrieSt
 
 
 def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, str]) -> Trie:
-    """Builds a trie of the unit's place, its signs, which are forced, and then its orders in a movement phase.
+    """Builds a trie of the unit's place, its signs, which are forced, and its orders of a movement phase.
 
     ``numbers`` are pieces that stand for an order instead of its code, by the code after the place.
     """
@@ -211,11 +202,7 @@ def unit_completions(units: tuple[UnitOrders, ...]) -> Phrases:
 
 
 def check_completion(place: Phrases, completion: Pieces) -> None:
-    """Checks that a completion is whole.
-
-    Raises:
-        GameError: it leaves the walk that starts at ``place``, or ends before it.
-    """
+    """Raises ``GameError`` unless a completion goes through the walk from ``place`` to its end."""
     for i, piece in enumerate(completion):
         options = place.options()
         if piece not in options:
@@ -233,12 +220,7 @@ def adjustment_completions(
     due = position.adjustment_due(seat)
     if due > 0:
         return _build_completions(position.free_build_sites(seat), due, encode, closing)
-    return _disband_completions(sort_by_location(position.units[seat]), -due, encode, closing)
-
-
-def sort_by_location(units: Iterable[str]) -> tuple[str, ...]:
-    """Sorts units by location, regardless of kind."""
-    return tuple(sorted(units, key=lambda unit: unit[2:]))
+    return _disband_completions(tuple(sorted(position.units[seat], key=lambda unit: unit[2:])), -due, encode, closing)
 
 
 @lru_cache(maxsize=8192)

@@ -84,8 +84,15 @@ class Position:
         return min(surplus, len(self.free_build_sites(seat))) if surplus > 0 else surplus
 
     def free_build_sites(self, seat: int) -> tuple[str, ...]:
-        """Returns the free home centres of the seat, sorted."""
-        return board.build_sites(self.powers[seat], self.centers[seat], self.occupied)
+        """Returns the vacant home centres that the seat owns, sorted."""
+        owned, occupied = self.centers[seat], self.occupied
+        return tuple(home for home in board.HOMES[self.powers[seat]] if home in owned and home not in occupied)
+
+    def adjustment_orders(self, seat: int) -> list[str]:
+        """Returns the orders of which an adjustment takes those that are due: disbands, or builds on the free sites."""
+        if self.adjustment_due(seat) < 0:
+            return [f"{unit} D" for unit in self.units[seat]]
+        return [order for site in self.free_build_sites(seat) for order in board.build_orders(site)]
 
     def restore(self, engine: Adjudicator) -> None:
         """Restores the adjudicator to this position."""
@@ -93,10 +100,7 @@ class Position:
 
 
 def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
-    """Reads the adjudicator's position after so many phases.
-
-    ``year`` is the previous one, kept once the package has ended the game and no longer names one.
-    """
+    """Reads the adjudicator's position after so many phases; ``year`` is kept where its phase names none."""
     phase, powers = engine.phase, {name: engine.power(name) for name in engine.powers}
     return Position(
         SavedPosition(
@@ -114,34 +118,25 @@ def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
 
 
 def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
-    """Decodes the bytes of ``DiplomacyGame.save`` for a game of these powers.
-
-    Raises:
-        DecodeError: the bytes are not a saved position, or other powers play in it.
-    """
+    """Decodes ``DiplomacyGame.save`` for a game of these powers; ``DecodeError`` for other bytes or powers."""
     try:
         decoded = msgspec.json.decode(saved, type=SavedPosition)
     except msgspec.DecodeError as error:
         raise DecodeError(f"diplomacy position: {error}") from None
-    _check_position(decoded, powers)
-    return Position(decoded)
-
-
-def _check_position(saved: SavedPosition, powers: Sequence[str]) -> None:
-    """Rejects what the adjudicator would silently drop."""
-    for table in (saved.units, saved.retreats, saved.centers):
+    # The adjudicator would silently drop what it does not know.
+    for table in (decoded.units, decoded.retreats, decoded.centers):
         if table.keys() != set(powers):
             raise DecodeError(f"diplomacy position: powers {sorted(table)}; expected {', '.join(powers)}")
-    standing = {unit for units in saved.units.values() for unit in units}
-    dislodged = {unit for retreats in saved.retreats.values() for unit in retreats}
+    units = {unit for each in (decoded.units, decoded.retreats) for units in each.values() for unit in units}
     unknown = {
-        "units": (standing | dislodged) - board.UNIT_BIT.keys(),
-        "centers": {center for centers in saved.centers.values() for center in centers}.difference(board.CENTERS),
-        "phase": set() if _PHASE(saved.phase) else {saved.phase},
+        "units": units - board.UNIT_BIT.keys(),
+        "centers": {center for centers in decoded.centers.values() for center in centers}.difference(board.CENTERS),
+        "phase": set() if _PHASE(decoded.phase) else {decoded.phase},
     }
     for what, names in unknown.items():
         if names:
             raise DecodeError(f"diplomacy position: {what} {sorted(names)}; expected those of the standard map")
+    return Position(decoded)
 
 
 def outcome_of(position: Position, settings: Settings) -> Outcome:
@@ -238,10 +233,7 @@ def _shared_retreat_orders(unit: str, free: tuple[str, ...]) -> UnitOrders:
 
 
 def legal_unit_orders(position: Position, seat: int) -> tuple[UnitOrders, ...]:
-    """Returns the legal orders of each unit that the seat must order, in the sorted order of units.
-
-    In movement phases these are the units on the board, in retreat phases the dislodged ones.
-    """
+    """Returns the legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
     if position.kind == "M":
         mask = position.unit_mask
         has_convoys = bool(position.convoyable)

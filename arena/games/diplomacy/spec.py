@@ -1,6 +1,6 @@
 """Diplomacy behind the ``GameSpec`` protocol: new, saved and recorded games, and their bots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import cast
 
@@ -13,7 +13,7 @@ from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.order_features import Floats
 from arena.games.diplomacy.order_model import OpponentMixture, OrderModel, bot_weights
-from arena.games.diplomacy.position import Position, decode_position
+from arena.games.diplomacy.position import decode_position
 from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.surroundings import SurroundingsText
 from arena.games.diplomacy.text import DiplomacyText
@@ -30,39 +30,30 @@ def make_transcript(recording: Recording) -> list[Turn]:
     for actions in recording.turns:
         before = game.position
         game.apply(actions)
-        notes = _format_dislodged(game.position) if before.kind == "M" else []
-        if game.is_over() or game.position.year > before.year:
-            notes.append(_format_centers(before.year, year_began, game.position))
-            year_began = game.position
+        after, notes, moves = game.position, list[str](), dict[str, list[str]]()
+        if before.kind == "M":
+            notes += [
+                f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
+                for power, retreats in zip(after.powers, after.retreats, strict=True)
+                for unit, places in retreats.items()
+            ]
+        if game.is_over() or after.year > before.year:
+            parts = []
+            for power, old, new in zip(after.powers, year_began.centers, after.centers, strict=True):
+                change = len(new) - len(old)
+                parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
+            notes.append(f"supply centres after {before.year}: {', '.join(parts)}")
+            year_began = after
         # The package reports nothing useful about adjustments.
         hindered = game.results() if before.kind != "A" else {}
-        moves = {
-            game.seats[seat]: [_format_order(order, hindered) for order in action]
-            for seat, action in sorted(actions.items())
-        }
+        for seat, action in sorted(actions.items()):
+            results = [hindered.get(" ".join(order.split(" ", 2)[:2])) for order in action]
+            moves[game.seats[seat]] = [
+                f"{order} ({', '.join(texts)})" if texts else order
+                for order, texts in zip(action, results, strict=True)
+            ]
         turns.append(Turn(before.phase, moves, notes))
     return turns
-
-
-def _format_order(order: str, hindered: Mapping[str, Sequence[str]]) -> str:
-    results = hindered.get(" ".join(order.split(" ", 2)[:2]))
-    return f"{order} ({', '.join(results)})" if results else order
-
-
-def _format_dislodged(position: Position) -> list[str]:
-    return [
-        f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
-        for power, retreats in zip(position.powers, position.retreats, strict=True)
-        for unit, places in retreats.items()
-    ]
-
-
-def _format_centers(year: int, before: Position, after: Position) -> str:
-    parts = []
-    for power, old, new in zip(after.powers, before.centers, after.centers, strict=True):
-        change = len(new) - len(old)
-        parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
-    return f"supply centres after {year}: {', '.join(parts)}"
 
 
 _TEXTS = {"compact": DiplomacyText, "signposted": SignpostedText, "surroundings": SurroundingsText}

@@ -50,9 +50,7 @@ class DiplomacyText:
         season = SEASONS[position.phase[0] + position.phase[-1]]
         return (
             *(POWER_PIECES[table.seats[seat]], season, YEARS_LEFT[years_left]),
-            *_center_pieces(position, seat),
-            *_unit_pieces(position, seat),
-            *_adjustment_pieces(position, seat),
+            *_board_pieces(position, seat),
             OPEN,
         )
 
@@ -85,8 +83,19 @@ class DiplomacyText:
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
         """Yields the orders of a legal completion in turn, with the number of pieces of each."""
-        codes = list(_split_codes(completion))
-        return zip(_decode_orders(table, seat, codes), map(len, codes), strict=True)
+        codes, start = list[Pieces](), 0
+        while start < len(completion) - 1:
+            length = 1 if completion[start] == "WAIVE" else CODE_LENGTH[completion[start + 1]]
+            codes.append(completion[start : start + length])
+            start += length
+        if table.position.kind == "A":
+            legal = ("WAIVE", *table.position.adjustment_orders(seat))
+            order_of = {order_trie.encode_order(order): order for order in legal}
+            orders = [order_of[code] for code in codes]
+        else:
+            units = table.legal_orders(seat)
+            orders = [order_trie.decode_order(unit, code) for unit, code in zip(units, codes, strict=True)]
+        return zip(orders, map(len, codes), strict=True)
 
 
 def require_turn(game: Game, seat: int) -> DiplomacyGame:
@@ -96,50 +105,24 @@ def require_turn(game: Game, seat: int) -> DiplomacyGame:
     return table
 
 
-def _center_pieces(position: Position, seat: int) -> Iterable[str]:
-    theirs = sorted(c for other, owned in enumerate(position.centers) if other != seat for c in owned)
+def _board_pieces(position: Position, seat: int) -> Iterable[str]:
+    others = [other for other in range(len(position.powers)) if other != seat]
+    mine, theirs = position.units[seat], sorted(unit for other in others for unit in position.units[other])
     yield from (MY_CENTERS, *position.centers[seat])
-    yield from (FREE_CENTERS, *(c for c in board.CENTERS if c not in position.owner))
-    yield from (THEIR_CENTERS, *theirs)
-
-
-def _unit_pieces(position: Position, seat: int) -> Iterable[str]:
-    theirs = sorted(u for other, units in enumerate(position.units) if other != seat for u in units)
+    yield from (FREE_CENTERS, *(center for center in board.CENTERS if center not in position.owner))
+    yield from (THEIR_CENTERS, *sorted(center for other in others for center in position.centers[other]))
     yield from (THEIR_ARMIES, *(unit[2:] for unit in theirs if unit[0] == "A"))
     yield from (THEIR_FLEETS, *(unit[2:] for unit in theirs if unit[0] == "F"))
-    yield from (MY_ARMIES, *(unit[2:] for unit in position.units[seat] if unit[0] == "A"))
-    yield from (MY_FLEETS, *(unit[2:] for unit in position.units[seat] if unit[0] == "F"))
-
-
-def _adjustment_pieces(position: Position, seat: int) -> Iterable[str]:
+    yield from (MY_ARMIES, *(unit[2:] for unit in mine if unit[0] == "A"))
+    yield from (MY_FLEETS, *(unit[2:] for unit in mine if unit[0] == "F"))
     if position.kind == "R":
-        theirs = sorted(u for other, units in enumerate(position.retreats) if other != seat for u in units)
-        yield from (THEIR_DISLODGED, *(unit[2:] for unit in theirs))
+        dislodged = sorted(unit for other in others for unit in position.retreats[other])
+        yield from (THEIR_DISLODGED, *(unit[2:] for unit in dislodged))
         yield from (MY_DISLODGED, *(unit[2:] for unit in position.retreats[seat]))
     elif position.kind == "A":
         due = position.adjustment_due(seat)
         yield from [BUILD if due > 0 else DISBAND] * abs(due)
 
 
-def _decode_orders(table: DiplomacyGame, seat: int, codes: Sequence[Pieces]) -> Iterable[str]:
-    position = table.position
-    if position.kind != "A":
-        return (order_trie.decode_order(unit, code) for unit, code in zip(table.legal_orders(seat), codes, strict=True))
-    due = position.adjustment_due(seat)
-    orders = [f"{unit} D" for unit in position.units[seat]]
-    if due > 0:
-        orders = ["WAIVE", *(line for site in position.free_build_sites(seat) for line in board.build_orders(site))]
-    known = {order_trie.encode_order(order): order for order in orders}
-    return (known[code] for code in codes)
-
-
 CODE_LENGTH = {"H": 2, "D": 2, "A": 2, "F": 2, "-": 3, "VIA": 3, "R": 3, "S": 4, "C": 4}
 """Number of pieces of a code by its second piece; ``WAIVE`` has no second."""
-
-
-def _split_codes(completion: Pieces) -> Iterable[Pieces]:
-    start, end = 0, len(completion) - 1
-    while start < end:
-        length = 1 if completion[start] == "WAIVE" else CODE_LENGTH[completion[start + 1]]
-        yield completion[start : start + length]
-        start += length

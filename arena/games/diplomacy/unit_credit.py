@@ -6,6 +6,7 @@ a centre taken (1), a support into a contested centre (a half), and an equal sha
 have guarded (-1 in total). Later years are discounted, as in the advantage estimators (``DISCOUNT`` a year).
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -97,38 +98,33 @@ class _CreditAssignment:
             first -= 1
         owned = [set(self._positions[i].centers[self._power]) for i in (first, last + 1)]
         moving = [i for i in range(first, last + 1) if self._positions[i].phase[-1] == "M"]
-        earned: dict[int, dict[str, float]] = {i: {} for i in moving}
-        for i, order, share in (
-            *self._losses(moving, owned[0] - owned[1]),
-            *self._gains(last, moving, owned[1] - owned[0]),
-        ):
-            earned[i][order] = earned[i].get(order, 0.0) + share
-        return earned
-
-    def _losses(self, moving: Sequence[int], lost: set[str]) -> Iterator[tuple[int, str, float]]:
-        """Yields the last movement orders of units that could have occupied a lost centre."""
+        earned: dict[int, dict[str, float]] = {i: defaultdict(float) for i in moving}
         for i in moving[-1:]:
             orders = self._turns[i].get(self._power, ())
-            for center in sorted(lost):
+            for center in sorted(owned[0] - owned[1]):
+                # Units that could have occupied a lost centre.
                 able = [o for o in orders if o[2:5] == center or center in board.adjacent_provinces(_unit_of(o))]
-                yield from ((i, order, -1.0 / len(able)) for order in able)
+                for order in able:
+                    earned[i][order] += -1.0 / len(able)
+        for i, order, share in self._gains(last, moving, owned[1] - owned[0]):
+            earned[i][order] += share
+        return earned
 
     def _gains(self, last: int, moving: Sequence[int], gained: set[str]) -> Iterator[tuple[int, str, float]]:
         """Yields the order that left a unit in a gained centre, and supports of contested moves on the way there."""
         for i in moving[-1:]:
             for order in self._turns[i].get(self._power, ()):
                 end = self._unit_at_year_end(i, last, order)
-                if end is not None and end[2:5] in gained:
-                    yield i, order, 1.0
-                    yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, order))
-                    yield from self._spring_supports(moving, order)
-
-    def _spring_supports(self, moving: Sequence[int], order: str) -> Iterator[tuple[int, str, float]]:
-        """Yields the spring supports of the move that brought the unit to its autumn position."""
-        for i in moving[:-1]:
-            for earlier in self._turns[i].get(self._power, ()):
-                if " - " in earlier and self._unit_after(i, earlier) == _unit_of(order):
-                    yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, earlier))
+                if end is None or end[2:5] not in gained:
+                    continue
+                yield i, order, 1.0
+                yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, order))
+                for spring in moving[:-1]:
+                    for earlier in self._turns[spring].get(self._power, ()):
+                        # The move that brought the unit to its autumn position.
+                        if " - " in earlier and self._unit_after(spring, earlier) == _unit_of(order):
+                            helpers = self._supporting_orders(spring, earlier)
+                            yield from ((spring, helper, SUPPORT_CREDIT) for helper in helpers)
 
     def _supporting_orders(self, i: int, order: str) -> Iterator[str]:
         """Yields own supports that match an order which another power contested."""

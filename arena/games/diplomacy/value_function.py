@@ -9,7 +9,7 @@ Shape suffixes: S seat, C centre, D distance, L local feature, H hidden unit, Y 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ def final_values(sizes_S: Floats) -> Floats:
 
 def center_features(position: Position) -> NDArray[np.uint8]:
     """What each seat sees of each supply centre, in whole numbers; shape (S, C, L)."""
-    near_SDC = np.minimum([_near(units).sum(axis=0) for units in position.units], MOST_UNITS)
+    near_UDC, row = _near_by_unit()
+    near_SDC = np.minimum([near_UDC[[row[unit] for unit in units]].sum(axis=0) for units in position.units], MOST_UNITS)
     sizes_S = np.array([len(owned) for owned in position.centers])
     owner_C = np.array([position.owner.get(center, -1) for center in board.CENTERS])
     owns_SC, is_owned_C = owner_C == np.arange(len(sizes_S))[:, None], owner_C >= 0
@@ -132,14 +133,9 @@ def _parameters() -> dict[str, Floats]:
     return parameters
 
 
-def _near(units: Sequence[str]) -> NDArray[np.int64]:
-    """1 at the distance of each unit to each supply centre; shape (U, D, C)."""
-    near, row = _near_by_unit()
-    return near[[row[unit] for unit in units]]
-
-
 @cache
 def _near_by_unit() -> tuple[NDArray[np.int64], dict[str, int]]:
+    """1 at the distance of each unit of the map to each supply centre, shape (U, D, C), and the row of each unit."""
     columns = [board.PROVINCES.index(center) for center in board.CENTERS]
     rows = [("AF".index(unit[0]), board.PROVINCES.index(board.province(unit[2:]))) for unit in board.UNITS]
     moves_UC = np.array([moves_between()[kind, place, columns] for kind, place in rows])

@@ -4,7 +4,7 @@ Places are the map's three-letter names and orders use the engine's notation, si
 orders that begin alike share a line, so a whole position takes a page or two.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from arena.games.diplomacy import POWERS, Settings, board
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.order_parser import Clause, parse_orders, split_clauses
 from arena.games.diplomacy.position import Position
+from arena.games.diplomacy.text import require_turn
 from arena.games.texts import ParsedAction, strip_thinking
 
 SEASONS = {"S": "spring", "F": "autumn", "W": "winter"}
@@ -62,36 +63,29 @@ class DiplomacyWords:
         """See ``Words.rules``."""
         settings = self._settings
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
-        return _RULES.format(
-            powers=describe_powers(settings), max_year=settings.max_year, bonus=bonus if settings.win_bonus else ""
-        )
+        bonus = bonus if settings.win_bonus else ""
+        return _RULES.format(powers=describe_powers(settings), max_year=settings.max_year, bonus=bonus)
 
     def question(self, game: Game, seat: int) -> str:
         """Returns the board power by power, and the legal orders."""
-        table = cast(DiplomacyGame, game)
-        table.check_to_move(seat)
+        table = require_turn(game, seat)
         position = table.position
-        moment = f"It is {SEASONS[position.phase[0]]} {position.year} ({position.phase})."
-        return "\n".join(
-            [
-                f"You are {table.seats[seat]}. {moment}",
-                *_power_lines(position, seat),
-                "",
-                *_legal_order_lines(table, seat),
-            ]
-        )
+        first = f"You are {table.seats[seat]}. It is {SEASONS[position.phase[0]]} {position.year} ({position.phase})."
+        return "\n".join([first, *_power_lines(position, seat), "", *_legal_order_lines(table, seat)])
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """See ``Words.understand``; if a reply gives a unit several orders, the last one counts."""
         table, clauses = cast(DiplomacyGame, game), split_clauses(strip_thinking(reply))
-        if table.position.kind != "A":
-            return _parse_unit_orders(table, seat, clauses)
-        due = table.position.adjustment_due(seat)
-        return (
-            _parse_builds(table.position, seat, due, clauses)
-            if due > 0
-            else _parse_disbands(table.position, seat, -due, clauses)
-        )
+        position = table.position
+        if position.kind == "A":
+            due = position.adjustment_due(seat)
+            parse = _parse_builds if due > 0 else _parse_disbands
+            return parse(position, seat, abs(due), clauses)
+        default = "H" if position.kind == "M" else "D"
+        choices = table.legal_orders(seat)
+        orders = parse_orders({unit.unit: unit.orders for unit in choices}, clauses)
+        action = tuple(orders.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
+        return ParsedAction(action, len(choices), len(choices) - len(orders))
 
 
 def _power_lines(position: Position, seat: int) -> Iterable[str]:
@@ -112,54 +106,37 @@ def _legal_order_lines(table: DiplomacyGame, seat: int) -> Iterable[str]:
     if position.kind != "A":
         yield "Give each of these units one order. Legal orders (a bar stands between the ways to go on):"
         for unit in table.legal_orders(seat):
-            yield from _group_by_verb(unit.orders)
+            by_verb: dict[str, list[str]] = {}
+            for order in unit.orders:
+                kind, place, verb, *rest = order.split(" ", 3)
+                by_verb.setdefault(f"{kind} {place} {verb}", []).extend(rest)
+            yield from (f"{beginning} {' | '.join(rests)}".rstrip() for beginning, rests in by_verb.items())
         return
     due = position.adjustment_due(seat)
     if due > 0:
         yield f"You may build {due}, each in another place; WAIVE stands for one that you leave out. Legal orders:"
-        for site in position.free_build_sites(seat):
-            yield from board.build_orders(site)
-        yield "WAIVE"
+        yield from (*position.adjustment_orders(seat), "WAIVE")
     else:
         yield f"You must disband {-due}. Legal orders:"
-        yield from (f"{unit} D" for unit in position.units[seat])
-
-
-def _group_by_verb(orders: Sequence[str]) -> Iterable[str]:
-    by_verb: dict[str, list[str]] = {}
-    for order in orders:
-        kind, place, verb, *rest = order.split(" ", 3)
-        by_verb.setdefault(f"{kind} {place} {verb}", []).extend(rest)
-    return (f"{beginning} {' | '.join(rests)}".rstrip() for beginning, rests in by_verb.items())
-
-
-def _parse_unit_orders(table: DiplomacyGame, seat: int, clauses: Sequence[Clause]) -> ParsedAction:
-    default = "H" if table.position.kind == "M" else "D"
-    choices = table.legal_orders(seat)
-    orders = parse_orders({unit.unit: unit.orders for unit in choices}, clauses)
-    action = tuple(orders.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
-    return ParsedAction(action, len(choices), len(choices) - len(orders))
+        yield from position.adjustment_orders(seat)
 
 
 def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
-    sites = position.free_build_sites(seat)
-    orders = {
-        site: order
-        for clause in _clauses_with_verb(clauses, "B")
-        if (order := clause.match_adjustment(line for site in sites for line in board.build_orders(site))) is not None
-        for site in [board.province(order[2:])]
-    }
-    built = list(orders.values())[:due]
+    legal, by_site = position.adjustment_orders(seat), dict[str, str]()
+    for clause in _clauses_with_verb(clauses, "B"):
+        if (order := clause.match_adjustment(legal)) is not None:
+            by_site[board.province(order[2:])] = order
+    built = list(by_site.values())[:due]
     waived = min(sum("WAIVE" in clause.tokens for clause in clauses), due - len(built))
     action = sorted([*built, *["WAIVE"] * (due - len(built))])
     return ParsedAction(tuple(action), due, due - len(built) - waived)
 
 
 def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
-    units = position.units[seat]
-    orders = [clause.match_adjustment(f"{unit} D" for unit in units) for clause in _clauses_with_verb(clauses, "D")]
+    legal, units = position.adjustment_orders(seat), sort_farthest_first(position.powers[seat], position.units[seat])
+    orders = [clause.match_adjustment(legal) for clause in _clauses_with_verb(clauses, "D")]
     disbands = list(dict.fromkeys(order for order in orders if order is not None))[:due]
-    left = [f"{unit} D" for unit in sort_farthest_first(position.powers[seat], units) if f"{unit} D" not in disbands]
+    left = [f"{unit} D" for unit in units if f"{unit} D" not in disbands]
     action = sorted([*disbands, *left[: due - len(disbands)]])
     return ParsedAction(tuple(action), due, due - len(disbands))
 
@@ -186,6 +163,11 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
     """Returns the position from the seat's side as plain data, without keys that are empty in this phase."""
     position = table.position
     due = position.adjustment_due(seat) if position.kind == "A" else 0
+    if position.kind == "A":
+        continuations = {order[:-2]: [order[-1]] for order in position.adjustment_orders(seat)}
+    else:
+        units = table.legal_orders(seat)
+        continuations = {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in units}
     seen: dict[str, Any] = {
         "power": position.powers[seat],
         "phase": position.phase,
@@ -200,7 +182,7 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
         "free_centers": [center for center in board.CENTERS if center not in position.owner],
         "builds": max(due, 0),
         "disbands": max(-due, 0),
-        "legal_orders": _legal_orders(table, seat),
+        "legal_orders": continuations,
     }
     return {key: value for key, value in seen.items() if value}
 
@@ -224,13 +206,3 @@ def _other_powers(position: Position, seat: int) -> Iterable[tuple[str, dict[str
         }
         if other != seat and any(holdings.values()):
             yield power, {key: value for key, value in holdings.items() if value}
-
-
-def _legal_orders(table: DiplomacyGame, seat: int) -> Mapping[str, list[str]]:
-    """Returns the possible continuations of an order, by unit."""
-    position = table.position
-    if position.kind != "A":
-        return {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in table.legal_orders(seat)}
-    if position.adjustment_due(seat) < 0:
-        return {unit: ["D"] for unit in position.units[seat]}
-    return {order[:-2]: ["B"] for site in position.free_build_sites(seat) for order in board.build_orders(site)}

@@ -146,14 +146,13 @@ class NimGame(ListedGame[State]):
 
 
 class NimSpec(ListedSpec[State]):
-    """Factory of Nim games with one set of settings."""
+    """Factory of Nim games with one set of settings, which are recorded, and a text format, which is not."""
 
     name = "nim"
     is_fully_observed = True
     settings_type, state_type, game_type = Settings, State, NimGame
 
     def __init__(self, settings: Settings, text: str = "pieces") -> None:
-        """``settings`` are recorded with every game; ``text`` selects the text format."""
         super().__init__(settings)
         self._text = text
         self.seats = tuple(f"P{seat + 1}" for seat in range(settings.seats))
@@ -219,10 +218,9 @@ _FORM = (
 
 
 class NimWords(ListedWords):
-    """The ``Words`` of Nim. A reply without a legal move is replaced by a random move."""
+    """The ``Words`` of Nim; ``form`` describes a reply. A random move replaces a reply without a legal one."""
 
     def __init__(self, definition: GameDefinition[Any], form: str = _FORM) -> None:
-        """``form`` is the description of a reply's form in the rules."""
         super().__init__(definition)
         self._form = form
 
@@ -271,12 +269,11 @@ _FREE_TEXT_RULE = f" You may think first; your answer then stands behind {OPEN}.
 
 
 class NimLanguage(ListedText):
-    """The ``TextFormat`` of the schema and regular-expression settings; it is ``SupportsGrammar``, and a ``Chat``."""
+    """The ``TextFormat`` of the settings ``json`` and ``regex``; it is ``SupportsGrammar``, and a ``Chat``."""
 
     opening = OPEN
 
     def __init__(self, definition: GameDefinition[Any], kind: str, free_tokens: int = 0) -> None:
-        """``kind`` is ``json`` or ``regex``; ``free_tokens`` limits what a large model may write before its answer."""
         super().__init__(definition)
         self.free_tokens = free_tokens
         self._kind = kind

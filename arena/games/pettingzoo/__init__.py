@@ -6,8 +6,7 @@ actions from masks, a position by the actions that lead to it. ``wording`` has a
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -21,16 +20,8 @@ from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import digest
 from schemas.numbers import PositiveInt
 
-
-@contextmanager
-def _silence_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 # It brings pygame, whose dependencies warn.
-with require_package("pettingzoo", "pettingzoo"), _silence_warnings():
+with require_package("pettingzoo", "pettingzoo"), warnings.catch_warnings(action="ignore"):
     import pettingzoo
     from gymnasium.spaces import Discrete
 
@@ -67,7 +58,7 @@ class RunningEnvironment:
         self._parallel = is_parallel(settings)
         self._stepping = EnvironmentCall(self._label, "raises")
         self.naming = EnvironmentCall(self._label, "cannot name its actions")
-        with EnvironmentCall(self._label, "does not begin"), _silence_warnings():
+        with EnvironmentCall(self._label, "does not begin"), warnings.catch_warnings(action="ignore"):
             self.env: Environment = make_environment(settings)
             self.agents: list[str] = list(self.env.possible_agents)
             self.totals = dict.fromkeys(self.agents, 0.0)
@@ -83,11 +74,7 @@ class RunningEnvironment:
             self._observe()
 
     def legal_actions(self, agent: str) -> list[int]:
-        """Numbers of an agent's legal actions: those of its mask, or all of its space.
-
-        Raises:
-            GameError: there are none.
-        """
+        """Numbers of an agent's legal actions: those of its mask, or all of its space; ``GameError`` without any."""
         if agent not in self._spaces:
             space = self.env.action_space(agent)
             self._spaces[agent] = int(space.start), int(space.n)
@@ -99,11 +86,7 @@ class RunningEnvironment:
         return legal
 
     def step(self, actions: Mapping[str, int]) -> None:
-        """Applies an action of each agent to move.
-
-        Raises:
-            GameError: the environment raised, or gave a reward that is not a finite number; it is unusable afterwards.
-        """
+        """Applies an action of each agent to move; after a ``GameError`` the environment is unusable."""
         with self._stepping:
             if self._parallel:
                 self.observations, rewards, _, _, self._infos = self.env.step(dict(actions))
@@ -157,11 +140,7 @@ class PettingZooGame(LetteredGame[State]):
     """One play-through."""
 
     def __init__(self, spec: "PettingZooSpec", seed: int, start: State) -> None:
-        """Replays the actions up to a position.
-
-        Raises:
-            DecodeError: the environment no longer reproduces it.
-        """
+        """Replays the actions up to a position; ``DecodeError`` if the environment no longer reproduces it."""
         super().__init__(spec, seed, start)
         try:
             environment = None if start.turns else spec.begun.pop(start.seed, None)
@@ -188,11 +167,7 @@ class PettingZooGame(LetteredGame[State]):
         return tuple(self._legal_moves(seat))
 
     def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after the environment's response.
-
-        Raises:
-            GameError: the environment raised, or the maximum number of turns is reached.
-        """
+        """Returns the position after the environment's response; ``GameError`` if it raises, or at ``max_turns``."""
         settings = self.spec.settings
         if self.clock >= settings.max_turns:
             raise GameError(
@@ -243,8 +218,8 @@ class PettingZooGame(LetteredGame[State]):
             agent, env = self._running.agents[seat], self._running.env
             with self._running.naming:
                 numbers = self._running.legal_actions(agent)
-                names = wording_of(self.spec.settings.env).actions(env, agent, numbers)
-                self._moves[seat] = dict(zip(names, numbers, strict=True))
+                name = wording_of(self.spec.settings.env).action
+                self._moves[seat] = {name(env, agent, number): number for number in numbers}
         return self._moves[seat]
 
 
@@ -255,11 +230,7 @@ class PettingZooSpec(LetteredSpec[State]):
     settings_type, state_type, game_type = Settings, State, PettingZooGame
 
     def __init__(self, settings: Any) -> None:
-        """An environment, after a check that it can be made here.
-
-        Raises:
-            ConfigError: no such environment, wrong arguments, a missing package, or actions that are not discrete.
-        """
+        """Checks that the environment can be made here; ``ConfigError`` if not, or its actions are not discrete."""
         super().__init__(settings)
         self.begun: dict[int, RunningEnvironment] = {}
         """Environments at their first position by seed, which ``start`` leaves for the play-through."""
@@ -289,11 +260,7 @@ def is_parallel(settings: Settings) -> bool:
 
 
 def make_environment(settings: Settings) -> Environment:
-    """Makes an environment without its wrappers, which only repeat the checks of the masks.
-
-    Raises:
-        ConfigError: no such environment, wrong arguments, or a package that is not installed.
-    """
+    """Makes an environment without its wrappers, which only repeat the checks of the masks; else ``ConfigError``."""
     parallel = is_parallel(settings)
     registry = pettingzoo.parallel_registry if parallel else pettingzoo.aec_registry
     if settings.env not in registry:
@@ -304,7 +271,7 @@ def make_environment(settings: Settings) -> Environment:
             f"{format_choices(near)}"
         )
     try:
-        with _silence_warnings():
+        with warnings.catch_warnings(action="ignore"):
             if not parallel:
                 return pettingzoo.make("aec", settings.env, **settings.options).unwrapped
             env = pettingzoo.make("parallel", settings.env, **settings.options)

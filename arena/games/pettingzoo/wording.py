@@ -3,7 +3,7 @@
 Add an environment by an entry in ``WORDINGS``: its rules, the name of an action and the text of an observation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +19,14 @@ class Wording(NamedTuple):
     """One environment in words."""
 
     rules: str
-    actions: Callable[[Environment, str, Sequence[int]], Sequence[str]]
-    """Names of the legal actions of an agent to move, given by their numbers; all differ."""
+    action: Callable[[Environment, str, int], str]
+    """Name of a legal action of an agent to move, given by its number; all names differ."""
     observation: Callable[[Environment, str, Any], str]
     """An agent's observation as text: nothing that the observation hides."""
 
 
-def _template(template: str) -> Callable[[Environment, str, Sequence[int]], Sequence[str]]:
-    return lambda env, agent, numbers: [template.format(number) for number in numbers]
+def _template(template: str) -> Callable[[Environment, str, int], str]:
+    return lambda env, agent, number: template.format(number)
 
 
 def list_values(env: Environment, agent: str, observation: Any) -> str:
@@ -40,8 +40,8 @@ def list_values(env: Environment, agent: str, observation: Any) -> str:
     return f"Observation of shape {values.shape}, values that are not 0: {' '.join(values_listed) or 'none'}"
 
 
-def _named(*names: str) -> Callable[[Environment, str, Sequence[int]], Sequence[str]]:
-    return lambda env, agent, numbers: [names[number] for number in numbers]
+def _named(*names: str) -> Callable[[Environment, str, int], str]:
+    return lambda env, agent, number: names[number]
 
 
 def _draw_board(observation: Any) -> str:
@@ -67,9 +67,9 @@ def _go(env: Environment, agent: str, observation: Any) -> str:
     return f"You are {colour}: your stones are X, the other player's O; row 0 is on top.\n{_draw_board(observation)}"
 
 
-def _go_points(env: Environment, agent: str, numbers: Sequence[int]) -> Sequence[str]:
+def _go_point(env: Environment, agent: str, number: int) -> str:
     size = env.observation_space(agent)["observation"].shape[0]
-    return ["pass" if at == size * size else f"row {at // size} column {at % size}" for at in numbers]
+    return "pass" if number == size * size else f"row {number // size} column {number % size}"
 
 
 def _chess(env: Environment, agent: str, observation: Any) -> str:
@@ -77,35 +77,29 @@ def _chess(env: Environment, agent: str, observation: Any) -> str:
     return f"You are {colour}. White's pieces are capitals.\n{env.board}\nFEN: {env.board.fen()}"
 
 
-def _chess_moves(env: Environment, agent: str, numbers: Sequence[int]) -> Sequence[str]:
+def _chess_move(env: Environment, agent: str, number: int) -> str:
     from pettingzoo.classic.chess.chess_utils import action_to_move
 
-    player = env.possible_agents.index(agent)
-    return [str(action_to_move(env.board, number, player).uci()) for number in numbers]
+    return str(action_to_move(env.board, number, env.possible_agents.index(agent)).uci())
 
 
 def _hanabi(env: Environment, agent: str, observation: Any) -> str:
-    state = env.hanabi_env.game_state
-    return str(state.observation_string(env.possible_agents.index(agent)))
+    return str(env.hanabi_env.game_state.observation_string(env.possible_agents.index(agent)))
 
 
-def _hanabi_moves(env: Environment, agent: str, numbers: Sequence[int]) -> Sequence[str]:
-    state, player = env.hanabi_env.game_state, env.possible_agents.index(agent)
-    return [str(state.action_to_string(player, number)).strip("()") for number in numbers]
+def _hanabi_move(env: Environment, agent: str, number: int) -> str:
+    player = env.possible_agents.index(agent)
+    return str(env.hanabi_env.game_state.action_to_string(player, number)).strip("()")
 
 
 def _last_throw(env: Environment, agent: str, observation: Any) -> str:
-    names = _throw_names(env)
-    return f"The other player's last throw: {names[int(observation)] if int(observation) < len(names) else 'none yet'}"
+    # Behind the throws stands that of nobody.
+    is_none = int(observation) >= len(env.unwrapped._moves) - 1
+    return f"The other player's last throw: {'none yet' if is_none else _throw(env, agent, int(observation))}"
 
 
-def _throws(env: Environment, agent: str, numbers: Sequence[int]) -> Sequence[str]:
-    names = _throw_names(env)
-    return [names[number] for number in numbers]
-
-
-def _throw_names(env: Environment) -> list[str]:
-    return [name.lower() for name in env.unwrapped._moves[:-1]]
+def _throw(env: Environment, agent: str, number: int) -> str:
+    return str(env.unwrapped._moves[number]).lower()
 
 
 _CARDS = [f"{rank}{suit}" for suit in "SHDC" for rank in "A23456789TJQK"]
@@ -144,16 +138,16 @@ _NO_LIMIT_BETS = _named("fold", "check or call", "raise half the pot", "raise th
 
 GENERIC = Wording("", _template("{}"), list_values)
 WORDINGS: Mapping[str, Wording] = {
-    "classic/chess": Wording("Chess; a move names two squares, e2e4, and a promotion.", _chess_moves, _chess),
+    "classic/chess": Wording("Chess; a move names two squares, e2e4, and a promotion.", _chess_move, _chess),
     "classic/connect_four": Wording(
         "Players drop pieces into columns; four in a line win.", _template("column {}"), _connect_four
     ),
-    "classic/go": Wording("Go, scored by area.", _go_points, _go),
+    "classic/go": Wording("Go, scored by area.", _go_point, _go),
     "classic/hanabi": Wording(
-        "Hanabi: both players score together. You do not see your own cards.", _hanabi_moves, _hanabi
+        "Hanabi: both players score together. You do not see your own cards.", _hanabi_move, _hanabi
     ),
     "classic/leduc_holdem": Wording("Leduc hold'em with cards J, Q, K in two suits.", _BETS, _leduc),
-    "classic/rps": Wording("Both throw at the same time, again and again.", _throws, _last_throw),
+    "classic/rps": Wording("Both throw at the same time, again and again.", _throw, _last_throw),
     "classic/texas_holdem": Wording("Limit Texas hold'em.", _BETS, _limit_holdem),
     "classic/texas_holdem_no_limit": Wording("No-limit Texas hold'em.", _NO_LIMIT_BETS, _no_limit_holdem),
     "classic/tictactoe": Wording("Three in a line win.", _template("square {}"), _tictactoe),

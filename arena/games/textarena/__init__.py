@@ -96,11 +96,7 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
     spec: "TextArenaSpec"
 
     def __init__(self, spec: "TextArenaSpec", seed: int, start: State, env: TextArenaEnvironment | None = None) -> None:
-        """Replays the messages up to a position, in ``env`` if there is one in its first position.
-
-        Raises:
-            DecodeError: the environment no longer reproduces it.
-        """
+        """Replays the messages of ``start``, in ``env`` if that is at its beginning; ``DecodeError`` if they fail."""
         super().__init__(spec, seed, start)
         self.environment = start.env
         self.seats = spec.seats[: start.players or spec.player_count(start.env)]
@@ -155,11 +151,7 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
         return message not in (self._moves or ()) and self._env.refuses(message)
 
     def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on by the environment's response.
-
-        Raises:
-            GameError: the environment raised, or the maximum number of turns is reached.
-        """
+        """Goes on by the environment's response; ``GameError`` if it raises, or at ``max_turns``."""
         if self.clock >= self.spec.settings.max_turns:
             raise GameError(
                 f"textarena, {self.environment}: not over after {self.clock} turns; settings.max_turns allows no more"
@@ -173,10 +165,8 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
 
     def state_after(self, turns: int) -> State:
         """See ``InPlaceGame.state_after``."""
-        played = len(self._start.said) + turns
-        return State(
-            self.environment, self._start.seed, self._said[:played], self._digest_after(played), self._start.players
-        )
+        start, played = self._start, len(self._start.said) + turns
+        return State(self.environment, start.seed, self._said[:played], self._digest_after(played), start.players)
 
     def scores(self) -> Sequence[float]:
         """Returns the environment's rewards; ``GameError`` unless there is a number for each seat."""
@@ -266,20 +256,13 @@ class TextArenaSpec(LetteredSpec[State]):
         return {each.name: each.prompts for each in listed if each.prompts}
 
     def start(self, seed: int) -> State:
-        """Returns the initial position; the seed chooses among several environments.
-
-        Raises:
-            GameError: the environment does not begin with this seed.
-        """
-        return self._first_state(self._start_environment(seed), seed)
+        """Returns the initial position; the seed chooses among environments. ``GameError`` if one does not begin."""
+        return self._first_state(TextArenaEnvironment(*self._counts.choose(seed), seed), seed)
 
     def new(self, seed: int) -> TextArenaGame:
         """See ``GameSpec.new``; makes the environment once."""
-        env = self._start_environment(seed)
+        env = TextArenaEnvironment(*self._counts.choose(seed), seed)
         return TextArenaGame(self, seed, self._first_state(env, seed), env)
-
-    def _start_environment(self, seed: int) -> TextArenaEnvironment:
-        return TextArenaEnvironment(*self._counts.choose(seed), seed)
 
     def _first_state(self, env: TextArenaEnvironment, seed: int) -> State:
         players = {each.seats for each in self._counts.environments if each.name == env.name}

@@ -6,7 +6,8 @@ from itertools import product
 from random import Random
 from typing import Any, cast
 
-from arena.enumerable import CLOSE, ListedSpec, ListedText, ListedWords, require_turn
+from arena.enumerable import CLOSE, ListedText, ListedWords, require_turn
+from arena.enumerable.game import GameDefinition
 from arena.games.base import Action, Game
 from arena.games.texts import LETTERS, NEWLINE, ParsedAction, Phrases, Pieces, from_letters, strip_thinking, to_letters
 from schemas.errors import GameError
@@ -80,10 +81,9 @@ class TextArenaText(ListedText):
 
 
 class BracketedTextState:
-    """A state of the walk through any text in square brackets."""
+    """A state of the walk through any text in square brackets, after ``length`` pieces."""
 
     def __init__(self, length: int) -> None:
-        """``length`` counts the pieces before this state, the opening bracket included."""
         self._said = length
 
     def options(self) -> Mapping[str, Phrases]:
@@ -104,17 +104,15 @@ _INNER_LETTERS = tuple(letter for letter in LETTERS if letter not in ("[", "]", 
 
 
 class TextArenaWords(ListedWords):
-    """The environment's prompts, and the message extracted from a reply. The environment itself judges validity."""
+    """The environment's prompts, and messages of at most ``longest`` letters, which the environment itself judges."""
 
-    def __init__(self, spec: ListedSpec[Any], longest: int) -> None:
-        """``longest`` is the maximum length of a message, in characters."""
+    def __init__(self, spec: GameDefinition[Any], longest: int) -> None:
         super().__init__(spec)
-        self._spec = spec
         self._longest = longest
 
     def rules(self) -> str:
         """Returns the game's origin and the form of a reply."""
-        return f"{self._spec.rules()} Moves stand in square brackets."
+        return f"{self._definition.rules()} Moves stand in square brackets."
 
     def question(self, game: Game, seat: int) -> str:
         """Returns the environment's own prompt."""

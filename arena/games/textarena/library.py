@@ -122,11 +122,7 @@ class TextArenaEnvironment:
     """One running environment. ``deepcopy`` copies its position and its random state."""
 
     def __init__(self, name: str, players: int, seed: int) -> None:
-        """Starts an environment by TextArena's id, ``TicTacToe-v0-train``; the seed is that of all its randomness.
-
-        Raises:
-            GameError: the environment cannot be made or started; the message has the reason.
-        """
+        """Starts an environment by TextArena's id, ``TicTacToe-v0-train``; ``GameError`` if it cannot be started."""
         self.name = name
         self.done = False
         self.mover = 0
@@ -141,9 +137,12 @@ class TextArenaEnvironment:
         with self._chance, EnvironmentCall(self._label, "does not begin"):
             self._env.reset(num_players=players, seed=seed)
             self._state = self._env.state
-            _count_refusals(self._state)
+            # The environment does not count the moves that it rejects.
+            self._state.refusals = 0
+            if hasattr(self._state, "set_invalid_move"):
+                self._state.set_invalid_move = MethodType(_refuse_and_count, self._state)
             self._observe()
-        self.uses_brackets = _uses_brackets(self._env)
+        self.uses_brackets = any(isinstance(each, ActionFormattingWrapper) for each in _wrappers(self._env))
         """Whether text without square brackets gets some: only bracketed text counts as a move then."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TextArenaEnvironment":
@@ -154,14 +153,7 @@ class TextArenaEnvironment:
         return copied
 
     def step(self, message: str) -> bool:
-        """Submits a message of the seat to move.
-
-        Returns:
-            Whether it was rejected.
-
-        Raises:
-            GameError: the environment raised; it is unusable afterwards.
-        """
+        """Submits a message, and returns whether it was rejected; after a ``GameError`` it is unusable."""
         before = self._state.refusals
         with self._chance, self._stepping:
             self.done = bool(self._env.step(action=message)[0])
@@ -197,21 +189,18 @@ class TextArenaEnvironment:
         self.observation = seen if isinstance(seen, str) else "\n".join(str(message[1]) for message in seen)
 
 
+def _wrappers(env: Any) -> Iterator[Any]:
+    while isinstance(env, textarena.Wrapper):
+        yield env
+        env = env.env
+
+
 def _message_lists(env: Any, state: Any) -> Iterator[list[Any]]:
     """The lists of messages of an environment: its log, what each player has not seen yet, and what each has seen."""
     yield vars(state).get("logs", [])
     yield from vars(state).get("observations", {}).values()
-    while isinstance(env, textarena.Wrapper):
-        yield from vars(env).get("full_observations", {}).values()
-        env = env.env
-
-
-def _uses_brackets(env: Any) -> bool:
-    while isinstance(env, textarena.Wrapper):
-        if isinstance(env, ActionFormattingWrapper):
-            return True
-        env = env.env
-    return False
+    for wrapper in _wrappers(env):
+        yield from vars(wrapper).get("full_observations", {}).values()
 
 
 def check_name(name: str, key: str = "env") -> None:
@@ -225,11 +214,7 @@ def check_name(name: str, key: str = "env") -> None:
 
 @cache
 def resolve_player_count(name: str, count: int | None) -> int:
-    """Returns the given number of players, or else the smallest from two on that the environment starts with, or one.
-
-    Raises:
-        ConfigError: it does not start with that number; the message has its reason.
-    """
+    """Returns ``count``, or the smallest from two on that the environment starts with, or one; else ``ConfigError``."""
     reason: GameError | None = None
     tried = [*range(2, MAX_PLAYERS + 1), 1] if count is None else [count]
     for players in tried:
@@ -243,13 +228,6 @@ def resolve_player_count(name: str, count: int | None) -> int:
             return players
     key = "env" if count is None else "players"
     raise ConfigError(f"game.settings.{key}: {name} does not begin with {count or 'any number of'} players: {reason}")
-
-
-def _count_refusals(state: Any) -> None:
-    """Counts the moves that an environment rejects, which it does not count itself."""
-    state.refusals = 0
-    if hasattr(state, "set_invalid_move"):
-        state.set_invalid_move = MethodType(_refuse_and_count, state)
 
 
 def _refuse_and_count(state: Any, *args: Any, **kwargs: Any) -> Any:

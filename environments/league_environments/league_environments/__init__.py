@@ -83,10 +83,7 @@ def default_agent() -> vf.AgentConfig:
 def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[vf.Taskset], type[vf.Env]]:
     """The taskset and the environment of verifiers for a registered game or environment of the league.
 
-    Settings of a taskset's configuration come on top of these.
-
-    Raises:
-        ConfigError: unknown name, a package that is not installed, or a bad setting.
+    A taskset's settings come on top of these. ``ConfigError`` for an unknown name, a missing package or a bad setting.
     """
     values = dict(settings or {})
     roles = _roles(make_environment(name, values))
@@ -128,7 +125,9 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
             session = _session(self.config, roles, name, task.data.seed)
             if session:
                 # Before the first turn: an episode may end without one of the opponent's.
-                await _open_session(self.config, session, has_positions=not isinstance(self.spec, ArenaSpec))
+                fields = {key.removeprefix("league_"): value for key, value in session.items()}
+                fields |= {"model": self.config.opponent_model, "position": not isinstance(self.spec, ArenaSpec)}
+                await _post(self.config, "sessions", fields)
             async with AsyncExitStack() as stack:
                 opponents = set(roles.values()) - _trained(self.config, roles) - {JUDGE_AGENT}
                 bodies = {role: session for role, agent in roles.items() if agent in opponents}
@@ -140,7 +139,8 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
                 raise EpisodeError(f"{name}, seed {task.data.seed}: {result.rollout.failure}")
             talks.reward(result)
             if session:
-                await _report(self.config, session, seat_scores(self.spec, result))
+                ids = {"session": session["league_session"], "agent": session["league_agent"]}
+                await _post(self.config, "results", {**ids, "scores": seat_scores(self.spec, result)})
 
     return LeagueTaskset, LeagueEnv
 
@@ -172,12 +172,14 @@ def seat_scores(spec: Any, result: GenerateResult) -> list[float]:
 
 
 class Conversations:
-    """The exchanges of an episode with verifiers' agents: one for each role in each of the league's episodes."""
+    """The exchanges of an episode with verifiers' agents: one for each role in each of the league's episodes.
+
+    ``roles`` are names of agents by role, ``bodies`` fields added to an agent's requests.
+    """
 
     def __init__(
         self, agents: vf.Agents, roles: Mapping[str, str], stack: AsyncExitStack, bodies: Mapping[str, dict[str, Any]]
     ) -> None:
-        """No exchange yet; ``roles`` are names of agents by role, ``bodies`` fields added to an agent's requests."""
         self._agents = agents
         self._roles = roles
         self._stack = stack
@@ -186,11 +188,7 @@ class Conversations:
         self._data: dict[tuple[str, str], SeatData] = {}
 
     async def reply(self, role: str, messages: Sequence[Message]) -> str:
-        """The reply of a role's agent to the last message; earlier ones are in its exchange already.
-
-        Raises:
-            EpisodeError: the exchange is over, by a limit or a failure of the model.
-        """
+        """The reply of a role's agent to the last message, which ends the exchange so far; else ``EpisodeError``."""
         running = current_episode()
         key = (running.context.id if running else "", role)
         if key not in self._open:
@@ -291,18 +289,6 @@ def _session(config: LeagueEnvConfig, roles: Mapping[str, str], name: str, seed:
         "league_seat": [roles[seat] for seat in seats].index(learner),
         "league_roles": seats,
     }
-
-
-async def _open_session(config: LeagueEnvConfig, session: Mapping[str, Any], has_positions: bool) -> None:
-    """Has the pool draw the opponent."""
-    fields = {name.removeprefix("league_"): value for name, value in session.items()}
-    await _post(config, "sessions", {"model": config.opponent_model, "position": has_positions, **fields})
-
-
-async def _report(config: LeagueEnvConfig, session: Mapping[str, Any], scores: Sequence[float]) -> None:
-    """Tells the pool the result of a session."""
-    fields = {"session": session["league_session"], "agent": session["league_agent"], "scores": list(scores)}
-    await _post(config, "results", fields)
 
 
 async def _post(config: LeagueEnvConfig, page: str, body: Mapping[str, Any]) -> None:
