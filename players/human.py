@@ -151,11 +151,11 @@ class HumanClient(InferenceClient):
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
         """See ``InferenceClient``; ``GameError`` as ``HumanSeat.ask``."""
+
+        def read(reply: str) -> str:
+            if not reply.strip():
+                raise UsageError("nothing was written; expected some words")
+            return reply
+
         told = (f"You said:\n{each.content}" if each.role == "assistant" else each.content for each in messages)
-        return ModelResponse(await self._person.ask("\n\n".join(told), [], _check_reply))
-
-
-def _check_reply(reply: str) -> str:
-    if not reply.strip():
-        raise UsageError("nothing was written; expected some words")
-    return reply
+        return ModelResponse(await self._person.ask("\n\n".join(told), [], read))

@@ -5,7 +5,7 @@ replies and their parsing are in ``reply_formats``. In free replies the action i
 a rule decides what is played without one: as for remote agents, legality is learnt from rewards, not from a constraint.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
@@ -32,6 +32,7 @@ from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError, UsageError, format_choices
 
 _MAX_QUOTED_CHARS = 80
+_CONVERSATION_KEYS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")
 
 
 class FreeTextPrompt(DecisionPrompt):
@@ -173,20 +174,14 @@ def _environment_configs(game: GameSpec, config: PromptsConfig) -> dict[str, Pro
 
 def check_prompt_names(config: PromptsConfig) -> None:
     """Raise ``ConfigError`` for an unknown name in the configuration; the message names the key."""
-    look_ups: dict[str, Callable[[str], object]] = {
-        "template": make_template,
-        "extractor": get_extractor,
-        "observation": get_observation_template,
-    }
+    default = PromptsConfig()
+    look_ups = {"template": make_template, "extractor": get_extractor, "observation": get_observation_template}
     for key, look_up in look_ups.items():
         try:
-            if (name := getattr(config, key)) != getattr(PromptsConfig(), key):
+            if (name := getattr(config, key)) != getattr(default, key):
                 look_up(name)
         except UsageError as error:
             raise ConfigError(f"prompts.{key}: {error}") from None
-
-
-_CONVERSATION_KEYS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")
 
 
 def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:

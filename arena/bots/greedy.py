@@ -1,6 +1,7 @@
 """Diplomacy bots that take every centre in reach, each unit by itself or several together."""
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -60,9 +61,10 @@ class Plan:
 
     def _support(self, unit: "UnitOrders") -> None:
         moves = [order.removesuffix(" VIA") for order in self._orders_by_unit.values() if " - " in order]
-        helps = [f"{unit.unit} S {order}" for order in moves]
-        legal = [order for order in helps if order in unit]
-        if legal:
+        self._support_one(unit, [f"{unit.unit} S {order}" for order in moves])
+
+    def _support_one(self, unit: "UnitOrders", orders: Sequence[str]) -> None:
+        if legal := [order for order in orders if order in unit]:
             self._give_order(unit, self._rng.choice(legal), unit.unit[2:])
 
     def _approach(self, unit: "UnitOrders") -> None:
@@ -109,13 +111,8 @@ class _SupportedPlan(Plan):
 
         position = table.position
         self._adjacent = {unit.unit: frozenset(board.adjacent_provinces(unit.unit)) for unit in self._units}
-        self._rivals = Counter(
-            place
-            for other, units in enumerate(position.units)
-            if other != seat
-            for unit in units
-            for place in board.adjacent_provinces(unit)
-        )
+        others = (units for other, units in enumerate(position.units) if other != seat)
+        self._rivals = Counter(place for units in others for unit in units for place in board.adjacent_provinces(unit))
         self._own = {c for c in board.CENTERS if position.owner.get(c) == seat}
         self._seat = seat
 
@@ -132,11 +129,8 @@ class _SupportedPlan(Plan):
         self._rng.shuffle(goals)
         needed = {center: self._needed_strength(center) for center in goals if self._is_unclaimed(center)}
         for center in sorted(needed, key=needed.__getitem__):
-            free = [
-                unit
-                for unit in self._units
-                if unit.unit not in self._orders_by_unit and center in self._adjacent[unit.unit]
-            ]
+            idle = [unit for unit in self._units if unit.unit not in self._orders_by_unit]
+            free = [unit for unit in idle if center in self._adjacent[unit.unit]]
             if len(free) >= needed[center]:
                 # A unit on no centre of its own, with the fewest others to enter, goes; others support it.
                 others = {unit.unit: len(self._adjacent[unit.unit] & self._target_centers) for unit in free}
@@ -159,9 +153,7 @@ class _SupportedPlan(Plan):
             for other, order in self._orders_by_unit.items()
             if " - " not in order and other[2:5] in self._own | self._target_centers and self._rivals[other[2:5]] > 1
         ]
-        legal = [order for order in helps if order in unit]
-        if legal:
-            self._give_order(unit, self._rng.choice(legal), unit.unit[2:])
+        self._support_one(unit, helps)
 
 
 @register("tactician", games=["diplomacy"])

@@ -98,19 +98,15 @@ class ListedWords:
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """The last legal move that follows the word MOVE; else the last one that is mentioned."""
         move = find_mentioned_move(strip_thinking(reply), require_turn(game, seat).moves(seat))
-        if move is None:
-            return ParsedAction(game.random_action(seat, rng), 1, 1)
-        return ParsedAction((move,), 1, 0)
+        return ParsedAction(game.random_action(seat, rng), 1, 1) if move is None else ParsedAction((move,), 1, 0)
 
 
 def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
     """The move that a reply names, whatever its letter case; None if it names none."""
     known = {move.lower(): move for move in moves}
     either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-    if not either:
-        return None
     edged = rf"(?<!\w)({either})(?!\w)"
-    for pattern in (rf"move\W{{0,8}}{edged}", edged):
+    for pattern in (rf"move\W{{0,8}}{edged}", edged) if known else ():
         if matches := re.findall(pattern, reply.lower()):
             return known[matches[-1]]
     return None

@@ -150,13 +150,11 @@ class RemoteModel:
         """A page of the same server, requested once; None if there is none, ``RemoteError`` if the server refuses."""
         try:
             response = await self._http_client.send("GET", url)
-            if response.status in _MISSING_PAGE_STATUSES:
-                return None
-            if not response.is_success:
+            if not response.is_success and response.status not in _MISSING_PAGE_STATUSES:
                 raise self._make_status_error(response)
         except RequestFailedError as failure:
             raise RemoteError(f"{self._label}: {failure}; expected {urlsplit(url).path}") from None
-        return response.body
+        return response.body if response.is_success else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -225,11 +223,9 @@ class RemoteModel:
 
 def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
     """The key of a remote agent's server, empty for one without; ``ConfigError`` if its variable holds none."""
-    variable = config.key_variable
-    if not variable:
+    if not (variable := config.key_variable):
         return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
+    if not (key := os.environ.get(variable, "").strip()):
         raise ConfigError(
             f"agents.{agent}.remote.key_variable: the environment of this process has nothing in {variable}; "
             f"expected the key for {urlsplit(config.url).netloc}"

@@ -26,8 +26,6 @@ _LARGEST_SEED = (1 << 63) - 1
 ResponseT = TypeVar("ResponseT")
 
 log = get_logger()
-
-
 HOSTED_MODEL = "openai/gpt-4o-mini"
 """Default model at OpenRouter or OpenAI."""
 

@@ -1,11 +1,8 @@
 """Remote agents: models behind a server with OpenAI's chat interface, in the seats of fixed opponents.
 
-At its turn a remote agent gets the rules and the position in plain language (``arena.games.texts.Words``) and answers
-in kind. Requests are independent: nothing is remembered between turns, and the prompt follows from the position alone.
-For a reply that makes no sense the game's default is played, and counted. A server that gives no reply at all fails
-the match, after all tries.
-
-Requests are counted and priced (``cost``), and recorded from time to time and when a match ends, failed or not.
+At its turn a remote agent gets the rules and the position in plain language and answers in kind; nothing is remembered
+between turns. For a reply that makes no sense the game's default is played, and counted. A server that gives no reply
+fails the match, after all tries. Usage is recorded from time to time and when a match ends, failed or not.
 """
 
 import asyncio
@@ -27,10 +24,7 @@ from schemas.errors import RemoteError, UsageError, format_choices
 
 
 class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
-    """An ``InferenceClient`` over a remote agent, for one seat of one match, with texts only.
-
-    Temperature and token limit are those that the agent is configured with, on which its price depends.
-    """
+    """A remote agent as the client of one seat of one match, by its own temperature and limit, with texts only."""
 
     def __init__(self, model: RemoteModel) -> None:
         super().__init__()
@@ -52,8 +46,6 @@ class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
 
 _OVER_BUDGET_DELAY_S = 0.5
 """Before a match without budget fails: the matchmaker makes the next one at once, and may not know of it yet."""
-
-
 _SeatT = TypeVar("_SeatT", bound=RemoteUsageMeter)
 
 

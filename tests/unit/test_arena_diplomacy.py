@@ -18,7 +18,7 @@ from arena.games import make_game
 from arena.games.base import Game
 from arena.games.diplomacy import Settings, board, order_trie
 from arena.games.diplomacy.engine import POWERS
-from arena.games.diplomacy.position import Position, SavedPosition, outcome_of
+from arena.games.diplomacy.position import Position, SavedPosition
 from arena.games.diplomacy.spec import DiplomacySpec
 from arena.games.texts import Phrases
 from schemas.errors import ConfigError, DecodeError
@@ -77,7 +77,7 @@ def every_completion(place: Phrases, said: tuple[str, ...] = ()) -> Iterator[tup
 
 
 def test_score_is_centres_and_half_the_units_with_a_bonus_for_a_sole_leader() -> None:
-    outcome = outcome_of(final({"FRANCE": 12, "TURKEY": 11, "ITALY": 2}, {"FRANCE": 9, "TURKEY": 11}), Settings())
+    outcome = final({"FRANCE": 12, "TURKEY": 11, "ITALY": 2}, {"FRANCE": 9, "TURKEY": 11}).outcome(Settings())
     assert outcome.scores == (0.0, 0.0, 21.5, 0.0, 2.0, 0.0, 16.5)
     assert outcome.ranks == (4, 4, 1, 4, 3, 4, 2)
     assert outcome.winner == FRANCE
@@ -97,7 +97,7 @@ def test_score_is_centres_and_half_the_units_with_a_bonus_for_a_sole_leader() ->
 def test_bonus_needs_a_sole_leader_with_enough_centres(
     centers: dict[str, int], winner: int | None, best: float
 ) -> None:
-    outcome = outcome_of(final(centers, {}), Settings())
+    outcome = final(centers, {}).outcome(Settings())
     assert outcome.winner == winner
     assert max(outcome.scores) == best
 

@@ -13,16 +13,8 @@ from random import Random
 import msgspec
 
 from arena.games.base import Action, Game
-from arena.games.diplomacy import Settings, board
+from arena.games.diplomacy import Settings, board, order_trie
 from arena.games.diplomacy.engine import POWERS
-from arena.games.diplomacy.order_trie import (
-    Trie,
-    TrieState,
-    adjustment_completions,
-    build_trie,
-    chain_tries,
-    check_completion,
-)
 from arena.games.diplomacy.position import UnitOrders
 from arena.games.diplomacy.text import require_turn
 from arena.games.diplomacy.words import SEASONS, VIEW_KEYS, DiplomacyWords, describe_powers, player_view
@@ -147,8 +139,10 @@ class EgocentricText:
         table = require_turn(game, seat)
         position = table.position
         if position.kind != "A":
-            return _with_opening(chain_tries([_unit_trie(unit) for unit in table.legal_orders(seat)], _CLOSING))
-        return _with_opening(adjustment_completions(position, seat, _pieces, _CLOSING))
+            return _with_opening(
+                order_trie.chain_tries([_unit_trie(unit) for unit in table.legal_orders(seat)], _CLOSING)
+            )
+        return _with_opening(order_trie.adjustment_completions(position, seat, _pieces, _CLOSING))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
@@ -162,7 +156,7 @@ class EgocentricText:
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
         """See ``TextFormat.read``."""
-        check_completion(self.completions(game, seat), completion)
+        order_trie.check_completion(self.completions(game, seat), completion)
         return tuple(sorted("".join(completion[2:-1]).splitlines()))
 
 
@@ -182,10 +176,10 @@ _CLOSING = OptionsState({CLOSE: OptionsState({})})
 
 
 @lru_cache(maxsize=4096)
-def _with_opening(orders: TrieState | OptionsState) -> OptionsState:
+def _with_opening(orders: order_trie.TrieState | OptionsState) -> OptionsState:
     return OptionsState({OPEN: OptionsState({END: orders})})
 
 
 @lru_cache(maxsize=8192)
-def _unit_trie(choices: UnitOrders) -> Trie:
-    return build_trie(map(_pieces, choices.orders))
+def _unit_trie(choices: UnitOrders) -> order_trie.Trie:
+    return order_trie.build_trie(map(_pieces, choices.orders))

@@ -10,16 +10,7 @@ from arena.games.base import Action, Outcome, position_checksum, validate_action
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.order_parser import order_fields
-from arena.games.diplomacy.position import (
-    Position,
-    SavedPosition,
-    UnitOrders,
-    is_legal_adjustment,
-    legal_unit_orders,
-    outcome_of,
-    random_adjustment,
-    read_position,
-)
+from arena.games.diplomacy.position import Position, SavedPosition, UnitOrders, read_position
 from arena.games.diplomacy.unit_credit import credits_of
 from arena.games.texts import AnswerField
 from schemas.errors import GameError
@@ -82,7 +73,7 @@ class DiplomacyGame:
         """Returns the legal orders of each unit of the seat; empty in adjustment phases, which choose among places."""
         known = self._legal_orders.get(seat)
         if known is None:
-            known = () if self.position.kind == "A" else legal_unit_orders(self.position, seat)
+            known = () if self.position.kind == "A" else self.position.legal_orders(seat)
             self._legal_orders[seat] = known
         return known
 
@@ -90,7 +81,7 @@ class DiplomacyGame:
         """See ``Game.random_action``."""
         self.check_to_move(seat)
         if self.position.kind == "A":
-            return random_adjustment(self.position, seat, rng)
+            return self.position.random_adjustment(seat, rng)
         return tuple(rng.choice(unit.orders) for unit in self.legal_orders(seat))
 
     def is_legal(self, seat: int, action: Action) -> bool:
@@ -98,7 +89,7 @@ class DiplomacyGame:
         if seat not in self.to_move() or not isinstance(action, tuple):
             return False
         if self.position.kind == "A":
-            return is_legal_adjustment(self.position, seat, action)
+            return self.position.is_legal_adjustment(seat, action)
         choices = self.legal_orders(seat)
         # Choices are in the sorted order of units, and an order begins with its unit.
         return len(action) == len(choices) and all(order in unit for order, unit in zip(action, choices, strict=True))
@@ -141,7 +132,7 @@ class DiplomacyGame:
         """See ``Game.outcome``."""
         if not self.is_over():
             raise GameError(f"diplomacy: no outcome in {self.position.phase}; the game is not over")
-        return outcome_of(self.position, self.settings)
+        return self.position.outcome(self.settings)
 
     def answer_fields(self, seat: int) -> Sequence[AnswerField]:
         """See ``SupportsAnswerFields.answer_fields``."""

@@ -10,6 +10,7 @@ another order; optional tokens (a unit's kind, a coast) may be omitted where exa
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import MAP
@@ -53,11 +54,10 @@ _STOP_WORDS = frozenset(("MOVE", "MOVES", "MOVING", "THE", "IN", "AT", "FROM", "
 _CONTINUATIONS = frozenset(("-", "S", "C", "R", "VIA"))
 
 
-class Clause:
+class Clause(NamedTuple):
     """Part of a reply that can hold one order."""
 
-    def __init__(self, tokens: Tokens) -> None:
-        self.tokens = tokens
+    tokens: Tokens
 
     def parse_order(self, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
         """Returns the unit and order of the clause, if it is about one of these units and the order is legal."""

@@ -158,9 +158,7 @@ def _support_tries(unit: str) -> tuple[tuple[int, str, Trie], ...]:
     )
 
 
-@lru_cache(maxsize=16384)
-def _shared_state(trie: Trie, rest: TrieState | OptionsState) -> TrieState:
-    return TrieState(trie, rest)
+_shared_state = lru_cache(maxsize=16384)(TrieState)
 
 
 def chain_tries(tries: Sequence[Trie], last: TrieState | OptionsState) -> TrieState | OptionsState:
@@ -219,29 +217,25 @@ def adjustment_completions(
     """Returns the completions of an adjustment phase; ascending places make each adjustment's completion unique."""
     due = position.adjustment_due(seat)
     if due > 0:
-        return _build_completions(position.free_build_sites(seat), due, encode, closing)
-    return _disband_completions(tuple(sorted(position.units[seat], key=lambda unit: unit[2:])), -due, encode, closing)
+        places = [board.build_orders(site) for site in position.free_build_sites(seat)]
+    else:
+        places = [(f"{unit} D",) for unit in sorted(position.units[seat], key=lambda unit: unit[2:])]
+    return _adjustments(tuple(places), abs(due), due > 0, encode, closing)
 
 
-@lru_cache(maxsize=8192)
-def _build_completions(sites: tuple[str, ...], due: int, encode: OrderEncoder, closing: OptionsState) -> OptionsState:
+@lru_cache(maxsize=16384)
+def _adjustments(
+    places: tuple[tuple[str, ...], ...], due: int, may_waive: bool, encode: OrderEncoder, closing: OptionsState
+) -> OptionsState:
+    """Returns completions with exactly ``due`` orders at different places, the last ones of which may be waived."""
     if not due:
         return closing
     options: dict[str, Phrases] = {}
-    for i, site in enumerate(sites):
-        builds = build_trie(map(encode, board.build_orders(site)))
-        options.update(TrieState(builds, _build_completions(sites[i + 1 :], due - 1, encode, closing)))
-    options.update(TrieState(build_trie([encode("WAIVE")]), _build_completions((), due - 1, encode, closing)))
-    return OptionsState(options)
-
-
-@lru_cache(maxsize=8192)
-def _disband_completions(units: tuple[str, ...], due: int, encode: OrderEncoder, closing: OptionsState) -> OptionsState:
-    """Returns completions with exactly ``due`` units in order; the last ones are forced where too few are left."""
-    if not due:
-        return closing
-    options: dict[str, Phrases] = {}
-    for i, unit in enumerate(units[: len(units) - due + 1]):
-        rest = _disband_completions(units[i + 1 :], due - 1, encode, closing)
-        options.update(TrieState(build_trie([encode(f"{unit} D")]), rest))
+    # The last orders are forced where too few places are left.
+    for i, orders in enumerate(places if may_waive else places[: len(places) - due + 1]):
+        rest = _adjustments(places[i + 1 :], due - 1, may_waive, encode, closing)
+        options.update(TrieState(build_trie(map(encode, orders)), rest))
+    if may_waive:
+        rest = _adjustments((), due - 1, may_waive, encode, closing)
+        options.update(TrieState(build_trie([encode("WAIVE")]), rest))
     return OptionsState(options)

@@ -94,6 +94,53 @@ class Position:
             return [f"{unit} D" for unit in self.units[seat]]
         return [order for site in self.free_build_sites(seat) for order in board.build_orders(site)]
 
+    def random_adjustment(self, seat: int, rng: Random) -> tuple[str, ...]:
+        """Draws a legal adjustment uniformly."""
+        due = self.adjustment_due(seat)
+        if due > 0:
+            return rng.choice(legal_build_actions(self.free_build_sites(seat), due))
+        return tuple(sorted(f"{unit} D" for unit in rng.sample(self.units[seat], -due)))
+
+    def is_legal_adjustment(self, seat: int, action: tuple[str, ...]) -> bool:
+        """Whether the action is a sorted, complete and legal adjustment."""
+        due = self.adjustment_due(seat)
+        if due > 0:
+            return action in legal_build_actions(self.free_build_sites(seat), due)
+        units = {f"{unit} D" for unit in self.units[seat]}
+        return len(action) == -due and list(action) == sorted(set(action)) and units.issuperset(action)
+
+    def legal_orders(self, seat: int) -> "tuple[UnitOrders, ...]":
+        """Returns the legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
+        if self.kind == "M":
+            mask = self.unit_mask
+            has_convoys = bool(self.convoyable)
+            return tuple(
+                _shared_movement_orders(
+                    unit, mask & board.supportable_mask(unit), _convoy_orders(self, unit) if has_convoys else ()
+                )
+                for unit in self.units[seat]
+            )
+        occupied = self.occupied
+        return tuple(
+            _shared_retreat_orders(unit, tuple(dest for dest in places if dest[:3] not in occupied))
+            for unit, places in self.retreats[seat].items()
+        )
+
+    def outcome(self, settings: Settings) -> Outcome:
+        """Scores a finished game: centres, half a point per unit, and a bonus for a sole leader with enough centres."""
+        centers = [len(owned) for owned in self.centers]
+        units = [len(standing) for standing in self.units]
+        scores = [owned + 0.5 * standing for owned, standing in zip(centers, units, strict=True)]
+        winner = sole_leader(centers)
+        if winner is not None and centers[winner] >= settings.winner_threshold_sc:
+            scores[winner] += settings.win_bonus
+        metrics = tuple(
+            {"centers": float(owned), "units": float(standing), "survived": float(owned + standing > 0)}
+            for owned, standing in zip(centers, units, strict=True)
+        )
+        reason = "year_cap" if self.kind in "MRA" else "solo"
+        return Outcome(tuple(scores), ranks(scores), winner, metrics, reason, self.saved.turns)
+
     def restore(self, engine: Adjudicator) -> None:
         """Restores the adjudicator to this position."""
         engine.restore(self.phase, self.saved.units, self.saved.retreats, self.saved.centers)
@@ -137,27 +184,6 @@ def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
         if names:
             raise DecodeError(f"diplomacy position: {what} {sorted(names)}; expected those of the standard map")
     return Position(decoded)
-
-
-def outcome_of(position: Position, settings: Settings) -> Outcome:
-    """Scores a finished game: centres, half a point per unit, and a bonus for a sole leader with enough centres."""
-    centers = [len(owned) for owned in position.centers]
-    units = [len(standing) for standing in position.units]
-    scores = [owned + 0.5 * standing for owned, standing in zip(centers, units, strict=True)]
-    winner = sole_leader(centers)
-    if winner is not None and centers[winner] >= settings.winner_threshold_sc:
-        scores[winner] += settings.win_bonus
-    return Outcome(
-        scores=tuple(scores),
-        ranks=ranks(scores),
-        winner=winner,
-        metrics=tuple(
-            {"centers": float(owned), "units": float(standing), "survived": float(owned + standing > 0)}
-            for owned, standing in zip(centers, units, strict=True)
-        ),
-        reason="year_cap" if position.kind in "MRA" else "solo",
-        length=position.saved.turns,
-    )
 
 
 class UnitOrders:
@@ -232,24 +258,6 @@ def _shared_retreat_orders(unit: str, free: tuple[str, ...]) -> UnitOrders:
     return UnitOrders(unit, retreats=tuple(sorted([f"{unit} D", *(f"{unit} R {dest}" for dest in free)])))
 
 
-def legal_unit_orders(position: Position, seat: int) -> tuple[UnitOrders, ...]:
-    """Returns the legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
-    if position.kind == "M":
-        mask = position.unit_mask
-        has_convoys = bool(position.convoyable)
-        return tuple(
-            _shared_movement_orders(
-                unit, mask & board.supportable_mask(unit), _convoy_orders(position, unit) if has_convoys else ()
-            )
-            for unit in position.units[seat]
-        )
-    occupied = position.occupied
-    return tuple(
-        _shared_retreat_orders(unit, tuple(dest for dest in places if dest[:3] not in occupied))
-        for unit, places in position.retreats[seat].items()
-    )
-
-
 @lru_cache(maxsize=1024)
 def legal_build_actions(sites: tuple[str, ...], count: int) -> tuple[tuple[str, ...], ...]:
     """Returns all ways to use ``count`` builds at vacant home centres, each a sorted action padded with waives."""
@@ -260,20 +268,3 @@ def legal_build_actions(sites: tuple[str, ...], count: int) -> tuple[tuple[str, 
         for units in product(*map(board.build_orders, where))
     )
     return tuple(sorted(tuple(sorted([*units, *["WAIVE"] * (count - len(units))])) for units in builds))
-
-
-def random_adjustment(position: Position, seat: int, rng: Random) -> tuple[str, ...]:
-    """Draws a legal adjustment uniformly."""
-    due = position.adjustment_due(seat)
-    if due > 0:
-        return rng.choice(legal_build_actions(position.free_build_sites(seat), due))
-    return tuple(sorted(f"{unit} D" for unit in rng.sample(position.units[seat], -due)))
-
-
-def is_legal_adjustment(position: Position, seat: int, action: tuple[str, ...]) -> bool:
-    """Whether the action is a sorted, complete and legal adjustment."""
-    due = position.adjustment_due(seat)
-    if due > 0:
-        return action in legal_build_actions(position.free_build_sites(seat), due)
-    units = {f"{unit} D" for unit in position.units[seat]}
-    return len(action) == -due and list(action) == sorted(set(action)) and units.issuperset(action)

@@ -8,7 +8,7 @@ Units nearer to a centre come first, and signs take account of the orders alread
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -41,13 +41,8 @@ MOVE_NUMBERS = tuple(f"<{number}>" for number in range(1, MAX_MOVE_SIGNS + 1))
 SUPPORT_NUMBERS = tuple(f"<help-{number}>" for number in range(1, MAX_SUPPORT_SIGNS + 1))
 _SIGNS = (
     *(ORDER_MARK, GOAL, OWN, FIELD, *RIVALS_HERE, *MOVE_NUMBERS, *SUPPORT_NUMBERS),
-    *(f"<{number}-{kind}>" for number in range(1, MAX_MOVE_SIGNS + 1) for kind in (*SIGN_KINDS, APPROACH)),
-    *(
-        f"<help-{number}-{kind}>"
-        for number in range(1, MAX_SUPPORT_SIGNS + 1)
-        for kind in SIGN_KINDS
-        if kind[0] in "fh"
-    ),
+    *(f"{number[:-1]}-{kind}>" for number in MOVE_NUMBERS for kind in (*SIGN_KINDS, APPROACH)),
+    *(f"{number[:-1]}-{kind}>" for number in SUPPORT_NUMBERS for kind in SIGN_KINDS if kind[0] in "fh"),
 )
 
 
@@ -73,10 +68,8 @@ class SignpostedText(DiplomacyText):
         turn = self._get_turn(table, seat)
         by_unit = dict(zip((unit.unit for unit in table.legal_orders(seat)), action, strict=True))
         orders = tuple(by_unit[unit.unit] for unit in turn.units)
-        return (
-            *(piece for index in range(len(orders)) for piece in turn.write_order(orders[:index], orders[index])),
-            order_trie.CLOSE,
-        )
+        written = [turn.write_order(orders[:index], order) for index, order in enumerate(orders)]
+        return (*(piece for pieces in written for piece in pieces), order_trie.CLOSE)
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
         """Yields the orders of a legal completion in turn, with the number of pieces of each, signs included."""
@@ -138,9 +131,8 @@ class SignpostedTurn:
         if earlier not in self._states:
             unit, signs = self.units[len(earlier)], self._get_signs(earlier)
             codes = {order_trie.encode_order(order)[1:]: number for number, order in signs.orders.items()}
-            self._states[earlier] = _SignpostedState(
-                self, earlier, order_trie.signposted_trie(unit, signs.pieces, codes), ()
-            )
+            trie = order_trie.signposted_trie(unit, signs.pieces, codes)
+            self._states[earlier] = _SignpostedState(self, earlier, trie, ())
         return self._states[earlier]
 
     def write_order(self, earlier: tuple[str, ...], order: str) -> Pieces:
@@ -156,12 +148,9 @@ class SignpostedTurn:
         return self._get_signs(earlier).orders.get(code[0]) or order_trie.decode_order(unit, (unit.unit[2:], *code))
 
     def _get_signs(self, earlier: tuple[str, ...]) -> Signs:
-        if earlier not in self._signs_cache:
-            self._signs_cache[earlier] = self._make_signs(self.units[len(earlier)], earlier)
-        return self._signs_cache[earlier]
-
-    def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
-        words = [order.split() for order in earlier]
+        if earlier in self._signs_cache:
+            return self._signs_cache[earlier]
+        unit, words = self.units[len(earlier)], [order.split() for order in earlier]
         moving = {board.province(word[3]): order for word, order in zip(words, earlier, strict=True) if word[2] == "-"}
         location = board.province(unit.unit[2:])
         kind = FIELD if location not in board.CENTER_SET else OWN if self._owner.get(location) == self._seat else GOAL
@@ -172,7 +161,8 @@ class SignpostedTurn:
         for number, (sign, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving, words), strict=False):
             forced += [f"{number[:-1]}-{sign}>", dest]
             orders[number] = order
-        return Signs((*forced, ORDER_MARK), orders)
+        signs = self._signs_cache[earlier] = Signs((*forced, ORDER_MARK), orders)
+        return signs
 
     def _place_signs(self, unit: UnitOrders, kind: str, location: str) -> Pieces:
         """Signs of the province that the unit stands in, given its kind."""
@@ -180,23 +170,21 @@ class SignpostedTurn:
 
     def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         """Yields kind and destination of moves worth a sign, those with the fewest rivals first."""
-        signs = [sign for dest in board.MOVES[unit.unit] for sign in self._center_signs(dest, moving)]
+        signs = []
+        for dest in board.MOVES[unit.unit]:
+            center = board.province(dest)
+            if center not in board.CENTER_SET or center in moving:
+                continue
+            holder, count = self._occupied.get(center), self._rival_count(center)
+            # A friendly unit on a goal stays there until it is owned.
+            if self._owner.get(center) != self._seat and holder != self._seat:
+                signs.append((f"{'free' if holder is None else 'held'}-{count}", dest))
+            elif self._owner.get(center) == self._seat and holder is None and count:
+                signs.append((f"guard-{count}", dest))
         if not any(kind[0] in "fh" for kind, _ in signs):
             guarded = {dest for _, dest in signs}
             signs += [(APPROACH, dest) for dest in self._approach_moves(unit.unit, moving) if dest not in guarded]
         return sorted(signs, key=lambda sign: _KIND_RANK[sign[0]])
-
-    def _center_signs(self, dest: str, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        center = board.province(dest)
-        if center not in board.CENTER_SET or center in moving:
-            return
-        holder, count = self._occupied.get(center), self._rival_count(center)
-        if self._owner.get(center) != self._seat:
-            # A friendly unit on a goal stays there until it is owned.
-            if holder != self._seat:
-                yield f"{'free' if holder is None else 'held'}-{count}", dest
-        elif holder is None and count:
-            yield f"guard-{count}", dest
 
     def _approach_moves(self, unit: str, moving: Mapping[str, str]) -> Iterable[str]:
         """Yields at most two adjacent provinces with the shortest path to a centre."""
@@ -212,10 +200,7 @@ class SignpostedTurn:
     def _support_signs(
         self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, str, str]]:
-        """Yields the friendly moves that the unit can support and rivals could contest.
-
-        ``moving`` has the earlier orders that move, by destination, and ``words`` all earlier orders, split.
-        """
+        """Yields the friendly moves, ``moving`` by destination, that the unit can support and rivals could contest."""
         for center, order in moving.items():
             support = f"{unit.unit} S {order.removesuffix(' VIA')}"
             held, count = self._occupied.get(center) not in (None, self._seat), self._rival_count(center)

@@ -9,24 +9,9 @@ include supports of friendly units that stay where rivals could attack them.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from arena.games.base import Game
-from arena.games.diplomacy import board
+from arena.games.diplomacy import board, signposts
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.position import Position, UnitOrders
-from arena.games.diplomacy.signposts import (
-    APPROACH,
-    FIELD,
-    GOAL,
-    MAX_MOVE_SIGNS,
-    MAX_RIVALS,
-    MAX_SUPPORT_SIGNS,
-    MOVE_NUMBERS,
-    ORDER_MARK,
-    OWN,
-    SIGN_KINDS,
-    SUPPORT_NUMBERS,
-    SignpostedText,
-    SignpostedTurn,
-)
+from arena.games.diplomacy.position import UnitOrders
 from arena.games.diplomacy.text import OPEN, POWER_PIECES, SEASONS, YEARS_LEFT, require_turn
 from arena.games.texts import Pieces
 
@@ -42,38 +27,49 @@ LEADS = {lead: f"<lead-{lead}>" for lead in range(-MAX_LEAD, MAX_LEAD + 1)}
 STAY = "stay"
 """Kind of a support for a friendly unit that stays."""
 
-_TAKES = tuple(kind for kind in SIGN_KINDS if kind[0] in "fh")
+_SUPPORTS = (
+    *(kind for kind in signposts.SIGN_KINDS if kind[0] in "fh"),
+    *(f"{STAY}-{count}" for count in range(1, signposts.MAX_RIVALS + 1)),
+)
 _HELP = range(MAX_HELP + 1)
 _HERE = {
     (kind, rivals, helpers): f"<{kind[1:-1]}-{rivals}-{helpers}>"
-    for kind in (GOAL, OWN, FIELD)
-    for rivals in range(MAX_RIVALS + 1)
+    for kind in (signposts.GOAL, signposts.OWN, signposts.FIELD)
+    for rivals in range(signposts.MAX_RIVALS + 1)
     for helpers in _HELP
 }
-_WAYS = tuple(f"{APPROACH}-{count}" for count in range(MAX_NEXT + 1))
 _SIGNS = (
-    ORDER_MARK,
-    *MOVE_NUMBERS,
-    *SUPPORT_NUMBERS,
+    signposts.ORDER_MARK,
+    *signposts.MOVE_NUMBERS,
+    *signposts.SUPPORT_NUMBERS,
     *_HERE.values(),
     *LEADS.values(),
-    *(f"<{n}-{kind}-{count}>" for n in range(1, MAX_MOVE_SIGNS + 1) for kind in SIGN_KINDS for count in _HELP),
-    *(f"<{n}-{way}>" for n in range(1, MAX_MOVE_SIGNS + 1) for way in _WAYS),
     *(
-        f"<help-{n}-{kind}-{count}>"
-        for n in range(1, MAX_SUPPORT_SIGNS + 1)
-        for kind in (*_TAKES, *(f"{STAY}-{c}" for c in range(1, MAX_RIVALS + 1)))
+        f"{number[:-1]}-{kind}-{count}>"
+        for number in signposts.MOVE_NUMBERS
+        for kind in signposts.SIGN_KINDS
+        for count in _HELP
+    ),
+    *(
+        f"{number[:-1]}-{signposts.APPROACH}-{count}>"
+        for number in signposts.MOVE_NUMBERS
+        for count in range(MAX_NEXT + 1)
+    ),
+    *(
+        f"{number[:-1]}-{kind}-{count}>"
+        for number in signposts.SUPPORT_NUMBERS
+        for kind in _SUPPORTS
         for count in _HELP
     ),
 )
 
 
-class SurroundingsText(SignpostedText):
+class SurroundingsText(signposts.SignpostedText):
     """The ``TextFormat`` of Diplomacy with each unit's surroundings only; other phases are as in the compact format."""
 
     def vocabulary(self) -> Sequence[str]:
         """See ``TextFormat.vocabulary``."""
-        return sorted({*super(SignpostedText, self).vocabulary(), *_SIGNS})
+        return sorted({*super(signposts.SignpostedText, self).vocabulary(), *_SIGNS})
 
     def prompt(self, game: Game, seat: int) -> Pieces:
         """See ``TextFormat.prompt``."""
@@ -84,20 +80,17 @@ class SurroundingsText(SignpostedText):
             power, season, _, *rest = super().prompt(game, seat)
             return (power, season, years_left, *rest)
         season = SEASONS[position.phase[0] + position.phase[-1]]
-        return (POWER_PIECES[table.seats[seat]], season, years_left, _lead(position, seat), OPEN)
+        counts = [len(owned) for owned in position.centers]
+        lead = counts.pop(seat) - max(counts)
+        lead_piece = LEADS[max(-MAX_LEAD, min(lead, MAX_LEAD))]
+        return (POWER_PIECES[table.seats[seat]], season, years_left, lead_piece, OPEN)
 
-    def make_turn(self, table: DiplomacyGame, seat: int) -> SignpostedTurn:
+    def make_turn(self, table: DiplomacyGame, seat: int) -> signposts.SignpostedTurn:
         """See ``SignpostedText.make_turn``."""
         return _Turn(table, seat)
 
 
-def _lead(position: Position, seat: int) -> str:
-    counts = [len(owned) for owned in position.centers]
-    lead = counts.pop(seat) - max(counts)
-    return LEADS[max(-MAX_LEAD, min(lead, MAX_LEAD))]
-
-
-class _Turn(SignpostedTurn):
+class _Turn(signposts.SignpostedTurn):
     """The orders of one seat in one movement phase."""
 
     def __init__(self, table: DiplomacyGame, seat: int) -> None:
@@ -111,7 +104,7 @@ class _Turn(SignpostedTurn):
     def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Adds the number of helpers to the kind; that of centres beyond, where the unit approaches one."""
         for kind, dest in super()._move_signs(unit, moving):
-            if kind == APPROACH:
+            if kind == signposts.APPROACH:
                 near = board.adjacent_provinces(f"{unit.unit[0]} {dest}")
                 count = min(sum(place in self._goals for place in near), MAX_NEXT)
             else:
@@ -130,19 +123,14 @@ class _Turn(SignpostedTurn):
             (kind, _help_given(words, board.province(moving[center].split()[1]), center), center, order)
             for kind, center, order in super()._support_signs(unit, moving, words)
         ]
-        signs = sorted([*signs, *self._stay_signs(unit, words)], key=lambda sign: (sign[0][0] == "s", sign[1]))
-        return [(f"{kind}-{count}", dest, order) for kind, count, dest, order in signs]
-
-    def _stay_signs(self, unit: UnitOrders, words: Sequence[Sequence[str]]) -> Iterable[tuple[str, int, str, str]]:
-        """Yields the supports of earlier units that stay on centres where rivals could attack."""
         for word in words:
-            place = board.province(word[1])
-            count = self._rival_count(place)
-            if word[2] == "-" or place not in board.CENTER_SET or count < 2:
-                continue
-            support = f"{unit.unit} S {word[0]} {word[1]}"
-            if support in unit:
-                yield f"{STAY}-{count}", _help_given(words, place, ""), place, support
+            # Units that stay on centres where rivals could attack.
+            place, support = board.province(word[1]), f"{unit.unit} S {word[0]} {word[1]}"
+            rivals = self._rival_count(place)
+            if word[2] != "-" and place in board.CENTER_SET and rivals >= 2 and support in unit:
+                signs.append((f"{STAY}-{rivals}", _help_given(words, place, ""), place, support))
+        signs.sort(key=lambda sign: (sign[0][0] == "s", sign[1]))
+        return [(f"{kind}-{count}", dest, order) for kind, count, dest, order in signs]
 
 
 def _help_given(words: Sequence[Sequence[str]], place: str, dest: str) -> int:

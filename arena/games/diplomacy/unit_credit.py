@@ -129,22 +129,16 @@ class _CreditAssignment:
     def _supporting_orders(self, i: int, order: str) -> Iterator[str]:
         """Yields own supports that match an order which another power contested."""
         goal = _destination_of(order)
-        if self._is_contested(i, goal):
-            for other in self._turns[i].get(self._power, ()):
-                word = other.split()
-                if (
-                    word[2] == "S"
-                    and " ".join(word[3:5]) == _unit_of(order)
-                    and _destination_of(" ".join(word[3:]))[:3] == goal[:3]
-                ):
-                    yield other
-
-    def _is_contested(self, i: int, place: str) -> bool:
-        """Whether another power's unit occupied a place or was ordered there."""
         others = [power for power in self._positions[i].units if power != self._power]
         units = (unit[2:] for power in others for unit in self._positions[i].units[power])
         goals = (_destination_of(order) for power in others for order in self._turns[i].get(power, ()))
-        return any(other[:3] == place[:3] for other in (*units, *goals))
+        # Another power's unit stood there or was ordered there.
+        if any(other[:3] == goal[:3] for other in (*units, *goals)):
+            for other in self._turns[i].get(self._power, ()):
+                word = other.split()
+                helps = word[2] == "S" and " ".join(word[3:5]) == _unit_of(order)
+                if helps and _destination_of(" ".join(word[3:]))[:3] == goal[:3]:
+                    yield other
 
     def _unit_at_year_end(self, i: int, last: int, order: str) -> str | None:
         """Returns the unit of an order under its name after the year's retreats."""
