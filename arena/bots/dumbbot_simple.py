@@ -88,10 +88,16 @@ class DumbBotSimple:
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
+        from arena.games.diplomacy import board
+
         table = cast("DiplomacyGame", game)
         position = table.position
         if position.kind == "A":
-            return _random_adjustment(position, seat, rng)
+            due = position.adjustment_due(seat)
+            if due < 0:
+                return tuple(sorted(f"{unit} D" for unit in rng.sample(position.units[seat], -due)))
+            sites = rng.sample(position.free_build_sites(seat), due)
+            return tuple(sorted(rng.choice(board.build_orders(site)) for site in sites))
         choices = table.legal_orders(seat)
         if position.kind == "R":
             return tuple(f"{unit.unit} D" for unit in choices)
@@ -131,13 +137,3 @@ def _target(order: str) -> tuple[str, bool]:
         return order[2:5], False
     moved = order.rpartition(" - ")[2] if " - " in order else order.rpartition(" S ")[2][2:]
     return moved[:3], is_support
-
-
-def _random_adjustment(position: "Position", seat: int, rng: Random) -> Action:
-    from arena.games.diplomacy import board
-
-    due = position.adjustment_due(seat)
-    if due < 0:
-        return tuple(sorted(f"{unit} D" for unit in rng.sample(position.units[seat], -due)))
-    sites = rng.sample(position.free_build_sites(seat), due)
-    return tuple(sorted(rng.choice(board.build_orders(site)) for site in sites))

@@ -4,21 +4,22 @@ A game of this kind is an immutable ``State``, a ``Settings`` struct, a subclass
 one of ``ListedSpec`` that names them. Saving, records, replays, transcripts, pieces for small models and plain language
 for large ones follow from those. ``arena/games/kuhn_poker.py`` is the example to begin with.
 
-``game`` has ``ListedGame``, one play-through, and ``GameDefinition``, the settings-dependent part of the rules. Here
-are ``ListedSpec``, which makes play-throughs, and the formats in which models play them.
+``game`` has ``ListedGame``, one play-through. Here are ``ListedSpec``, which makes play-throughs and has the rules that
+depend on the settings, and the formats in which models play them.
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Generic, Self, cast
 
 import msgspec
 
 from arena import bots
-from arena.enumerable.game import GameDefinition, Record, S
 from arena.enumerable.game import InPlaceGame as InPlaceGame
 from arena.enumerable.game import ListedGame as ListedGame
+from arena.enumerable.game import Record, S
 from arena.games.base import Action, Bot, Game, GameSpec, Recording, TextFormat, Turn, Words
 from arena.games.texts import ParsedAction, Phrases, Pieces, strip_thinking
 from schemas.config import convert
@@ -30,7 +31,7 @@ OPEN, CLOSE = "<move>", "</move>"
 class ListedText:
     """The ``TextFormat`` of a listed game: the seat's view of the position, then one of its moves."""
 
-    def __init__(self, definition: GameDefinition[Any]) -> None:
+    def __init__(self, definition: "ListedSpec[Any]") -> None:
         self._definition = definition
 
     def vocabulary(self) -> Sequence[str]:
@@ -79,7 +80,7 @@ class SpelledMovesState:
 class ListedWords:
     """The ``Words`` of a listed game. A reply without a legal move counts as a move drawn at random."""
 
-    def __init__(self, definition: GameDefinition[Any]) -> None:
+    def __init__(self, definition: "ListedSpec[Any]") -> None:
         self._definition = definition
 
     def rules(self) -> str:
@@ -119,9 +120,10 @@ def require_turn(game: Game, seat: int) -> ListedGame[Any]:
     return table
 
 
-class ListedSpec(GameDefinition[S], GameSpec):
-    """A ``GameSpec`` under one set of settings."""
+class ListedSpec(GameSpec, Generic[S]):
+    """A ``GameSpec`` under one set of settings: its seats, first position, pieces and rules in English."""
 
+    seats: Sequence[str] = ("P1", "P2")
     settings_type: ClassVar[type[msgspec.Struct]]
     """Struct of the ``[game]`` settings."""
     state_type: ClassVar[type[msgspec.Struct]]
@@ -130,6 +132,22 @@ class ListedSpec(GameDefinition[S], GameSpec):
     def __init__(self, settings: msgspec.Struct) -> None:
         self.settings: Any = settings
         self.bots: Sequence[str] = bots.bot_names(self.name)
+
+    @abstractmethod
+    def start(self, seed: int) -> S:
+        """The first position; all chance comes from the seed."""
+
+    @abstractmethod
+    def pieces(self) -> Sequence[str]:
+        """Every piece that ``ListedGame.sees`` or a move can contain."""
+
+    @abstractmethod
+    def rules(self) -> str:
+        """The rules in English, without the form of a reply."""
+
+    def spell(self, move: str) -> Pieces:
+        """A legal move in pieces; none may be the beginning of another's."""
+        return (move,)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:

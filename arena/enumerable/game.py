@@ -27,37 +27,13 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``position_checksum`` of the position after each turn."""
 
 
-class GameDefinition(ABC, Generic[S]):
-    """A game under one set of settings: its seats, first position, pieces and rules in English."""
-
-    name: str
-    seats: Sequence[str] = ("P1", "P2")
-    settings: Any
-
-    @abstractmethod
-    def start(self, seed: int) -> S:
-        """The first position; all chance comes from the seed."""
-
-    @abstractmethod
-    def pieces(self) -> Sequence[str]:
-        """Every piece that ``ListedGame.sees`` or a move can contain."""
-
-    @abstractmethod
-    def rules(self) -> str:
-        """The rules in English, without the form of a reply."""
-
-    def spell(self, move: str) -> Pieces:
-        """A legal move in pieces; none may be the beginning of another's."""
-        return (move,)
-
-
 class ListedGame(ABC, Generic[S]):
-    """One play-through. An action is one move, ``(move,)``; subclasses add the rules."""
+    """One play-through of a ``ListedSpec``. An action is one move, ``(move,)``; subclasses add the rules."""
 
     environment: str = ""
     """See ``Outcome``."""
 
-    def __init__(self, spec: GameDefinition[S], seed: int, start: S) -> None:
+    def __init__(self, spec: Any, seed: int, start: S) -> None:
         self.spec = spec
         self.name = spec.name
         self.seats: Sequence[str] = spec.seats
@@ -91,7 +67,7 @@ class ListedGame(ABC, Generic[S]):
 
     @abstractmethod
     def sees(self, seat: int) -> Pieces:
-        """The position as the seat knows it, in pieces of ``GameDefinition.pieces``."""
+        """The position as the seat knows it, in pieces of ``ListedSpec.pieces``."""
 
     @abstractmethod
     def tells(self, seat: int) -> str:

@@ -32,16 +32,12 @@ class Settings(Table, frozen=True):
     def __post_init__(self) -> None:
         if not 2 <= len(set(self.moves)) == len(self.moves) or not all(m.isalpha() and m.islower() for m in self.moves):
             raise ConfigError(f"moves: found {list(self.moves)}; expected two or more different words in small letters")
-        self._check_payoffs("payoffs", self.payoffs)
-        if self.second_payoffs is not None:
-            self._check_payoffs("second_payoffs", self.second_payoffs)
-
-    def _check_payoffs(self, key: str, payoffs: Sequence[Sequence[float]]) -> None:
-        if [len(row) for row in payoffs] != [len(self.moves)] * len(self.moves):
-            raise ConfigError(
-                f"{key}: found rows of {[len(row) for row in payoffs]}; expected a row and a "
-                f"column for each of {len(self.moves)} moves"
-            )
+        for key in ("payoffs", "second_payoffs"):
+            rows, moves = getattr(self, key), len(self.moves)
+            if rows is not None and (lengths := [len(row) for row in rows]) != [moves] * moves:
+                raise ConfigError(
+                    f"{key}: found rows of {lengths}; expected a row and a column for each of {moves} moves"
+                )
 
     def payoff(self, seat: int, first: int, second: int) -> float:
         """What a seat wins in a round by both moves."""

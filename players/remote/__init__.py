@@ -74,11 +74,6 @@ def parse_usage(data: bytes) -> TokenUsage | None:
     return TokenUsage(prompt or 0, completion or 0, max(total or 0, known))
 
 
-def max_request_cost(body: bytes, config: RemoteAgentConfig) -> float:
-    """Upper bound of the cost of a request without usage: a token is at least a byte, and the reply is limited."""
-    return TokenUsage(len(body), config.max_tokens, len(body) + config.max_tokens).cost(config)
-
-
 class RemoteUsageMeter:
     """Meters the requests, tokens and cost of a seat: base of a seat's player, or of its client.
 

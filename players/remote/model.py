@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from players.remote import RemoteUsage, max_request_cost, parse_usage
+from players.remote import RemoteUsage, TokenUsage, parse_usage
 from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError, parse_retry_after
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message
@@ -201,8 +201,10 @@ class RemoteModel:
                 tally.completion_tokens += usage.completion
                 tally.tokens += usage.total
             elif may_cost:
+                # At most: a token is at least a byte, and the reply is limited.
+                most = self._config.max_tokens
                 tally.uncounted += 1
-                cost = max_request_cost(body, self._config)
+                cost = TokenUsage(len(body), most, len(body) + most).cost(self._config)
             tally.cost += cost
             self._unrecorded_cost += cost
         if not response.is_success:

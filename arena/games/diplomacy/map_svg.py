@@ -149,13 +149,9 @@ def _parse_map(svg: str) -> ElementTree.Element:
     """A map with the plain names that elements and attributes have inside HTML."""
     root = ElementTree.fromstring(svg)
     for element in root.iter():
-        element.tag = _local(element.tag)
-        element.attrib = {_local(name): value for name, value in element.attrib.items()}
+        element.tag = element.tag.rpartition("}")[2]
+        element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     return root
-
-
-def _local(name: str) -> str:
-    return name.rpartition("}")[2]
 
 
 def _layer(root: ElementTree.Element, name: str) -> ElementTree.Element:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from arena.enumerable import CLOSE, OPEN, ListedGame, ListedSpec, ListedText, ListedWords, require_turn
-from arena.enumerable.game import GameDefinition, encode_json
+from arena.enumerable.game import encode_json
 from arena.games import register
 from arena.games.base import Action, Game, Recording, TextFormat, Words
 from arena.games.texts import Grammar, ParsedAction, Pieces, strip_thinking
@@ -220,7 +220,7 @@ _FORM = (
 class NimWords(ListedWords):
     """The ``Words`` of Nim; ``form`` describes a reply. A random move replaces a reply without a legal one."""
 
-    def __init__(self, definition: GameDefinition[Any], form: str = _FORM) -> None:
+    def __init__(self, definition: ListedSpec[Any], form: str = _FORM) -> None:
         super().__init__(definition)
         self._form = form
 
@@ -273,7 +273,7 @@ class NimLanguage(ListedText):
 
     opening = OPEN
 
-    def __init__(self, definition: GameDefinition[Any], kind: str, free_tokens: int = 0) -> None:
+    def __init__(self, definition: ListedSpec[Any], kind: str, free_tokens: int = 0) -> None:
         super().__init__(definition)
         self.free_tokens = free_tokens
         self._kind = kind
@@ -307,7 +307,13 @@ class NimLanguage(ListedText):
 
     def read_reply(self, game: Game, seat: int, reply: str) -> Action:
         """See ``SupportsGrammar.read_reply``."""
-        action = (_parse_json_move(reply) if self._kind == "json" else reply,)
+        action = (reply,)
+        if self._kind == "json":
+            try:
+                fields = msgspec.json.decode(reply, type=dict[str, int])
+            except msgspec.DecodeError:
+                fields = {}
+            action = (f"{fields.get('heap')}:{fields.get('stones')}",)
         if not game.is_legal(seat, action):
             raise GameError(f"nim text: {reply[:80]!r} is not a legal move of seat {seat} in the form {self._kind!r}")
         return action
@@ -316,11 +322,3 @@ class NimLanguage(ListedText):
 def _heap_schema(heap: int, stones: int) -> dict[str, Any]:
     fields = {"heap": {"const": heap}, "stones": {"enum": list(range(1, stones + 1))}}
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-
-
-def _parse_json_move(reply: str) -> str:
-    try:
-        fields = msgspec.json.decode(reply, type=dict[str, int])
-    except msgspec.DecodeError:
-        return ""
-    return f"{fields.get('heap')}:{fields.get('stones')}"

@@ -6,8 +6,7 @@ from itertools import product
 from random import Random
 from typing import Any, cast
 
-from arena.enumerable import CLOSE, ListedText, ListedWords, require_turn
-from arena.enumerable.game import GameDefinition
+from arena.enumerable import CLOSE, ListedSpec, ListedText, ListedWords, require_turn
 from arena.games.base import Action, Game
 from arena.games.texts import LETTERS, NEWLINE, ParsedAction, Phrases, Pieces, from_letters, strip_thinking, to_letters
 from schemas.errors import GameError
@@ -106,7 +105,7 @@ _INNER_LETTERS = tuple(letter for letter in LETTERS if letter not in ("[", "]", 
 class TextArenaWords(ListedWords):
     """The environment's prompts, and messages of at most ``longest`` letters, which the environment itself judges."""
 
-    def __init__(self, spec: GameDefinition[Any], longest: int) -> None:
+    def __init__(self, spec: ListedSpec[Any], longest: int) -> None:
         super().__init__(spec)
         self._longest = longest
 

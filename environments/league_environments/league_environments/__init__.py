@@ -24,7 +24,7 @@ from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, ArenaSpec, make_environment
 from arena.episodes.game import GameEpisode, GameState
-from arena.model_call import JUDGE, Limits, RunningEpisode, current_episode
+from arena.model_call import JUDGE, Limits, current_episode
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError
 
@@ -197,8 +197,10 @@ class Conversations:
             agent = getattr(self._agents, self._roles[role])
             self._open[key] = await self._stack.enter_async_context(agent.interaction(vf.Task(data)))
         if role in self._bodies:
-            # For bots of the pool; the harness reads the fields at each turn.
-            self._data[key].body.update(league_role=role, league_position=_position(running))
+            # For bots of the pool, the position of a game; the harness reads the fields at each turn.
+            state = running.state if running else None
+            position = state.game.save().decode() if isinstance(state, GameState) and state.game else None
+            self._data[key].body.update(league_role=role, league_position=position)
         segment = await self._open[key].turn(messages[-1].content)
         if segment.terminated:
             trace = self._open[key].trace
@@ -239,12 +241,6 @@ class AgentClient(InferenceClient):
             return ModelResponse(await self._conversations.verdict(messages))
         reply = await self._conversations.reply(self._role, messages)
         return ModelResponse(reply if reply.strip() else SILENCE)
-
-
-def _position(running: RunningEpisode | None) -> str | None:
-    """The position of a game as text; None in environments other than games."""
-    state = running.state if running else None
-    return state.game.save().decode() if isinstance(state, GameState) and state.game else None
 
 
 def _roles(spec: Any) -> dict[str, str]:
