@@ -1,8 +1,8 @@
 """Prompts about a game, as tokens: pieces for models made here, conversations for pretrained ones.
 
 ``make_prompter`` chooses by the configuration, the model's tokenizer and the texts that the game offers; constraints on
-replies and their parsing are in ``reply_formats``. In free replies the action is extracted from unconstrained text, and
-a rule decides what is played without one: as for remote agents, legality is learnt from rewards, not from a constraint.
+replies are in ``reply_formats``. In free replies the action is extracted from the text, and a rule decides what is
+played without one: as for remote agents, legality is learnt from rewards.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,8 +68,8 @@ class FreeTextPrompt(DecisionPrompt):
 class FreeTextPrompter(Prompter):
     """Prompts for free replies, whose action is parsed leniently where the extractor finds it.
 
-    ``template`` is that of the model's family: it strips marks and thoughts from a reply. ``by_environment`` holds the
-    prompters of environments that are asked in a way of their own.
+    ``template`` strips marks and thoughts from a reply; ``by_environment`` are prompters of environments asked
+    otherwise.
     """
 
     prompt_type = FreeTextPrompt
@@ -185,7 +185,6 @@ def check_prompt_names(config: PromptsConfig) -> None:
 
 
 def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:
-    """The game's text, by the configuration."""
     text = game.text()
     if config.free_tokens is not None:
         if not isinstance(text, Chat):
@@ -202,7 +201,6 @@ def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:
 
 
 def _resolve_words(game: GameSpec, config: PromptsConfig) -> Words:
-    """The game's words, by the configuration."""
     try:
         words = words_of(game)
     except GameError as error:

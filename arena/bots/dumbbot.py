@@ -110,23 +110,18 @@ def place_values(position: "Position", seat: int, values_unowned: bool) -> Place
     from arena.games.diplomacy import board
 
     tables, season = _tables(), position.phase[0]
-    counts = np.array(
-        [tables.entries[:, [tables.places[unit] for unit in units]].sum(axis=1) for units in position.units]
-    )
+    columns = [[tables.places[unit] for unit in units] for units in position.units]
+    counts = np.array([tables.entries[:, each].sum(axis=1) for each in columns])
     competition = np.delete(counts, seat, axis=0).max(axis=0, initial=0)
     attack, defence = _centre_values(position, seat, counts, values_unowned)
     rounds = [(attack * ATTACK_WEIGHTS[season] + defence * DEFENCE_WEIGHTS[season])[tables.province]]
     for _ in _NEAREST_FIRST[1:]:
         rounds.append(rounds[-1][tables.siblings].max(axis=1) + tables.inflow @ rounds[-1])
-    total = sum(
-        weight * spread * (_SCALE // DIVISOR**number)
-        for number, (weight, spread) in enumerate(zip(PROXIMITY_WEIGHTS[season], rounds, strict=True))
-    )
+    weighted = enumerate(zip(PROXIMITY_WEIGHTS[season], rounds, strict=True))
+    total = sum(weight * spread * (_SCALE // DIVISOR**number) for number, (weight, spread) in weighted)
     total += UNIT_WEIGHT * _SCALE * (defence if season == "W" else counts[seat] - competition)[tables.province]
-    return PlaceValues(
-        dict(zip(board.UNITS, total.tolist(), strict=True)),
-        dict(zip(board.PROVINCES, competition.tolist(), strict=True)),
-    )
+    values = dict(zip(board.UNITS, total.tolist(), strict=True))
+    return PlaceValues(values, dict(zip(board.PROVINCES, competition.tolist(), strict=True)))
 
 
 def _centre_values(
@@ -192,8 +187,6 @@ class DumbBotPlus(DumbBot):
 
 
 class _MovementPhase:
-    """The orders of one seat in one movement phase."""
-
     def __init__(self, table: "DiplomacyGame", seat: int, values: PlaceValues, rng: Random) -> None:
         self._values, self._competition, self._rng = *values, rng
         self._legal: dict[str, UnitOrders] = {unit.unit: unit for unit in table.legal_orders(seat)}

@@ -103,8 +103,6 @@ class Greedy:
 
 
 class _SupportedPlan(Plan):
-    """Plan with supported attacks."""
-
     def __init__(self, table: "DiplomacyGame", seat: int, rng: Random) -> None:
         super().__init__(table, seat, rng)
         from arena.games.diplomacy import board
@@ -148,12 +146,10 @@ class _SupportedPlan(Plan):
 
     def _defend(self, unit: "UnitOrders") -> None:
         """Lets a unit support another one that stays where several rivals could attack."""
-        helps = [
-            f"{unit.unit} S {other}"
-            for other, order in self._orders_by_unit.items()
-            if " - " not in order and other[2:5] in self._own | self._target_centers and self._rivals[other[2:5]] > 1
-        ]
-        self._support_one(unit, helps)
+        centers = self._own | self._target_centers
+        staying = [other for other, order in self._orders_by_unit.items() if " - " not in order]
+        attacked = [other for other in staying if other[2:5] in centers and self._rivals[other[2:5]] > 1]
+        self._support_one(unit, [f"{unit.unit} S {other}" for other in attacked])
 
 
 @register("tactician", games=["diplomacy"])

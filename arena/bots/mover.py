@@ -49,10 +49,8 @@ def _movement_phase_moves(unit: str) -> Mapping[str, str]:
 def unit_preserving_action(table: "DiplomacyGame", seat: int, rng: Random) -> Action:
     """Draws retreats and adjustments that keep as many units as possible, otherwise uniformly."""
     if table.position.kind == "R":
-        return tuple(
-            rng.choice([order for order in unit.orders if " R " in order] or unit.orders)
-            for unit in table.legal_orders(seat)
-        )
+        units = table.legal_orders(seat)
+        return tuple(rng.choice([order for order in unit.orders if " R " in order] or unit.orders) for unit in units)
     action = table.random_action(seat, rng)
     while "WAIVE" in action:
         action = table.random_action(seat, rng)

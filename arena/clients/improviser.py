@@ -67,10 +67,7 @@ def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
 
 async def _play_batch(spec: ArenaSpec, arena: Arena, calls: list[ImprovisedCall]) -> None:
     """Play one episode after the other, so that the calls are in the order of the batch."""
-    role_clients = {
-        JUDGE: Improviser(spec, None, calls),
-        **{role: Improviser(spec, role, calls) for role in arena.roles},
-    }
+    role_clients = {role or JUDGE: Improviser(spec, role, calls) for role in (None, *arena.roles)}
     for request in arena.get_batch():
         episode = arena.episodes[request.episode_type]
         result = await episode.generate(arena, request, arena.new_context(request)._replace(role_clients=role_clients))

@@ -1,11 +1,8 @@
 """Games with enumerable legal moves: everything about a game but its rules.
 
-A game of this kind is an immutable ``State``, a ``Settings`` struct, a subclass of ``ListedGame`` with the rules, and
-one of ``ListedSpec`` that names them. Saving, records, replays, transcripts, pieces for small models and plain language
-for large ones follow from those. ``arena/games/kuhn_poker.py`` is the example to begin with.
-
-``game`` has ``ListedGame``, one play-through. Here are ``ListedSpec``, which makes play-throughs and has the rules that
-depend on the settings, and the formats in which models play them.
+A game of this kind is an immutable ``State``, a ``Settings`` struct, a subclass of ``ListedGame`` (in ``game``) with
+the rules of one play-through, and one of ``ListedSpec`` that names them. Saving, records, replays, transcripts, pieces
+for small models and plain language for large ones follow. ``arena/games/kuhn_poker.py`` is the example to begin with.
 """
 
 import re

@@ -184,7 +184,6 @@ class RemoteModel:
         raise AssertionError("tries is at least 1")
 
     async def _request_once(self, body: bytes, tally: RemoteUsage) -> bytes:
-        """One try; returns the answer."""
         tally.requests += 1
         usage, may_cost, cost = None, True, 0.0
         try:
@@ -212,7 +211,6 @@ class RemoteModel:
         return response.body
 
     def _make_status_error(self, response: HttpResponse) -> RequestFailedError:
-        """The failure that a response without success stands for."""
         status, why = response.status, f"status {response.status}"
         if status not in _AUTH_STATUSES and (text := self._http_client.quote(response.body)):
             why += f", {text[:_MAX_EXCERPT_CHARS]!r}"

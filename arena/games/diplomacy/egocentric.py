@@ -85,12 +85,8 @@ class EgocentricWords:
     def question(self, game: Game, seat: int) -> str:
         """Returns the position as JSON, one key per line."""
         seen = player_view(require_turn(game, seat), seat)
-        lines = (
-            f'"{key}":{msgspec.json.encode(value).decode()}'
-            for key, value in seen.items()
-            if self._with_lists or key not in _LIST_KEYS
-        )
-        return "{" + ",\n".join(lines) + "}"
+        shown = [key for key in seen if self._with_lists or key not in _LIST_KEYS]
+        return "{" + ",\n".join(f'"{key}":{msgspec.json.encode(seen[key]).decode()}' for key in shown) + "}"
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Parses the orders between the last ``<orders>`` and its end, or the whole reply if the tag is missing."""

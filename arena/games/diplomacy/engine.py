@@ -1,8 +1,7 @@
-"""The adjudicator: the ``diplomacy`` package, used through its public names, without what a league does not need.
+"""The adjudicator: the ``diplomacy`` package (AGPL-3.0-or-later), used through its public names.
 
-The package (AGPL-3.0-or-later) resolves every phase; this module only passes orders in and reads results out. Three
-things make it fast: legal orders come from ``orders`` and are not parsed a second time, no history is kept, and the
-table of possible convoys is computed lazily.
+Three things make it fast: legal orders come from ``position`` and are not parsed a second time, no history is kept, and
+the table of possible convoys is computed lazily.
 """
 
 import copy
@@ -25,14 +24,9 @@ _MOVE_TO_COAST = re.compile(r" S F \S+ - .../..$").search
 SEA_BIT = {loc: 1 << i for i, loc in enumerate(sorted(loc for loc in MAP.locs if MAP.area_type(loc) == "WATER"))}
 Route = tuple[str, set[str], set[str]]
 """A convoy as the package lists it: the army's province, the fleets on the route, the destinations."""
-ROUTES: tuple[tuple[int, Route], ...] = tuple(
-    (sum(SEA_BIT[sea] for sea in route[1]), route)
-    for length in sorted(MAP.convoy_paths)
-    for route in MAP.convoy_paths[length]
-)
+_SORTED_ROUTES: list[Route] = [route for _, routes in sorted(MAP.convoy_paths.items()) for route in routes]
+ROUTES = tuple((sum(SEA_BIT[sea] for sea in route[1]), route) for route in _SORTED_ROUTES)
 """Every convoy of the map with its seas as a mask, the shortest first."""
-
-
 ConvoyRoutes = dict[str, list[set[str]]]
 """Fleets on each sea route from one province, by destination."""
 
@@ -55,7 +49,6 @@ class _LazyConvoyTable(dict[str, ConvoyRoutes]):
         self._seas = seas
 
     def get(self, start: str, default: Any = None) -> Any:
-        """Returns the routes from ``start``, which may be none."""
         return _convoy_routes(start, self._seas)
 
 
@@ -73,7 +66,7 @@ class _NullHistory(dict[Any, Any]):
     """History that discards every phase, so that nothing is checked or copied either."""
 
     def put(self, phase: object, value: object) -> None:
-        """Discards the phase."""
+        pass
 
     def __missing__(self, phase: object) -> dict[str, Any]:
         return {}
@@ -85,7 +78,6 @@ class _LatestPhaseHistory(_NullHistory):
     latest: Mapping[str, Sequence[object]] = {}
 
     def put(self, phase: object, value: Any) -> None:
-        """Keeps the phase until the next one."""
         self.latest = value
 
 
@@ -195,7 +187,7 @@ class Adjudicator:
         moving = game.phase_type == "M"
         for power, lines in orders.items():
             if moving:
-                # ``orders`` has already validated these; the package would check each of them again.
+                # ``position`` has validated these already; the package would check each of them again.
                 game.powers[power].orders = _orders_by_unit(lines)
             else:
                 game.set_orders(power, list(lines), expand=False)

@@ -129,10 +129,9 @@ def layer_maps(phases: Sequence[Phase]) -> MapLayers:
             path.set("class", f"land{place}")
     # The element that is used has the colours' variables from the phase that uses it.
     rules = [f".land{place}{{fill:var(--land{place});stroke:#000;stroke-width:1}}" for place in sorted(changing)]
-    rules += [
-        f".phase-{number}{{{';'.join(f'--land{place}:{fills[kinds[place]]}' for place in sorted(changing))}}}"
-        for number, kinds in enumerate(classes)
-    ]
+    for number, kinds in enumerate(classes):
+        colors = (f"--land{place}:{fills[kinds[place]]}" for place in sorted(changing))
+        rules.append(f".phase-{number}{{{';'.join(colors)}}}")
     land = f'<g id="land">{_markup(_layer(first, "MapLayer"))}{_markup(_layer(first, "SupplyCenterLayer"))}</g>'
     labels = f'<g id="labels">{_markup(_layer(first, "BriefLabelLayer"))}</g>'
     shared = f"{_markup(first.find('defs'))}<defs>{land}{labels}</defs>"

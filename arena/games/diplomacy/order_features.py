@@ -172,11 +172,9 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     units = [(row, seat, unit) for row, seat in enumerate(seats) for unit in position.units[seat]]
     options = [_options(unit) for _, _, unit in units]
     lengths = [len(each.provinces) for each in options]
-    at_O, row_O, kind_O = (
-        np.concatenate([each.index_O for each in options]),
-        np.repeat([row for row, _, _ in units], lengths),
-        np.repeat(["AF".index(unit[0]) for _, _, unit in units], lengths),
-    )
+    at_O = np.concatenate([each.index_O for each in options])
+    row_O = np.repeat([row for row, _, _ in units], lengths)
+    kind_O = np.repeat(["AF".index(unit[0]) for _, _, unit in units], lengths)
     seat_O = np.array(seats)[row_O]
     own_O = table.reach_SP[seat_O, at_O] - np.concatenate([each.reached_O for each in options])
     strongest_O = np.array([table.strongest_rival(seat) for seat in seats])[row_O, at_O]
@@ -234,12 +232,8 @@ def _moves_to_nearest(goals_SGP: NDArray[np.bool_]) -> Floats:
 def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, stays_O: Floats) -> Floats:
     """What each condition adds to the features that depend on friends; shape (O, C, J)."""
     always, contested, outnumbered = np.ones(len(stays_O)), strongest_O > 0, strongest_O > 1
-    rows = (
-        (always, contested, outnumbered, is_rivals, is_goal, stays_O),
-        (always, outnumbered),
-        (always, outnumbered),
-        (always,),
-    )
+    every = (always, contested, outnumbered, is_rivals, is_goal, stays_O)
+    rows = (every, (always, outnumbered), (always, outnumbered), (always,))
     joint_OCJ, column = np.zeros((len(stays_O), len(CONDITIONS), JOINT_FEATURES)), 0
     for condition, columns in enumerate(rows):
         joint_OCJ[:, condition, column : column + len(columns)] = np.column_stack(columns)

@@ -113,10 +113,9 @@ class OrderModel:
         table = cast(DiplomacyGame, game)
         if table.position.kind != "M":
             return {seat: unit_preserving_action(table, seat, rng) for seat in seats}
-        return {
-            seat: _orders(table.legal_orders(seat), draw_provinces(units, self.weights_F, rng))
-            for seat, units in unit_choices(table.position, seats).items()
-        }
+        choices = unit_choices(table.position, seats)
+        drawn = {seat: draw_provinces(units, self.weights_F, rng) for seat, units in choices.items()}
+        return {seat: _orders(table.legal_orders(seat), chosen) for seat, chosen in drawn.items()}
 
 
 def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) -> dict[str, str]:

@@ -1,10 +1,9 @@
 """Orders in English, both ways: descriptions of legal ones, and a parser of free-form replies.
 
-The parser converts full names, arrows, bullets and prose to the engine's notation.
-
-A reply is split into clauses, and a clause into tokens: kinds, places, verbs and other words. The first unit that a
-clause names is its subject. An order matches when its tokens follow the subject and no later token turns it into
-another order; optional tokens (a unit's kind, a coast) may be omitted where exactly one legal order remains.
+A reply is split into clauses, and a clause into tokens of the engine's notation: kinds, places, verbs and other words.
+The first unit that a clause names is its subject. An order matches when its tokens follow the subject and no later
+token turns it into another order; optional tokens (a unit's kind, a coast) may be omitted where exactly one legal order
+remains.
 """
 
 import re

@@ -1,9 +1,8 @@
 """Immutable positions, the public state of a phase in sorted order, and their legal orders.
 
-The orders are exactly those of the package's own enumerator, many times faster. A unit's orders depend on the map, on
-which of its neighbours are occupied and on the convoys in reach. The first is a table, the second one mask, the third
-empty for most units: the same few choices recur and are shared objects, which other modules use as cache keys by
-identity.
+The orders are exactly those of the package's own enumerator, many times faster: a table by the map, one mask of the
+neighbours, and the convoys in reach, which most units have none of. The same few choices recur and are shared objects,
+which other modules use as cache keys by identity.
 """
 
 import re
@@ -112,19 +111,13 @@ class Position:
     def legal_orders(self, seat: int) -> "tuple[UnitOrders, ...]":
         """Returns the legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
         if self.kind == "M":
-            mask = self.unit_mask
-            has_convoys = bool(self.convoyable)
-            return tuple(
-                _shared_movement_orders(
-                    unit, mask & board.supportable_mask(unit), _convoy_orders(self, unit) if has_convoys else ()
-                )
-                for unit in self.units[seat]
-            )
-        occupied = self.occupied
-        return tuple(
-            _shared_retreat_orders(unit, tuple(dest for dest in places if dest[:3] not in occupied))
-            for unit, places in self.retreats[seat].items()
-        )
+            mask, units, has_convoys = self.unit_mask, self.units[seat], bool(self.convoyable)
+            by_sea = [_convoy_orders(self, unit) if has_convoys else () for unit in units]
+            near = [mask & board.supportable_mask(unit) for unit in units]
+            return tuple(map(_shared_movement_orders, units, near, by_sea))
+        occupied, retreats = self.occupied, self.retreats[seat]
+        free = [tuple(dest for dest in places if dest[:3] not in occupied) for places in retreats.values()]
+        return tuple(map(_shared_retreat_orders, retreats, free))
 
     def outcome(self, settings: Settings) -> Outcome:
         """Scores a finished game: centres, half a point per unit, and a bonus for a sole leader with enough centres."""
@@ -261,10 +254,6 @@ def _shared_retreat_orders(unit: str, free: tuple[str, ...]) -> UnitOrders:
 @lru_cache(maxsize=1024)
 def legal_build_actions(sites: tuple[str, ...], count: int) -> tuple[tuple[str, ...], ...]:
     """Returns all ways to use ``count`` builds at vacant home centres, each a sorted action padded with waives."""
-    builds = (
-        units
-        for built in range(min(count, len(sites)) + 1)
-        for where in combinations(sites, built)
-        for units in product(*map(board.build_orders, where))
-    )
-    return tuple(sorted(tuple(sorted([*units, *["WAIVE"] * (count - len(units))])) for units in builds))
+    chosen = (where for built in range(min(count, len(sites)) + 1) for where in combinations(sites, built))
+    builds = (orders for where in chosen for orders in product(*map(board.build_orders, where)))
+    return tuple(sorted(tuple(sorted([*orders, *["WAIVE"] * (count - len(orders))])) for orders in builds))

@@ -1,10 +1,10 @@
 """Diplomacy's compact language with signposts: forced pieces before each unit's order that describe its surroundings.
 
-A position lists places but not adjacencies, so a small model has to learn the map by trial and error. Signs state the
-facts that a person reads off the board: what a unit stands on, which centres it can enter and how many rivals can, the
-direction of the nearest, and which friendly move it could support. Each sign's target has a number, and the number
-alone encodes the order; all other orders are encoded as in the compact language, so every action has one completion.
-Units nearer to a centre come first, and signs take account of the orders already given.
+A position lists places but not adjacencies, which a small model has to learn by trial and error. Signs state what a
+person reads off the board: what a unit stands on, which centres it can enter and how many rivals can, the direction of
+the nearest, and which friendly move it could support. Each sign's target has a number, which alone encodes the order,
+so every action has one completion. Units nearer to a centre come first, and signs take account of the orders already
+given.
 """
 
 from collections import Counter
@@ -189,11 +189,9 @@ class SignpostedTurn:
     def _approach_moves(self, unit: str, moving: Mapping[str, str]) -> Iterable[str]:
         """Yields at most two adjacent provinces with the shortest path to a centre."""
         goals = self._goals.difference(moving)
-        steps = {
-            dest: board.distance_to_nearest(f"{unit[0]} {dest}", goals)
-            for dest in board.MOVES[unit]
-            if board.province(dest) not in moving and self._occupied.get(board.province(dest)) != self._seat
-        }
+        blocked = {*moving, *(place for place, seat in self._occupied.items() if seat == self._seat)}
+        open_moves = (dest for dest in board.MOVES[unit] if board.province(dest) not in blocked)
+        steps = {dest: board.distance_to_nearest(f"{unit[0]} {dest}", goals) for dest in open_moves}
         nearest = min(steps.values(), default=0)
         return islice((dest for dest, count in steps.items() if count == nearest), 2)
 

@@ -91,8 +91,6 @@ class SurroundingsText(signposts.SignpostedText):
 
 
 class _Turn(signposts.SignpostedTurn):
-    """The orders of one seat in one movement phase."""
-
     def __init__(self, table: DiplomacyGame, seat: int) -> None:
         super().__init__(table, seat)
         self._adjacent = [frozenset(board.adjacent_provinces(unit.unit)) for unit in self.units]

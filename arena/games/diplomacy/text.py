@@ -48,11 +48,7 @@ class DiplomacyText:
         position = table.position
         years_left = min(table.settings.max_year - position.year, len(YEARS_LEFT) - 1)
         season = SEASONS[position.phase[0] + position.phase[-1]]
-        return (
-            *(POWER_PIECES[table.seats[seat]], season, YEARS_LEFT[years_left]),
-            *_board_pieces(position, seat),
-            OPEN,
-        )
+        return (POWER_PIECES[table.seats[seat]], season, YEARS_LEFT[years_left], *_board_pieces(position, seat), OPEN)
 
     def completions(self, game: Game, seat: int) -> Phrases:
         """See ``TextFormat.completions``."""

@@ -84,11 +84,9 @@ class _CreditAssignment:
         if before.phase[-1] != "M":
             return False
         was_there = [o for o in turn.get(self._power, ()) if o != order and o[2:5] == place[:3]]
-        return any(
-            _destination_of(o)[:3] == place[:3]
-            or _find_unit(after.units[self._power], o[0], _destination_of(o)) is None
-            for o in was_there
-        )
+        goals = [(o[0], _destination_of(o)) for o in was_there]
+        mine = after.units[self._power]
+        return any(goal[:3] == place[:3] or _find_unit(mine, kind, goal) is None for kind, goal in goals)
 
     def _year_credits(self, last: int) -> dict[int, dict[str, float]]:
         """Returns the credit that orders of the year ending with a phase earned directly, by phase."""

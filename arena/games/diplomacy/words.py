@@ -42,11 +42,8 @@ def describe_powers(settings: Settings) -> str:
     *most, last = settings.playing_powers
     if len(most) + 1 == len(POWERS):
         return "seven powers"
-    return (
-        f"{_NUMBER_WORDS[len(most) + 1]} powers ({', '.join(most)} and {last}; nobody plays the "
-        "others, which have no units "
-        "and own no centres)"
-    )
+    others = "nobody plays the others, which have no units and own no centres"
+    return f"{_NUMBER_WORDS[len(most) + 1]} powers ({', '.join(most)} and {last}; {others})"
 
 
 class DiplomacyWords:
@@ -92,11 +89,9 @@ def _power_lines(position: Position, seat: int) -> Iterable[str]:
     for other, power in enumerate(position.powers):
         owned, units = position.centers[other], position.units[other]
         if owned or units or position.retreats[other]:
-            yield (
-                f"{power}{' (you)' if other == seat else ''}: centres {' '.join(owned) or 'none'}; "
-                f"units {', '.join(units) or 'none'}"
-                + "".join(f"; dislodged {unit}" for unit in position.retreats[other])
-            )
+            held = f"centres {' '.join(owned) or 'none'}; units {', '.join(units) or 'none'}"
+            dislodged = "".join(f"; dislodged {unit}" for unit in position.retreats[other])
+            yield f"{power}{' (you)' if other == seat else ''}: {held}{dislodged}"
     if free := [center for center in board.CENTERS if center not in position.owner]:
         yield f"Centres that nobody owns: {' '.join(free)}"
 

@@ -1,9 +1,8 @@
 """Nim for any number of seats: players take stones from heaps in turn, and the last stone wins.
 
 It needs no optional dependency, so the system tests play it, in all forms in which models answer: pieces, English, JSON
-of a schema, and text that matches a regular expression. The schema and the regular expression describe exactly the
-legal moves. A model made for the game reads its pieces and needs a few more to write the language; any other model is
-prompted as a chat, and may write freely before the tag.
+of a schema, and text that matches a regular expression, both of which describe exactly the legal moves. A model made
+for the game reads its pieces; any other is prompted as a chat, and may write freely before the tag.
 """
 
 import re

@@ -1,10 +1,8 @@
 """The games of OpenSpiel (Lanctot et al. 2019, arXiv 1908.09453), turn-taking and simultaneous.
 
-Moves are identified by name, and chance is determined by the seed. A turn takes the library one to eight microseconds,
-the time of a few calls of Python's functions. So a position is played on in place, and what a record needs is made with
-the record. One file, since the library is called nowhere else.
-
-The package itself computes best responses and exploitability (``open_spiel.python.algorithms.exploitability``).
+Moves are identified by name, and chance is determined by the seed. A turn takes the library a few microseconds, so a
+position is played on in place, and what a record needs is made with the record. The package itself computes best
+responses and exploitability (``open_spiel.python.algorithms.exploitability``).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -149,9 +147,9 @@ class OpenSpielGame(InPlaceGame[State]):
             except (GameError, ValueError) as error:
                 raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
             if self._history != start.history:
+                found, expected = start.history[:20], self._history[:20]
                 raise DecodeError(
-                    f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
-                    f"{self._history[:20]}"
+                    f"openspiel: a saved position is not what the rules give; found {found}, expected {expected}"
                 )
         self._history_lengths = [len(self._history)]
 
@@ -319,10 +317,8 @@ class OpenSpielSpec(LetteredSpec[State]):
 
     def rules(self) -> str:
         """Returns the game's name: OpenSpiel has no rules in words."""
-        return (
-            f"You are playing {self.spiel.get_type().long_name}, as OpenSpiel plays it ({self.spiel}). The players are "
-            f"{', '.join(self.seats)}."
-        )
+        name, seats = self.spiel.get_type().long_name, ", ".join(self.seats)
+        return f"You are playing {name}, as OpenSpiel plays it ({self.spiel}). The players are {seats}."
 
 
 make = register("openspiel")(OpenSpielSpec.of)

@@ -46,10 +46,8 @@ def _named(*names: str) -> Callable[[Environment, str, int], str]:
 
 def _draw_board(observation: Any) -> str:
     own, other = observation["observation"][..., 0], observation["observation"][..., 1]
-    return "\n".join(
-        " ".join("X" if own[at] else "O" if other[at] else "." for at in np.ndindex(own.shape) if at[0] == row)
-        for row in range(own.shape[0])
-    )
+    marks = np.where(own, "X", np.where(other, "O", "."))
+    return "\n".join(" ".join(row) for row in marks)
 
 
 def _tictactoe(env: Environment, agent: str, observation: Any) -> str:

@@ -1,13 +1,9 @@
 """The environments of TextArena (Guertler et al. 2025, arXiv 2504.11442), played as text.
 
-They list no legal moves. An action is free text, and the environment judges it: a move that it rejects is recorded,
+They list no legal moves: an action is free text, and the environment judges it. A move that it rejects is recorded,
 penalised by the environment's rules, and counted. Models answer freely (``[prompts] reply = "free"``); where candidate
-moves can be found by trial, bots and models made here choose among those.
-
-- ``library``   environments of the package ``textarena`` (the extra of that name), each with its own random state
-- ``language``  observations and replies: pieces and plain text; candidate moves
-
-Here is an environment as ``Game`` and ``GameSpec``; a position is represented by all messages so far.
+moves can be found by trial, bots and models made here choose among those. ``library`` has environments with their own
+random state, ``language`` observations, replies and candidate moves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -138,13 +134,11 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """Whether the text can be submitted, which does not imply that the environment accepts it."""
-        return (
-            seat in self.to_move()
-            and isinstance(action, tuple)
-            and len(action) == 1
-            and action[0] == clean_reply(action[0], self.spec.settings.longest) != ""
-            and (self.talk or ("[" in action[0] and "]" in action[0]))
-        )
+        if seat not in self.to_move() or not isinstance(action, tuple) or len(action) != 1:
+            return False
+        (message,) = action
+        is_clean = message == clean_reply(message, self.spec.settings.longest) != ""
+        return is_clean and (self.talk or ("[" in message and "]" in message))
 
     def refuses(self, message: str) -> bool:
         """Whether the environment would reject this message from the seat to move."""

@@ -43,8 +43,6 @@ class EnvironmentUnavailableError(GameError):
 
 
 class _Discard(io.TextIOBase):
-    """Output that is dropped."""
-
     def write(self, text: str) -> int:
         return len(text)
 
