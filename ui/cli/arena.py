@@ -20,31 +20,26 @@ if TYPE_CHECKING:
 def arena(
     name: Annotated[str | None, typer.Argument(help="A registered arena; --list prints the names.")] = None,
     items: Annotated[list[str] | None, typer.Argument(help="Items to play about: topics, prompts, documents.")] = None,
-    num_steps: Annotated[int, typer.Option("--num-steps", min=1, help="Number of batches to play and train on.")] = 10,
+    num_steps: Annotated[int, typer.Option(min=1, help="Number of batches to play and train on.")] = 10,
     batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Size of a batch: sets the arena's setting for it.")
+        int | None, typer.Option(min=1, help="Size of a batch: sets the arena's setting for it.")
     ] = None,
     solver_rollouts: Annotated[
-        int | None,
-        typer.Option("--solver-rollouts", min=1, help="Attempts to compare: sets the arena's setting for them."),
+        int | None, typer.Option(min=1, help="Attempts to compare: sets the arena's setting for them.")
     ] = None,
-    questions: Annotated[str, typer.Option("--questions", help="Items to play about, as a JSON list.")] = "",
+    questions: Annotated[str, typer.Option(help="Items to play about, as a JSON list.")] = "",
     settings: Annotated[
-        list[str] | None, typer.Option("--settings", help="KEY=VALUE of the arena, as in [game]; repeatable.")
+        list[str] | None, typer.Option(help="KEY=VALUE of the arena, as in [game]; repeatable.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A league's settings; game, model and trainer are used.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A league's settings; game, model and trainer are used.")] = None,
     model: Annotated[
-        str,
-        typer.Option("--model", help="Folder or hub id of a model, or its name on the server; by default one is made."),
+        str, typer.Option(help="Folder or hub id of a model, or its name on the server; by default one is made.")
     ] = "",
     local: Annotated[bool, typer.Option("--local", help="Use a server on this machine.")] = False,
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port of that server.")] = 8000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of that server.")] = 8000,
     hosted: Annotated[bool, typer.Option("--hosted", help="Use OpenRouter or OpenAI; by default gpt-4o-mini.")] = False,
     judge_model: Annotated[
-        str,
-        typer.Option("--judge-model", help="The judge: a name on the same server, or same; by default the base model."),
+        str, typer.Option(help="The judge: a name on the same server, or same; by default the base model.")
     ] = "",
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="Train a model of this machine, or only play.")
@@ -53,17 +48,15 @@ def arena(
         Path | None, typer.Option("--to", "--save", help="Folder for the adapter, in PEFT's format.")
     ] = None,
     concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", min=1, help="Concurrent episodes; by default 64 here, 8 with servers."),
+        int | None, typer.Option(min=1, help="Concurrent episodes; by default 64 here, 8 with servers.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of all random choices.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random choices.")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Print examples of every batch.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Log every episode and model call, to the terminal and a file.")
     ] = False,
     log: Annotated[
-        Path | None,
-        typer.Option("--log", help="File for the log, as JSON lines; by default NAME_run.log with --verbose."),
+        Path | None, typer.Option(help="File for the log, as JSON lines; by default NAME_run.log with --verbose.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the names of all arenas.")] = False,
     run: RunOption = DEFAULT_RUN,

@@ -25,20 +25,16 @@ def benchmark(
         str, typer.Argument(metavar="[GAME]", help="The run's game, to be sure of it; by default any.")
     ] = "",
     agent: Annotated[
-        str,
-        typer.Option(
-            "--agent", help="An agent, a version such as main@80, or a bot; by default the policy's newest version."
-        ),
+        str, typer.Option(help="An agent, a version such as main@80, or a bot; by default the policy's newest version.")
     ] = "",
     against: Annotated[
-        str,
-        typer.Option("--against", help="Opponents, with commas; by default the game's bots that are no agents here."),
+        str, typer.Option(help="Opponents, with commas; by default the game's bots that are no agents here.")
     ] = "",
-    games: Annotated[int, typer.Option("--games", min=1, max=100_000, help="Games against each opponent.")] = 70,
+    games: Annotated[int, typer.Option(min=1, max=100_000, help="Games against each opponent.")] = 70,
     until: Annotated[
-        int | None, typer.Option("--until", help="Diplomacy: the last year that is played; by default the league's.")
+        int | None, typer.Option(help="Diplomacy: the last year that is played; by default the league's.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Benchmarks of one seed meet the same luck.")] = 0,
+    seed: Annotated[int, typer.Option(help="Benchmarks of one seed meet the same luck.")] = 0,
     *,
     run: Run,
     as_json: JsonOption = False,

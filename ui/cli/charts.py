@@ -33,14 +33,12 @@ async def payoff(
         MatrixFormat, typer.Option("--format", help="A table, CSV with a row per ordered pair, or a picture.")
     ] = MatrixFormat.table,
     to: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; required for a picture.")] = None,
-    game: Annotated[str | None, typer.Option("--game", help="Name of the game; by default the configured one.")] = None,
+    game: Annotated[str | None, typer.Option(help="Name of the game; by default the configured one.")] = None,
     purposes: Annotated[
         list[str] | None,
         typer.Option("--purpose", help="Only matches for training, evaluation, …; repeatable. By default all."),
     ] = None,
-    most: Annotated[
-        int, typer.Option("--most", min=2, max=200, help="Number of agents: those in the most matches.")
-    ] = 12,
+    most: Annotated[int, typer.Option(min=2, max=200, help="Number of agents: those in the most matches.")] = 12,
     unmet_even: Annotated[
         bool, typer.Option("--unmet-even", help="Treat pairs that never met as even in the Nash average.")
     ] = False,
@@ -206,13 +204,12 @@ async def plot(
     run: Run,
     at: AtOption = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="elo: a rating system or board; by default the official one.")
+        str | None, typer.Option(help="elo: a rating system or board; by default the official one.")
     ] = None,
     agents: Annotated[
-        str | None,
-        typer.Option("--agents", help="elo, payoff: only these. winrate: games against each of these. With commas."),
+        str | None, typer.Option(help="elo, payoff: only these. winrate: games against each of these. With commas.")
     ] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Only this trained policy.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Only this trained policy.")] = None,
 ) -> None:
     """Draw ratings, games won, payoffs, matchmaking or throughput, with 95 % intervals.
 

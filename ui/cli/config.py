@@ -27,20 +27,19 @@ _TEXT_WIDTH = 116
 def init(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; must not exist.")] = Path("league.toml"),
     game: Annotated[
-        str | None, typer.Option("--game", help="Game or arena, also of LEAGUE_PLUGINS; by default diplomacy.")
+        str | None, typer.Option(help="Game or arena, also of LEAGUE_PLUGINS; by default diplomacy.")
     ] = None,
     hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop."),
+        str | None, typer.Option(help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="made, a folder or a hub id; by default one that fits the hardware.")
+        str | None, typer.Option(help="made, a folder or a hub id; by default one that fits the hardware.")
     ] = None,
     card_gb: Annotated[
         float | None,
         typer.Option("--card", min=1.0, help="Memory in GB of one GPU: settings that fit the model on it."),
     ] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Minutes of training.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Minutes of training.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: use the defaults.")] = False,
 ) -> None:
     """Write a commented settings file for `league up`; asks for what is not given, Enter takes the default."""
@@ -88,8 +87,7 @@ def families() -> None:
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A settings file.")],
     gpu_gb: Annotated[
-        float | None,
-        typer.Option("--gpu-gb", min=1.0, help="Memory of each GPU in GB; by default that of this machine's."),
+        float | None, typer.Option(min=1.0, help="Memory of each GPU in GB; by default that of this machine's.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -247,9 +245,7 @@ def doctor(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, as_json: JsonO
 
 def model_init(
     out: Annotated[Path, typer.Option("--to", "--out", help="Folder to make; must not exist.")],
-    config: Annotated[
-        Path | None, typer.Option("--config", help="A league's settings; [model] and [game] are used.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A league's settings; [model] and [game] are used.")] = None,
 ) -> None:
     """Make a small base model for a game, without downloads, and train it on a bot's legal moves."""
     from lifecycle.config_checks import check_config

@@ -97,23 +97,21 @@ async def config_show(
 
 async def agent_add(
     name: NameArgument,
-    kind: Annotated[str, typer.Option("--kind", help="bot (one of the game's), remote, search or external.")] = "bot",
+    kind: Annotated[str, typer.Option(help="bot (one of the game's), remote, search or external.")] = "bot",
     rating: Annotated[
-        float | None, typer.Option("--rating", help="Rating that it starts with; by default that of its kind.")
+        float | None, typer.Option(help="Rating that it starts with; by default that of its kind.")
     ] = None,
     baseline: Annotated[bool, typer.Option("--baseline", help="Compare policies with it in the criteria.")] = False,
-    url: Annotated[str, typer.Option("--url", help="For remote agents: the server's address, up to /v1.")] = "",
-    model: Annotated[str, typer.Option("--model", help="For remote agents: the model's name on the server.")] = "",
-    key_variable: Annotated[
-        str, typer.Option("--key-variable", help="For remote agents: environment variable that holds the key.")
-    ] = "",
+    url: Annotated[str, typer.Option(help="For remote agents: the server's address, up to /v1.")] = "",
+    model: Annotated[str, typer.Option(help="For remote agents: the model's name on the server.")] = "",
+    key_variable: Annotated[str, typer.Option(help="For remote agents: environment variable that holds the key.")] = "",
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="For remote agents and search: settings, as training=true or samples=8."
         ),
     ] = None,
-    version: Annotated[int, typer.Option("--version", min=0, help="For external agents: the version that joins.")] = 0,
+    version: Annotated[int, typer.Option(min=0, help="For external agents: the version that joins.")] = 0,
     *,
     run: Run,
     as_json: JsonOption = False,
@@ -171,13 +169,10 @@ async def agent_activate(
 
 async def match_request(
     seats: Annotated[
-        str,
-        typer.Option("--seats", help="An agent for each seat, with commas; a policy stands for its newest version."),
+        str, typer.Option(help="An agent for each seat, with commas; a policy stands for its newest version.")
     ],
-    count: Annotated[
-        int, typer.Option("--count", min=1, max=100_000, help="Number of matches, each with a seed of its own.")
-    ] = 1,
-    kind: Annotated[str, typer.Option("--kind", help="exhibition, or evaluation: rated like other evaluations.")] = (
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of matches, each with a seed of its own.")] = 1,
+    kind: Annotated[str, typer.Option(help="exhibition, or evaluation: rated like other evaluations.")] = (
         "exhibition"
     ),
     rotate: Annotated[

@@ -35,12 +35,12 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the co
 
 async def void(
     matches: Annotated[list[str] | None, typer.Argument(metavar="MATCH…", help="Ids of matches.")] = None,
-    worker: Annotated[str | None, typer.Option("--worker", help="All matches of this worker.")] = None,
+    worker: Annotated[str | None, typer.Option(help="All matches of this worker.")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only from this sequence or time on (ISO 8601, UTC by default).")
+        str | None, typer.Option(help="Only from this sequence or time on (ISO 8601, UTC by default).")
     ] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Only up to this sequence or time.")] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Reason; recorded with each match.")] = "",
+    until: Annotated[str | None, typer.Option(help="Only up to this sequence or time.")] = None,
+    reason: Annotated[str, typer.Option(help="Reason; recorded with each match.")] = "",
     dry_run: DryRunOption = False,
     *,
     run: Run,
@@ -140,8 +140,8 @@ def _format_z(z: float | None) -> str:
 
 async def quarantine(
     worker: Annotated[str, typer.Argument(help="Name of the worker.")],
-    reason: Annotated[str, typer.Option("--reason", help="Reason; recorded with each match.")] = "",
-    since: Annotated[str | None, typer.Option("--since", help="From a sequence or time on.")] = None,
+    reason: Annotated[str, typer.Option(help="Reason; recorded with each match.")] = "",
+    since: Annotated[str | None, typer.Option(help="From a sequence or time on.")] = None,
     dry_run: DryRunOption = False,
     *,
     run: Run,

@@ -185,8 +185,7 @@ async def promote(
     run: Run,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Record nothing.")] = False,
     check: Annotated[
-        str | None,
-        typer.Option("--check", metavar="AGENT|all", help="Check certificates instead; exits 1 if one fails."),
+        str | None, typer.Option(metavar="AGENT|all", help="Check certificates instead; exits 1 if one fails.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -31,15 +31,12 @@ async def leaderboard(
     run: Run,
     at: AtOption = None,
     system: Annotated[
-        str | None,
-        typer.Option("--system", help="A rating system, bradley_terry or plackett_luce; by default the official one."),
+        str | None, typer.Option(help="A rating system, bradley_terry or plackett_luce; by default the official one.")
     ] = None,
-    by: Annotated[
-        GroupBy, typer.Option("--by", help="Rank agents, agents by seat, or kinds of agents.")
-    ] = GroupBy.agent,
-    game: Annotated[str | None, typer.Option("--game", help="By default the configured one.")] = None,
+    by: Annotated[GroupBy, typer.Option(help="Rank agents, agents by seat, or kinds of agents.")] = GroupBy.agent,
+    game: Annotated[str | None, typer.Option(help="By default the configured one.")] = None,
     draws: Annotated[
-        int | None, typer.Option("--draws", min=1, help="Resampled histories for the intervals; by default 200.")
+        int | None, typer.Option(min=1, help="Resampled histories for the intervals; by default 200.")
     ] = None,
     no_intervals: Annotated[bool, typer.Option("--no-intervals", help="Leave the intervals out.")] = False,
     as_json: JsonOption = False,
@@ -142,7 +139,7 @@ _DRAIN_TIMEOUT_S = 5.0
 
 
 async def forward(
-    to: Annotated[str, typer.Option("--to", help="-, a file, or the address of a log platform: https://…")] = "-",
+    to: Annotated[str, typer.Option(help="-, a file, or the address of a log platform: https://…")] = "-",
     *,
     run: Run,
     kind: EventTypeOption = None,

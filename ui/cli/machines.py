@@ -45,9 +45,7 @@ ROLE_MODULES = {
 def up(
     config: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--config", help="The league's settings, a TOML file; repeated: stages of training, one after the other."
-        ),
+        typer.Option(help="The league's settings, a TOML file; repeated: stages of training, one after the other."),
     ] = None,
     *,
     run: Run,
@@ -69,7 +67,7 @@ def up(
 
 
 def open_league(
-    config: Annotated[Path, typer.Option("--config", help="The league's settings, a TOML file.")],
+    config: Annotated[Path, typer.Option(help="The league's settings, a TOML file.")],
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
 ) -> None:
@@ -161,20 +159,17 @@ def join(
     creds: Annotated[
         Path | None,
         typer.Option(
-            "--creds",
             envvar="LEAGUE_CREDS",
             help="Credentials from `league auth add`: a file for one worker, or a folder of *.creds, one for each.",
         ),
     ] = None,
     ca: CaOption = None,
-    role: Annotated[str, typer.Option("--role", help="Role of its workers; see `league worker`.")] = "rollout",
+    role: Annotated[str, typer.Option(help="Role of its workers; see `league worker`.")] = "rollout",
     workers: Annotated[
-        str,
-        typer.Option("--workers", help="N, MIN..MAX (as many as are needed), or auto: as many as the machine can run."),
+        str, typer.Option(help="N, MIN..MAX (as many as are needed), or auto: as many as the machine can run.")
     ] = "auto",
     folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="For logs and copies of models; by default in the user's cache. May be deleted."),
+        Path | None, typer.Option(help="For logs and copies of models; by default in the user's cache. May be deleted.")
     ] = None,
     league: LeagueOption = None,
     policy: Annotated[str | None, typer.Option(help="The policy to serve; by default the league's main one.")] = None,
@@ -210,7 +205,7 @@ DEFAULT_DIR = Path(".league-auth")
 
 def init(
     folder: DirOption = DEFAULT_DIR,
-    league: Annotated[str, typer.Option("--league", help="Name of the league; * for all on the broker.")] = "*",
+    league: Annotated[str, typer.Option(help="Name of the league; * for all on the broker.")] = "*",
 ) -> None:
     """Make the keys that issue credentials, and the brokers' configuration for them."""
     authority = Authority.create(folder, league)
@@ -233,7 +228,7 @@ def add(
         int | None, typer.Option(min=1, help="Number of workers: NAME-1, NAME-2, … after existing ones.")
     ] = None,
     league: Annotated[str, typer.Option(help="Only league that they open; by default that of the keys.")] = "",
-    to: Annotated[Path | None, typer.Option("--to", help="Folder to write NAME.creds to, for another machine.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to write NAME.creds to, for another machine.")] = None,
     folder: DirOption = DEFAULT_DIR,
 ) -> None:
     """Issue credentials to a worker or a person: a secret file for --creds.

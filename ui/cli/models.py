@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 
 def vllm(
     further: Annotated[list[str] | None, typer.Argument(help="After --: further options of vLLM's.")] = None,
-    model: Annotated[
-        Path | None, typer.Option("--model", help="Folder of a base model; by default the league's.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of a base model; by default the league's.")] = None,
     *,
     run: Run,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="Port to listen on.", min=1, max=65535)] = 8000,
-    device: Annotated[str | None, typer.Option("--device", help="cpu or cuda; by default as the league says.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default as the league says.")] = None,
     print_only: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
 ) -> None:
     """Serve a league's base model and adapters with vLLM's own server; name it in ``inference.urls``.
@@ -57,9 +55,9 @@ def vllm(
 def parity(
     *,
     run: Run,
-    backend: Annotated[str | None, typer.Option("--backend", help="The backend; by default the league's.")] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="Data type that both sides compute in.")] = "float32",
-    places: Annotated[int, typer.Option("--places", min=1, help="Decisions to sample, each in twelve ways.")] = 32,
+    backend: Annotated[str | None, typer.Option(help="The backend; by default the league's.")] = None,
+    dtype: Annotated[str, typer.Option(help="Data type that both sides compute in.")] = "float32",
+    places: Annotated[int, typer.Option(min=1, help="Decisions to sample, each in twelve ways.")] = 32,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the backend's log-probabilities with the learner's, token by token; exits 1 when they drift.
@@ -106,13 +104,12 @@ def _parity_row(cell: "VariantResult") -> Iterator[str]:
 
 
 def release(
-    to: Annotated[Path, typer.Option("--to", help="Folder to make; must not exist.")],
+    to: Annotated[Path, typer.Option(help="Folder to make; must not exist.")],
     agent: Annotated[
         str | None,
         typer.Option(
-            "--agent",
             help="A version of the main policy such as main@1000; by default the newest benchmarked one, else the "
-            "newest checkpoint.",
+            "newest checkpoint."
         ),
     ] = None,
     *,
@@ -150,12 +147,11 @@ async def _render_matches(run: Run, history: "JetStreamLog", match_ids: Sequence
 
 
 def restore_league(
-    run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
+    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
     source: Annotated[Path, typer.Option("--from", help="Folder of the damaged run.")] = DEFAULT_RUN,
-    nats: Annotated[str | None, typer.Option("--nats", help="Address of the damaged broker.")] = None,
+    nats: Annotated[str | None, typer.Option(help="Address of the damaged broker.")] = None,
     archive: Annotated[
-        list[str] | None,
-        typer.Option("--archive", help="Further folder or s3://bucket/prefix of artifacts; may be repeated."),
+        list[str] | None, typer.Option(help="Further folder or s3://bucket/prefix of artifacts; may be repeated.")
     ] = None,
     league: LeagueOption = None,
     expect: SealOption = "",

@@ -123,7 +123,6 @@ def _credential_options(
     creds: Annotated[
         Path | None,
         typer.Option(
-            "--creds",
             envvar="LEAGUE_CREDS",
             callback=_export_file("--creds", "LEAGUE_CREDS"),
             expose_value=False,

@@ -149,9 +149,9 @@ async def _open_match(run: Run, match_id: str) -> AsyncIterator[tuple[JetStreamL
 async def audit_draws(
     *,
     run: Run,
-    window: Annotated[int, typer.Option("--window", min=1, help="Gradient steps per line.")] = 10,
+    window: Annotated[int, typer.Option(min=1, help="Gradient steps per line.")] = 10,
     draws: Annotated[
-        int, typer.Option("--draws", min=1, help="Number of draws, evenly spaced, whose target is computed again.")
+        int, typer.Option(min=1, help="Number of draws, evenly spaced, whose target is computed again.")
     ] = 1000,
     policy: Annotated[str | None, typer.Option(help="Only matches of this trained policy.")] = None,
     as_json: JsonOption = False,

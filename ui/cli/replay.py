@@ -23,13 +23,13 @@ async def replay(
     *,
     run: Run,
     until: Annotated[
-        str | None, typer.Option("--until", help="Fold up to a sequence or a time (ISO 8601, UTC by default).")
+        str | None, typer.Option(help="Fold up to a sequence or a time (ISO 8601, UTC by default).")
     ] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare with the recorded ratings.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Rate under another setting: ratings.elo.k=16; repeatable.")
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", help="Rate under another rating system.")] = None,
+    system: Annotated[str | None, typer.Option(help="Rate under another rating system.")] = None,
     agents: Annotated[
         list[str] | None, typer.Option("--without-agent", help="Leave an agent's seats out; repeatable.")
     ] = None,

@@ -104,10 +104,10 @@ def _print_curves(console: Console, comparison: RunComparison) -> None:
 
 
 async def branch_league(
-    at: Annotated[str, typer.Option("--at", help="Sequence of an event, or a time (ISO 8601, UTC by default).")],
-    run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
+    at: Annotated[str, typer.Option(help="Sequence of an event, or a time (ISO 8601, UTC by default).")],
+    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
     source: Annotated[Path, typer.Option("--from", help="Folder of the run to branch from.")] = DEFAULT_RUN,
-    nats: Annotated[str | None, typer.Option("--nats", help="Address of the broker to branch from.")] = None,
+    nats: Annotated[str | None, typer.Option(help="Address of the broker to branch from.")] = None,
     league: LeagueOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -160,9 +160,9 @@ def compare_run_folders(
 
 def import_league(
     file: Annotated[Path, typer.Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
-    run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
+    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
     config: Annotated[
-        Path | None, typer.Option("--config", help="The league's settings, a TOML file; a release has its own.")
+        Path | None, typer.Option(help="The league's settings, a TOML file; a release has its own.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -195,15 +195,10 @@ def import_league(
 def import_match_results(
     file: Annotated[Path, typer.Argument(help="A JSON object a line: a game, or an episode of verifiers.")],
     form: Annotated[str, typer.Option("--format", help="textarena or verifiers.")],
-    origin: Annotated[
-        str | None, typer.Option("--origin", help="Name of the source; by default that of the format.")
-    ] = None,
-    game: Annotated[
-        str | None, typer.Option("--game", help="Game of the results; by default named as the format.")
-    ] = None,
+    origin: Annotated[str | None, typer.Option(help="Name of the source; by default that of the format.")] = None,
+    game: Annotated[str | None, typer.Option(help="Game of the results; by default named as the format.")] = None,
     agent: Annotated[
-        list[str] | None,
-        typer.Option("--agent", metavar="PLAYER=AGENT", help="The league's agent for a player of the file."),
+        list[str] | None, typer.Option(metavar="PLAYER=AGENT", help="The league's agent for a player of the file.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, and append nothing.")] = False,
     *,

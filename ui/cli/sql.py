@@ -30,7 +30,7 @@ async def sql(
     form: Annotated[RowFormat, typer.Option("--format", help="Format of the rows.")] = RowFormat.table,
     as_json: JsonOption = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that a query may run.")] = 30.0,
-    memory: Annotated[str, typer.Option("--memory", help="Memory that a query may use, e.g. 512MB or 4GB.")] = "1GB",
+    memory: Annotated[str, typer.Option(help="Memory that a query may use, e.g. 512MB or 4GB.")] = "1GB",
 ) -> None:
     """Query the history in SQL; read-only, over tables rebuilt from the events.
 
@@ -54,7 +54,7 @@ async def sql(
 
 
 async def export(
-    to: Annotated[Path, typer.Option("--to", help="Folder; empty or not existing yet.")],
+    to: Annotated[Path, typer.Option(help="Folder; empty or not existing yet.")],
     *,
     run: Run,
     as_json: JsonOption = False,

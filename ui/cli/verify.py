@@ -30,20 +30,16 @@ async def verify(
     run: Run,
     expect: SealOption = "",
     reached: Annotated[
-        int, typer.Option("--reached", help="An event that the history had reached, as you know from elsewhere.")
+        int, typer.Option(help="An event that the history had reached, as you know from elsewhere.")
     ] = 0,
     blobs: Annotated[
         bool, typer.Option("--blobs/--no-blobs", help="Whether to read every blob that an event refers to.")
     ] = True,
     copy: Annotated[
-        str,
-        typer.Option(
-            "--copy", help="Where the archive was copied to; by default history.copy_to. Not read with --no-blobs."
-        ),
+        str, typer.Option(help="Where the archive was copied to; by default history.copy_to. Not read with --no-blobs.")
     ] = "",
     events: Annotated[
-        Path | None,
-        typer.Option("--events", help="Check the signatures of an export instead: of `export`, or `events --json`."),
+        Path | None, typer.Option(help="Check the signatures of an export instead: of `export`, or `events --json`.")
     ] = None,
     reads: Annotated[
         int, typer.Option(help="How often to read the stream; each time from a random node of the cluster.")

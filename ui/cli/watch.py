@@ -39,9 +39,7 @@ async def status(
 
 
 def metrics(
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT to answer on; port 0 takes a free one.")] = (
-        "127.0.0.1:9464"
-    ),
+    listen: Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")] = ("127.0.0.1:9464"),
     *,
     run: Run,
 ) -> None:
@@ -95,11 +93,11 @@ async def _run_dash(run: Run) -> int:
 
 
 async def site(
-    to: Annotated[Path, typer.Option("--to", help="Folder: empty, not there yet, or of an earlier site.")],
+    to: Annotated[Path, typer.Option(help="Folder: empty, not there yet, or of an earlier site.")],
     *,
     run: Run,
     matches: Annotated[
-        int, typer.Option("--matches", min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
+        int, typer.Option(min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
     ] = 50,
 ) -> None:
     """Write a league as static pages, which work from a folder and on any web server.
@@ -120,13 +118,10 @@ async def site(
 
 
 def web(
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT to answer on; port 0 takes a free one.")] = (
-        "127.0.0.1:8080"
-    ),
+    listen: Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")] = ("127.0.0.1:8080"),
     token: Annotated[
         str | None,
         typer.Option(
-            "--token",
             envvar="LEAGUE_WEB_TOKEN",
             help="Token that visitors need; generated where other machines can reach the address.",
         ),
@@ -146,11 +141,9 @@ def web(
 
 async def play(
     agents: Annotated[
-        str, typer.Option("--agents", help="Agents of the other seats, with commas; a single one takes all of them.")
+        str, typer.Option(help="Agents of the other seats, with commas; a single one takes all of them.")
     ] = "random_bot",
-    seat: Annotated[
-        str | None, typer.Option("--seat", help="Your seat, by name or number; by default the first.")
-    ] = None,
+    seat: Annotated[str | None, typer.Option(help="Your seat, by name or number; by default the first.")] = None,
     *,
     run: Run,
 ) -> None:
