@@ -20,7 +20,6 @@ from inference.base import common_settings
 from inference.server.app import check_token
 from inference.vllm.serve import AdapterSource, check_port_free, run_server, serve_arguments, serve_environment
 from inference.vllm.settings import VllmConfig, vllm_environment
-from league.log.jetstream import JetStreamLog
 from league.run import Run
 from lifecycle.parity import ParityReport, RecomputeLogprobs, measure_parity, resolve_tolerance, sample_prompts
 from models import find_base, make_base
@@ -36,8 +35,6 @@ from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_choices
 from workers.policy_weights import fetch_base_model, unpack_blob
 from workers.runtime import follow_league
-
-_SMALL_RANKS = (4, 16)
 
 
 class ParitySubject(msgspec.Struct, frozen=True):
@@ -55,8 +52,8 @@ class ParitySubject(msgspec.Struct, frozen=True):
 async def check_parity(run: Run, backend_name: str | None, dtype: str, places: int) -> ParityReport:
     """Compare the log-probabilities of backend and learner.
 
-    Without a league in the run, a small random model of Nim is made. Without ``backend_name`` the
-    configured backend is checked. ``dtype`` is the data type of both sides, ``places`` the number of sampled decisions.
+    Without a league in the run, a small random model of Nim is made. ``backend_name`` is by default the configured one,
+    ``dtype`` the data type of both sides, ``places`` the number of sampled decisions.
 
     Raises:
         UsageError: no tolerance is known for the type.
@@ -99,24 +96,20 @@ def _recomputing(learner: LearnerBackend, folder: Path | None) -> RecomputeLogpr
 
 @contextlib.asynccontextmanager
 async def _open_subject(run: Run) -> AsyncIterator[ParitySubject]:
+    """The league's base model and the newest adapter of each policy; a random model without a league."""
     with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         if run.nats is None and not run.exists():
-            yield await asyncio.to_thread(_random_subject, Path(temporary))
+            yield await asyncio.to_thread(_random_subject, folder)
             return
         async with run.open_log("parity") as history:
-            yield await _league_subject(run, history, Path(temporary))
-
-
-async def _league_subject(run: Run, history: JetStreamLog, folder: Path) -> ParitySubject:
-    """The league's base model and the newest adapter of each policy."""
-    async with follow_league(run, history) as context:
-        live = context.state.standings().live
-        adapters = {each.adapter: folder / each.adapter for each in live.values() if each.adapter is not None}
-        for digest, target in adapters.items():
-            await unpack_blob(context, digest, target)
-        config = context.config
-        base = await fetch_base_model(context)
-    return ParitySubject(base, adapters, config.game, config.model.clone_bot, config.inference, config.trainer.backend)
+            async with follow_league(run, history) as context:
+                live, config = context.state.standings().live, context.config
+                adapters = {each.adapter: folder / each.adapter for each in live.values() if each.adapter is not None}
+                for digest, target in adapters.items():
+                    await unpack_blob(context, digest, target)
+                base, backend = await fetch_base_model(context), config.trainer.backend
+            yield ParitySubject(base, adapters, config.game, config.model.clone_bot, config.inference, backend)
 
 
 def _random_subject(folder: Path) -> ParitySubject:
@@ -124,17 +117,13 @@ def _random_subject(folder: Path) -> ParitySubject:
     game = Plugin("nim", {"seats": 3, "heaps": [3, 4, 5]})
     base = make_base(folder / "base", make_game(game.name, game.settings).text().vocabulary())
     adapters = {}
-    for rank in _SMALL_RANKS:
+    for rank in (4, 16):
         lora = create(read_shape(base), LoraConfig(rank=rank), seed=rank)
         with torch.no_grad():
             lora.flat_P.add_(0.02 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(rank)))
         adapters[f"rank {rank}"] = folder / f"rank-{rank}"
         save(lora, adapters[f"rank {rank}"])
     return ParitySubject(base, adapters, game, "random_bot", InferenceConfig())
-
-
-_ADAPTER_FOLDER = "vllm-adapters"
-"""Folder of a run for the adapters that servers fetched."""
 
 
 class ServerOptions(NamedTuple):
@@ -183,7 +172,10 @@ async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[st
         environment = command.environment
         required = {name: environment[name] for name in environment.keys() - vllm_environment(command.config)}
         variables = environment | dict(os.environ) | required | ({"VLLM_API_KEY": token} if token else {})
-        return await run_server(command.arguments, variables, _server_url(options.host, options.port), report)
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
+            options.host, f"[{options.host}]" if ":" in options.host else options.host
+        )
+        return await run_server(command.arguments, variables, f"http://{host}:{options.port}", report)
 
 
 @contextlib.asynccontextmanager
@@ -211,11 +203,6 @@ def _make_command(config: LeagueConfig, base: Path, run: Run, nats: str, options
     # Any number loads the mask; each request states how far it applies.
     settings |= {"mask_places": 1} | ({"device": options.device} if options.device is not None else {})
     served = convert(settings, VllmConfig, "inference")
-    source = AdapterSource(str(run.folder / _ADAPTER_FOLDER), nats, served.max_lora_rank, run.name or "*")
+    source = AdapterSource(str(run.folder / "vllm-adapters"), nats, served.max_lora_rank, run.name or "*")
     arguments = [*serve_arguments(served, base, options.host, options.port), *options.arguments]
     return _ServerCommand(served, arguments, serve_environment(served, source))
-
-
-def _server_url(host: str, port: int) -> str:
-    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{address}:{port}"

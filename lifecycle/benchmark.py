@@ -95,7 +95,20 @@ async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames
                     benchmarks = await _read(context, environment, all_terms, options.games)
                     await _play_missing(context, benchmarks, report)
                 benchmarks = await _read(context, environment, all_terms, options.games)
-    return [_make_report(environment, benchmark, options.games) for benchmark in benchmarks]
+    return [
+        BenchmarkReport(
+            game=environment.name,
+            agent=benchmark.terms.agent,
+            opponent=benchmark.terms.opponent,
+            seed=benchmark.terms.seed,
+            settings=dict(benchmark.terms.settings),
+            wanted=options.games,
+            failed=len(benchmark.failures),
+            last_failure=benchmark.failures[-1].error if benchmark.failures else "",
+            rows=summarize_seats(benchmark.results),
+        )
+        for benchmark in benchmarks
+    ]
 
 
 def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[EnvironmentSpec, list[BenchmarkTerms]]:
@@ -105,7 +118,11 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
     environment = make_environment(config.game.name, config.game.settings)
     if len(environment.seats) < 2:
         raise UsageError(f"benchmark: {environment.name} has one seat; expected a game with opponents")
-    settings = _match_settings(environment, options.until)
+    until, last_year = options.until, getattr(getattr(environment, "settings", None), LAST_YEAR, None)
+    if last_year is None and until is not None:
+        raise UsageError(f"--until {until}: {environment.name} has no last year; expected it for a game with years")
+    has_years = last_year is not None and not isinstance(environment, ArenaSpec)
+    settings: dict[str, Any] = {LAST_YEAR: last_year if until is None else until} if has_years else {}
     # An unplayable year is refused here, before it is recorded.
     environment = make_environment(config.game.name, config.game.settings | settings)
     bots = environment.bots
@@ -118,15 +135,6 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
     return environment, [
         BenchmarkTerms(agent, opponent, options.seed, settings, environment.rules_version) for opponent in opponents
     ]
-
-
-def _match_settings(environment: EnvironmentSpec, until: int | None) -> dict[str, Any]:
-    last_year = getattr(getattr(environment, "settings", None), LAST_YEAR, None)
-    if last_year is None and until is not None:
-        raise UsageError(f"--until {until}: {environment.name} has no last year; expected it for a game with years")
-    if last_year is None or isinstance(environment, ArenaSpec):
-        return {}
-    return {LAST_YEAR: last_year if until is None else until}
 
 
 async def _read(
@@ -146,19 +154,6 @@ async def _read(
     return [BenchmarkGames(terms, seats, games, requests, ends, voided) for terms in all_terms]
 
 
-async def _play_missing(context: Context, benchmarks: Sequence[BenchmarkGames], report: ReportGames) -> None:
-    pause = context.state.pauses.active_pause()
-    if pause is not None:
-        raise UsageError(f"benchmark: the league is paused ({pause.reason or 'no reason given'}); expected it resumed")
-    for benchmark in benchmarks:
-        if (request := benchmark.make_request()) is not None:
-            await context.append(request)
-            benchmark.add(request)
-    jobs = [job for benchmark in benchmarks for job in benchmark.jobs]
-    await _wait_for_evaluators(context, jobs, report)
-    await _play_here(context, jobs, report)
-
-
 @contextlib.contextmanager
 def _claim(run: Run) -> Iterator[None]:
     """Lock out other benchmarks of this folder during a block."""
@@ -170,8 +165,16 @@ def _claim(run: Run) -> Iterator[None]:
         raise UsageError(f"--run {run.folder}: a benchmark is under way ({holder}); expected one at a time") from None
 
 
-async def _wait_for_evaluators(context: Context, jobs: Sequence[PlayMatch], report: ReportGames) -> None:
-    """Hand the matches to the league's evaluators, and wait until they are played or no evaluator serves."""
+async def _play_missing(context: Context, benchmarks: Sequence[BenchmarkGames], report: ReportGames) -> None:
+    """Request matches; have the league's evaluators play them as long as one serves, and play the rest here."""
+    pause = context.state.pauses.active_pause()
+    if pause is not None:
+        raise UsageError(f"benchmark: the league is paused ({pause.reason or 'no reason given'}); expected it resumed")
+    for benchmark in benchmarks:
+        if (request := benchmark.make_request()) is not None:
+            await context.append(request)
+            benchmark.add(request)
+    jobs = [job for benchmark in benchmarks for job in benchmark.jobs]
     if await _has_worker(context, "evaluator"):
         for job in jobs:
             await context.work_queue.submit(job)
@@ -181,6 +184,7 @@ async def _wait_for_evaluators(context: Context, jobs: Sequence[PlayMatch], repo
             return
         report(ended, len(jobs))
         await asyncio.sleep(_POLL_INTERVAL_S)
+    await _play_here(context, jobs, report)
 
 
 async def _has_worker(context: Context, role: str) -> bool:
@@ -197,18 +201,17 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     jobs = [job for job in jobs if not context.state.has_match_ended(job.match_id)]
     if not jobs:
         return
-    check_api_keys(config, sorted({agent for job in jobs for agent in job.seats} & set(config.agents)))
+    agents = {agent for job in jobs for agent in job.seats}
+    check_api_keys(config, sorted(agents & set(config.agents)))
     # The league's own inference servers stop with it; those that the configuration names go on.
     has_servers = bool(config.inference.urls) or await _has_worker(context, "inference")
     known, bots = context.state.standings().agents, make_environment(config.game.name, config.game.settings).bots
     modelled = any(
-        known[agent].kind not in ("bot", "remote") if agent in known else agent not in bots
-        for agent in {agent for job in jobs for agent in job.seats}
+        known[agent].kind not in ("bot", "remote") if agent in known else agent not in bots for agent in agents
     )
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor(context, between_agents(context, models))
-    waiting = iter(jobs)
-    ended = itertools.count(1)
+    waiting, ended = iter(jobs), itertools.count(1)
 
     async def play_jobs() -> None:
         for job in waiting:
@@ -227,18 +230,3 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     finally:
         await executor.close()
         await models.close()
-
-
-def _make_report(environment: EnvironmentSpec, benchmark: BenchmarkGames, requested: int) -> BenchmarkReport:
-    terms, failures = benchmark.terms, benchmark.failures
-    return BenchmarkReport(
-        game=environment.name,
-        agent=terms.agent,
-        opponent=terms.opponent,
-        seed=terms.seed,
-        settings=dict(terms.settings),
-        wanted=requested,
-        failed=len(failures),
-        last_failure=failures[-1].error if failures else "",
-        rows=summarize_seats(benchmark.results),
-    )

@@ -6,7 +6,7 @@ A restoration rebuilds a league from its archive and what a damaged broker still
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -204,20 +204,18 @@ async def restore_run(
         if "://" not in where and not os.path.isdir(where):  # noqa: ASYNC240 - before anything else runs
             raise UsageError(f"--archive {where}: no such folder; expected one of artifacts, as runs have them")
     with make_new_folder(target) as draft:
-        async with _connect_source(source) as client:
-            stores = await _candidate_stores(client, [str(source.folder / "artifacts"), *archives])
+        async with contextlib.AsyncExitStack() as connection:
+            is_there = source.nats is not None or source.exists()
+            client = await connection.enter_async_context(source.connect("restore")) if is_there else None
+            stores: list[BlobStore] = [
+                copy_location(place).open() for place in (str(source.folder / "artifacts"), *archives)
+            ]
+            if client is not None:
+                with contextlib.suppress(nats.js.errors.NotFoundError):
+                    await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
+                    stores.insert(0, BrokerBlobStore(client, "*"))
             recovered, left = await _recover(client, stores, league, draft)
             return await _rebuild(recovered, left, origin_name(source), stores, expect, draft, report)
-
-
-@contextlib.asynccontextmanager
-async def _connect_source(source: Run) -> AsyncIterator[Client | None]:
-    """Yield a connection to a run's broker, if there is one."""
-    if source.nats is None and not source.exists():
-        yield None
-        return
-    async with source.connect("restore") as client:
-        yield client
 
 
 async def _recover(
@@ -229,27 +227,14 @@ async def _recover(
     if client is None:
         return recovered, None
     stream = JetStreamLog(client, recovered.league, "restore")
-    return recovered, await append_stream(recovered, stream) if await _has_events(stream) else None
-
-
-async def _has_events(stream: JetStreamLog) -> bool:
     try:
-        return await stream.last_sequence() > 0
+        has_events = await stream.last_sequence() > 0
     except LogUnavailableError:
         raise
     except LogError:
         # The stream no longer exists.
-        return False
-
-
-async def _candidate_stores(client: Client | None, places: Sequence[str]) -> list[BlobStore]:
-    """Stores that may contain the league's blobs."""
-    stores: list[BlobStore] = [copy_location(place).open() for place in places]
-    if client is not None:
-        with contextlib.suppress(nats.js.errors.NotFoundError):
-            await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
-            stores.insert(0, BrokerBlobStore(client, "*"))
-    return stores
+        has_events = False
+    return recovered, await append_stream(recovered, stream) if has_events else None
 
 
 async def _rebuild(

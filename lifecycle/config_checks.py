@@ -18,7 +18,7 @@ from models.tokenizer import Tokenizer
 from players.policy import make_conversation_encoder
 from players.prompt_builder import check_prompt_names, check_prompts_config, make_prompter
 from players.search import check_searchable
-from schemas.config import LeagueConfig, PromptsConfig, SearchConfig, convert
+from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.episodes import Message
 from schemas.errors import ConfigError, GameError, format_choices
 from schemas.events import EVENT_TYPES
@@ -67,20 +67,13 @@ def check_config(config: LeagueConfig) -> None:
     make_servers_config(config)
     if config.inference.urls:
         make_vllm_servers_config(config)
-    for name, agent in config.agents.items():
-        if agent.kind == "bot" and name not in contest.bots:
-            raise ConfigError(
-                f"agents.{name}: {config.game.name} has no such bot; expected {format_choices(contest.bots, name)}"
-            )
-        if agent.search is not None:
-            _check_search(name, agent.search, contest)
+    _check_agents(config, contest)
     if config.trainer.imitation.agent:
         _check_imitation(config)
     for plugin in config.tracker.sinks:
         make_sink(plugin)
     for target in config.tracker.forward:
         _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
-    _check_remotes(config, contest)
     _check_reward(config, contest)
     if isinstance(contest, ArenaSpec):
         _check_episodes(config)
@@ -106,13 +99,32 @@ def _check_seats(config: LeagueConfig, contest: EnvironmentSpec) -> None:
             raise ConfigError(f"matchmaking.seats.{policy}: {seat}; expected 0 to {fewest - 1}, a seat of every match")
 
 
-def _check_search(agent: str, search: SearchConfig, contest: EnvironmentSpec) -> None:
-    if isinstance(contest, ArenaSpec):
-        raise ConfigError(f"agents.{agent}.search: {contest.name} has no positions to copy; expected a game")
-    try:
-        check_searchable(contest, search)
-    except ConfigError as error:
-        raise ConfigError(f"agents.{agent}.{error}") from None
+def _check_agents(config: LeagueConfig, contest: EnvironmentSpec) -> None:
+    samplers = [config.matchmaking.sampler, *(policy.sampler for policy in config.policies.values() if policy.sampler)]
+    drawn = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
+    for name, agent in config.agents.items():
+        if agent.kind == "bot" and name not in contest.bots:
+            raise ConfigError(
+                f"agents.{name}: {config.game.name} has no such bot; expected {format_choices(contest.bots, name)}"
+            )
+        if agent.search is not None:
+            if isinstance(contest, ArenaSpec):
+                raise ConfigError(f"agents.{name}.search: {contest.name} has no positions to copy; expected a game")
+            try:
+                check_searchable(contest, agent.search)
+            except ConfigError as error:
+                raise ConfigError(f"agents.{name}.{error}") from None
+        if agent.remote is None:
+            continue
+        try:
+            rules_in_words(contest)
+        except GameError as error:
+            raise ConfigError(f"agents.{name}: {error}") from None
+        if name in drawn and not agent.remote.training:
+            raise ConfigError(
+                f"agents.{name}.remote.training: false, but a sampler's settings name the agent; expected true, "
+                "or a sampler without it"
+            )
 
 
 def _check_imitation(config: LeagueConfig) -> None:
@@ -182,72 +194,62 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
 
 def _check_colocation(config: LeagueConfig) -> None:
     """Check that one inference process that can sleep, and one trainer, share one device."""
-    inference, trainer, place = config.inference, config.trainer, "inference.colocate"
+    inference, trainer = config.inference, config.trainer
     if not inference.colocate:
         return
-    if inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"):
-        raise ConfigError(
-            f"{place}: the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; "
-            "expected 'vllm'"
-        )
-    if (ranks := inference.options.get("tensor_parallel_size", 1)) != 1:
-        raise ConfigError(
-            f"{place}: inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"
-        )
-    if inference.device != trainer.device:
-        raise ConfigError(
-            f"{place}: inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"
-        )
-    if inference.servers != 1 or inference.urls:
-        raise ConfigError(
-            f"{place}: inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process "
-            "beside the trainer"
-        )
-    if config.policies or trainer.ranks > 1:
-        count = len(config.trained_policies) * trainer.ranks
-        raise ConfigError(f"{place}: {count} processes train; expected one, without policies and trainer.ranks")
-    if trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none":
-        raise ConfigError(
-            f"{place}: a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
-            "quantization"
-        )
-    if isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
-        raise ConfigError(f"{place}: trainer.advantage has a critic, which is used between steps; expected one without")
+    ranks = inference.options.get("tensor_parallel_size", 1)
+    processes = len(config.trained_policies) * trainer.ranks
+    for is_at_fault, problem in (
+        (
+            inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"),
+            f"the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; expected 'vllm'",
+        ),
+        (ranks != 1, f"inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"),
+        (
+            inference.device != trainer.device,
+            f"inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device",
+        ),
+        (
+            inference.servers != 1 or inference.urls,
+            f"inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process beside "
+            "the trainer",
+        ),
+        (
+            config.policies or trainer.ranks > 1,
+            f"{processes} processes train; expected one, without policies and trainer.ranks",
+        ),
+        (
+            trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none",
+            "a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
+            "quantization",
+        ),
+        (
+            isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic),
+            "trainer.advantage has a critic, which is used between steps; expected one without",
+        ),
+    ):
+        if is_at_fault:
+            raise ConfigError(f"inference.colocate: {problem}")
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:
     """Draw from the standings at the opening, which shows whether the settings name existing agents."""
-    plugin = sampler_of(config, policy)
+    plugin, own = sampler_of(config, policy), f"policies.{policy}.sampler"
+    agents = {
+        name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline, active=a.remote is None or a.remote.training)
+        for name, a in config.agents.items()
+    }
+    live = {trained: LivePolicy(trained, 0, None, 0.0) for trained in config.trained_policies}
     try:
-        make_sampler(plugin).distribution(_initial_standings(config), policy)
+        make_sampler(plugin).distribution(Standings(0, agents, live, {}), policy)
     except ConfigError as error:
-        own = (
-            f"policies.{policy}.sampler"
-            if config.trained_policies[policy].sampler is not None
-            else "matchmaking.sampler"
-        )
-        raise ConfigError(str(error).replace("matchmaking.sampler", own, 1)) from None
-    where, settings = f"policies.{policy}.sampler.settings", plugin.settings
+        where = own if config.trained_policies[policy].sampler is not None else "matchmaking.sampler"
+        raise ConfigError(str(error).replace("matchmaking.sampler", where, 1)) from None
     if plugin.name == "policies":
-        _check_known(f"{where}.policies", settings.get("policies", ()), config.trained_policies)
+        _check_known(f"{own}.settings.policies", plugin.settings.get("policies", ()), config.trained_policies)
     if plugin.name == "main_exploiter":
-        _check_known(f"{where}.against", [settings.get("against", "main")], config.trained_policies)
-
-
-def _check_remotes(config: LeagueConfig, contest: EnvironmentSpec) -> None:
-    remotes = {name: agent.remote for name, agent in config.agents.items() if agent.remote is not None}
-    samplers = [config.matchmaking.sampler, *(policy.sampler for policy in config.policies.values() if policy.sampler)]
-    names = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
-    for name, remote in remotes.items():
-        try:
-            rules_in_words(contest)
-        except GameError as error:
-            raise ConfigError(f"agents.{name}: {error}") from None
-        if name in names and not remote.training:
-            raise ConfigError(
-                f"agents.{name}.remote.training: false, but a sampler's settings name the agent; expected true, "
-                "or a sampler without it"
-            )
+        against = plugin.settings.get("against", "main")
+        _check_known(f"{own}.settings.against", [against], config.trained_policies)
 
 
 def _nested_strings(value: Any) -> Iterator[str]:
@@ -255,15 +257,5 @@ def _nested_strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
-        for part in value:
+        for part in (*value, *value.values()) if isinstance(value, dict) else value:
             yield from _nested_strings(part)
-        if isinstance(value, dict):
-            yield from _nested_strings(list(value.values()))
-
-
-def _initial_standings(config: LeagueConfig) -> Standings:
-    agents = {
-        name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline, active=a.remote is None or a.remote.training)
-        for name, a in config.agents.items()
-    }
-    return Standings(0, agents, {policy: LivePolicy(policy, 0, None, 0.0) for policy in config.trained_policies}, {})

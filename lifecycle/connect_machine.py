@@ -4,14 +4,13 @@ import asyncio
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import psutil
-from nats.aio.client import Client
 from rich.console import Console
 
 from arena.environments import make_environment
@@ -128,7 +127,11 @@ async def connect_machine(
 
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
         print_check("broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}")
-        resolved = await _resolve_league(client, nats, league)
+        resolved = await find_league(client) if league is None else league
+        if resolved is None:
+            raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
+        if league is not None and league not in (known := await list_leagues(client)):
+            raise UsageError(f"--league {league}: no such league at {nats}; expected {format_choices(known)}")
         folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)
@@ -154,9 +157,9 @@ async def _connect_workers(
         bounds = _resolve_bounds(options, loaded, None if creds is None else len(creds))
         token = read_machine_token(context.run.folder)
         pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
-        console.print(
-            f"{_format_workers(bounds)} {options.role}; logs in {context.run.logs}", highlight=False, soft_wrap=True
-        )
+        workers = f"{bounds.workers}{f' to {bounds.most}' if bounds.is_adjustable else ''}"
+        workers += f" worker{'s' if (bounds.most or 0) > 1 else ''} {options.role}"
+        console.print(f"{workers}; logs in {context.run.logs}", highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
         with stop_on_signals(context, supervisor, console):
             done = await supervisor.run()
@@ -164,17 +167,6 @@ async def _connect_workers(
         raise AccessError(f"the broker lets {', '.join(refused)} in no more; expected other credentials with --creds")
     console.print("done: nothing left to do for them" if done else "stopped; the same command goes on", highlight=False)
     return 0
-
-
-async def _resolve_league(client: Client, nats: str, name: str | None) -> str:
-    if name is None:
-        resolved = await find_league(client)
-        if resolved is None:
-            raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
-        return resolved
-    if name not in (known := await list_leagues(client)):
-        raise UsageError(f"--league {name}: no such league at {nats}; expected {format_choices(known)}")
-    return name
 
 
 async def _check_machine(
@@ -187,8 +179,12 @@ async def _check_machine(
     print_check("versions", "all processes of the league work with this version")
     if options.policy is not None:
         resolve_policy(config, options.policy)
-    for requirement in _check_match_requirements(config, options.role):
-        print_check("play", requirement)
+    seats = make_environment(config.game.name, config.game.settings).seats
+    print_check("play", f"{config.game.name}, {len(seats)} seats")
+    remotes = {"rollout": remote_agents_in_training, "evaluator": remote_agents_in_evaluation}
+    if options.role in remotes and (remote_agents := remotes[options.role](config)):
+        check_api_keys(config, remote_agents)
+        print_check("play", f"keys of {', '.join(remote_agents)}")
     free_gb = shutil.disk_usage(context.run.folder).free / 1e9
     if free_gb < options.room_gb:
         raise UsageError(
@@ -197,15 +193,6 @@ async def _check_machine(
         )
     print_check("space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free")
     return await _check_model(context, options.role, print_check, console)
-
-
-def _check_match_requirements(config: LeagueConfig, role: str) -> Iterator[str]:
-    contest = make_environment(config.game.name, config.game.settings)
-    yield f"{config.game.name}, {len(contest.seats)} seats"
-    remotes = {"rollout": remote_agents_in_training, "evaluator": remote_agents_in_evaluation}
-    if role in remotes and (remote_agents := remotes[role](config)):
-        check_api_keys(config, remote_agents)
-        yield f"keys of {', '.join(remote_agents)}"
 
 
 async def _check_model(
@@ -223,10 +210,9 @@ async def _check_model(
     if role in _SCALABLE_ROLES and uses_inference_servers(config):
         print_check("model", "inference processes have it")
         return None
-    loop = asyncio.get_running_loop()
     # In a process of its own, so that all its memory is released afterwards, on a GPU too.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        loaded = await loop.run_in_executor(
+        loaded = await asyncio.get_running_loop().run_in_executor(
             pool, measure_model, config.inference.backend, folder, backend_settings(config)
         )
     print_check("model", f"{context.state.model[:25]} loads, {loaded.memory_bytes / 1e6:,.0f} MB in a process")
@@ -261,8 +247,8 @@ def _resolve_bounds(options: ConnectOptions, loaded: ModelFootprint | None, most
         return WorkerBounds(options.workers[0], *options.workers)
     free = psutil.virtual_memory().available
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = worker_capacity(options.role, loaded, cores, free)
-    count = count if most is None else min(count, most)
+    capacity = worker_capacity(options.role, loaded, cores, free)
+    count = capacity if most is None else min(capacity, most)
     return WorkerBounds(count, count, count)
 
 
@@ -278,11 +264,6 @@ def worker_capacity(role: str, loaded: ModelFootprint | None, cores: int, free_b
     if loaded.gpus:
         return loaded.gpus
     return max(min(cores, int(free_bytes / (_MEMORY_FACTOR * loaded.memory_bytes))), 1)
-
-
-def _format_workers(bounds: WorkerBounds) -> str:
-    more = f" to {bounds.most}" if bounds.is_adjustable else ""
-    return f"{bounds.workers}{more} worker{'s' if (bounds.most or 0) > 1 else ''}"
 
 
 def default_folder(league: str) -> Path:

@@ -24,7 +24,7 @@ from league.samplers import make_sampler
 from league.state import LeagueState
 from lifecycle.reconfigure import check_change, configuration_event, with_settings
 from schemas import events as e
-from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
+from schemas.config import AgentConfig, LeagueConfig, convert
 from schemas.errors import ConflictError, UsageError, format_choices, suggest
 from schemas.ids import OPERATOR, agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
@@ -146,15 +146,6 @@ def add_external_version(state: LeagueState, name: str, version: int) -> list[e.
     return [] if added is None else [added]
 
 
-def remote_settings(url: str, model: str, key_variable: str, settings: dict[str, Any]) -> RemoteAgentConfig:
-    """Settings of a remote agent.
-
-    Raises:
-        ConfigError: an unknown setting.
-    """
-    return convert({"url": url, "model": model, "key_variable": key_variable} | settings, RemoteAgentConfig, "remote")
-
-
 def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
     """Returns the event that retires an agent for good; no event if it is retired already.
 
@@ -164,7 +155,15 @@ def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
     agent, last = _require_agent(state, name), state.activity(name)
     if not agent.active and not last.resting:
         return []
-    _check_opponents_without(state, name)
+    standings, config = state.standings(), _require_config(state)
+    retired = msgspec.structs.replace(standings.agents[name], active=False)
+    without = msgspec.structs.replace(standings, agents={**standings.agents, name: retired})
+    for policy in config.trained_policies:
+        if policy in standings.live:
+            try:
+                make_sampler(sampler_of(config, policy)).target_shares(without, policy)
+            except (UsageError, ZeroDivisionError) as error:
+                raise UsageError(f"agent {name!r}: without it {policy} has no opponent left: {error}") from None
     return [e.AgentRetired(agent=name, reason=reason, after=last.sequence)]
 
 
@@ -270,38 +269,25 @@ def _require_agent(state: LeagueState, name: str) -> Any:
     return state.agents[name]
 
 
-def _check_opponents_without(state: LeagueState, name: str) -> None:
-    standings, config = state.standings(), _require_config(state)
-    agents = {known: agent for known, agent in standings.agents.items() if known != name}
-    agents[name] = msgspec.structs.replace(standings.agents[name], active=False)
-    for policy in config.trained_policies:
-        if policy in standings.live:
-            without = msgspec.structs.replace(standings, agents=agents)
-            try:
-                make_sampler(sampler_of(config, policy)).target_shares(without, policy)
-            except (UsageError, ZeroDivisionError) as error:
-                raise UsageError(f"agent {name!r}: without it {policy} has no opponent left: {error}") from None
-
-
 async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutlook, list[e.Event]]:
-    """Returns the decisions that are due, and the events appended for them; no events in a dry run."""
+    """Returns the decisions that are due, and the events appended for them and for what follows from them.
+
+    A dry run appends none.
+    """
+    appended = dict[str, e.Event]()
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
         game = (state.config or LeagueConfig()).game
         outlook = make_outlook(state, evaluation_seat_counts(game.name, game.settings))
-        return outlook, [] if dry_run else await _append_decisions(history, state)
-
-
-async def _append_decisions(history: JetStreamLog, state: LeagueState) -> list[e.Event]:
-    """Append due decisions and those that follow from them; returns the new events."""
-    appended = dict[str, e.Event]()
-    while events := [event for event in rater_decisions(state) if event.key not in appended]:
-        for event in events:
-            await history.append(event)
-            appended[event.key] = event
-        async for read in history.read(state.sequence + 1):
-            state.apply(read.sequence, read.event)
-    return list(appended.values())
+        if dry_run:
+            return outlook, []
+        while events := [event for event in rater_decisions(state) if event.key not in appended]:
+            for event in events:
+                await history.append(event)
+                appended[event.key] = event
+            async for read in history.read(state.sequence + 1):
+                state.apply(read.sequence, read.event)
+    return outlook, list(appended.values())
 
 
 def _check_config(config: LeagueConfig) -> None:

@@ -138,7 +138,17 @@ def _parse_game(line: _Line) -> ExternalResult:
 
 
 def _game_seats(fields: Mapping[str, Any], where: str) -> list[ExternalSeat]:
-    names, rewards = _player_names(fields, where), _by_player(fields, "rewards", where)
+    key = "opponent_names" if "model_name" in fields else "players"
+    models = _by_player(fields, key, where)
+    if "model_name" in fields:
+        models |= {_player_number(fields.get("player_id"), f"{where}: player_id"): fields["model_name"]}
+    names: dict[int, str] = {}
+    for player, model in models.items():
+        name = model.get("model_name") if isinstance(model, dict) else model
+        if not isinstance(name, str) or not name.strip():
+            raise UsageError(f"{where}: {key}: player {player}: found {_show(name)}; expected the name of a model")
+        names[player] = name.strip()
+    rewards = _by_player(fields, "rewards", where)
     if sorted(rewards) != sorted(names) or sorted(names) != list(range(len(names))):
         raise UsageError(
             f"{where}: rewards of players {sorted(rewards)}, names of players {sorted(names)}; expected both for each "
@@ -148,21 +158,6 @@ def _game_seats(fields: Mapping[str, Any], where: str) -> list[ExternalSeat]:
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not abs(reward) < 2**53:
             raise UsageError(f"{where}: rewards: found {_show(reward)} for player {player}; expected a finite number")
     return [ExternalSeat(f"Player {player}", names[player], float(rewards[player])) for player in sorted(names)]
-
-
-def _player_names(fields: Mapping[str, Any], where: str) -> dict[int, str]:
-    key = "opponent_names" if "model_name" in fields else "players"
-    names = _by_player(fields, key, where)
-    if "model_name" in fields:
-        names |= {_player_number(fields.get("player_id"), f"{where}: player_id"): fields["model_name"]}
-    return {player: _model_name(value, f"{where}: {key}: player {player}") for player, value in names.items()}
-
-
-def _model_name(value: Any, where: str) -> str:
-    name = value.get("model_name") if isinstance(value, dict) else value
-    if not isinstance(name, str) or not name.strip():
-        raise UsageError(f"{where}: found {_show(name)}; expected the name of a model")
-    return name.strip()
 
 
 def _by_player(fields: Mapping[str, Any], key: str, where: str) -> dict[int, Any]:
@@ -233,8 +228,7 @@ def _parse_verifiers(lines: Iterator[_Line]) -> list[ExternalResult]:
     results: dict[str, ExternalResult] = {}
     for line in lines:
         result = _parse_episode(line)
-        first = results.setdefault(result.id, result)
-        if first is not result:
+        if (first := results.setdefault(result.id, result)) is not result:
             raise UsageError(
                 f"{line.where}: episode {result.id} is line {first.line} too; expected one line an episode"
             )
@@ -297,5 +291,4 @@ def _describe(result: ExternalResult) -> str:
 
 
 def _show(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return repr(text[:_MAX_SHOWN]) if isinstance(value, str) else text[:_MAX_SHOWN]
+    return repr(value[:_MAX_SHOWN]) if isinstance(value, str) else json.dumps(value)[:_MAX_SHOWN]

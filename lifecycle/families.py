@@ -74,17 +74,14 @@ def check_family(config: LeagueConfig, base: Path) -> None:
         ConfigError: one does not; the message names the key and what to set instead.
         ModelError: the folder's ``config.json`` cannot be read, or its weights are pickled.
     """
-    model_type = read_model_shape(base).model_type
-    reason = unsupported_reason(base)
+    model_type, reason = read_model_shape(base).model_type, unsupported_reason(base)
     if reason is not None:
         _check_native(config, reason)
     family = FAMILIES.get(model_type)
     if family is None and reason is not None and config.trainer.backend.name != "tinker":
         _check_architecture(config, base, model_type)
     if family is not None:
-        _check_layout(config, family, model_type)
-        if config.inference.backend.startswith("vllm") and config.inference.device == "cpu":
-            _check_vllm_on_cpu(config, family)
+        _check_limits(config, family, model_type)
     _check_weights(config, base)
 
 
@@ -163,10 +160,9 @@ def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> No
     from transformers import __version__
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    has_code = "auto_map" in json.loads((base / "config.json").read_bytes())
     if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or config.trainer.backend.settings.get("remote_code"):
         return
-    if has_code:
+    if "auto_map" in json.loads((base / "config.json").read_bytes()):
         raise ConfigError(
             f"model.base: a {model_type!r} model brings Python code, which would run with the trainer's "
             "rights; expected trainer.backend = { name = 'peft', settings = { remote_code = true } } where you trust it"
@@ -177,16 +173,16 @@ def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> No
     )
 
 
-def _check_layout(config: LeagueConfig, family: Family, model_type: str) -> None:
+def _check_limits(config: LeagueConfig, family: Family, model_type: str) -> None:
+    """Refuse what a tested family cannot do."""
     packed = config.trainer.learner.get("layout") == "packed"
     if packed and not family.is_packed and config.trainer.backend.name != "tinker":
         raise ConfigError(
             f"trainer.learner.layout: in 'packed' the sequences of a {model_type!r} model influence each other; "
             "expected 'rectangles'"
         )
-
-
-def _check_vllm_on_cpu(config: LeagueConfig, family: Family) -> None:
+    if not config.inference.backend.startswith("vllm") or config.inference.device != "cpu":
+        return
     if family.has_experts:
         raise ConfigError(
             f"inference.device: 'cpu', where vLLM serves no adapters of a mixture of experts ({family.title}); "

@@ -209,16 +209,15 @@ def _fit_vllm(model: str, gb: float, fit: CardFit) -> CardFit:
 
 def card_table() -> str:
     """The known models on ``CARDS_GB`` as a Markdown table: rectangle, vLLM's share, cached tokens."""
+
+    def cell(fit: CardFit | None) -> str:
+        if fit is None:
+            return "–"
+        text = f"{fit.rectangle_tokens:,} · r{fit.rank} · {fit.share:.2f} · {fit.cached_tokens / 1e3:,.0f}k"
+        return f"{text} · turns" if fit.in_turns else text
+
     lines = ["| model | " + " | ".join(f"{gb:g} GB" for gb in CARDS_GB) + " |", "|---|" + "---|" * len(CARDS_GB)]
     for model in KNOWN_MODELS:
-        cells = []
-        for gb in CARDS_GB:
-            fit = fit_card(model, gb)
-            cells.append(
-                "–"
-                if fit is None
-                else f"{fit.rectangle_tokens:,} · r{fit.rank} · {fit.share:.2f} · {fit.cached_tokens / 1e3:,.0f}k"
-                + (" · turns" if fit.in_turns else "")
-            )
-        lines.append(f"| {model.rpartition('/')[2].removesuffix('-Instruct')} | " + " | ".join(cells) + " |")
+        name = model.rpartition("/")[2].removesuffix("-Instruct")
+        lines.append(f"| {name} | " + " | ".join(cell(fit_card(model, gb)) for gb in CARDS_GB) + " |")
     return "\n".join(lines)

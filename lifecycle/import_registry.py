@@ -11,7 +11,7 @@ import msgspec
 
 from arena.environments import ArenaSpec
 from league.blobs import open_blobs
-from league.history.registry_import import ImportedCheckpoint, ImportedRegistry, imported_events, merge_baselines
+from league.history.registry_import import ImportedRegistry, imported_events, merge_baselines
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.run import Run
@@ -74,9 +74,16 @@ async def import_registry(
             _copy_base_model(folder / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
             history = await open_league(run, client, config, report, make_model=False)
-            adapters, without = _read_adapters(registry, folder, _base_shape(run, config))
+            # There may be no base model until ``league up`` makes it.
+            source = config.model.base if config.model.base != "made" else run.model if run.model.is_dir() else None
+            shape = None if source is None else load_base(source).shape
+            adapters, without = _read_adapters(registry, folder, shape)
             _check_newest_adapter(adapters, config)
-            _drop_oversized(adapters, without, config.max_lora_rank)
+            # The league's processes would not load adapters of a larger rank.
+            largest = config.max_lora_rank
+            for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
+                rank = adapters.pop(name).rank
+                without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
             blobs = open_blobs(client, config.name)
             stored = {name: await blobs.put(adapter.data, "adapter") for name, adapter in adapters.items()}
             await _append_history(history, registry, config, stored, report)
@@ -88,13 +95,6 @@ async def import_registry(
         matches=len(registry.history),
         without=without,
     )
-
-
-def _base_shape(run: Run, config: LeagueConfig) -> ModelShape | None:
-    """The shape of the base model; None where there is none until ``league up`` makes it."""
-    if config.model.base != "made":
-        return load_base(config.model.base).shape
-    return load_base(run.model).shape if run.model.is_dir() else None
 
 
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:
@@ -146,17 +146,13 @@ def _read_adapters(
                 raise ModelError(f"agents.{checkpoint.name}: {error}") from None
             without[checkpoint.name] = str(error)
             continue
-        _check_digest(checkpoint, path, adapters[checkpoint.name].data)
+        expected = checkpoint.adapter_digest
+        if expected is not None and (actual := digest(adapters[checkpoint.name].data)) != expected:
+            raise ModelError(
+                f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {actual}; expected {expected}, as "
+                "league.json says"
+            )
     return adapters, without
-
-
-def _check_digest(checkpoint: ImportedCheckpoint, path: Path, data: bytes) -> None:
-    expected = checkpoint.adapter_digest
-    if expected is not None and (actual := digest(data)) != expected:
-        raise ModelError(
-            f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {actual}; expected {expected}, as "
-            "league.json says"
-        )
 
 
 def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
@@ -183,20 +179,13 @@ def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: League
     """Reject a newest adapter that training could not continue from."""
     if not adapters:
         return
-    name, newest = list(adapters)[-1], list(adapters.values())[-1]
+    name, newest = list(adapters.items())[-1]
     if (newest.rank, newest.alpha) != (config.model.lora_rank, config.model.lora_alpha):
         raise UsageError(
             f"agents.{name}: its adapter has rank {newest.rank} and alpha {newest.alpha:g}, and training goes on from "
             "it; expected model.lora_rank and model.lora_alpha to be the same in --config, found "
             f"{config.model.lora_rank} and {config.model.lora_alpha:g}"
         )
-
-
-def _drop_oversized(adapters: dict[str, _PackedAdapter], without: dict[str, str], largest: int) -> None:
-    """Leave out adapters of a rank that the league's processes would not load."""
-    for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
-        rank = adapters.pop(name).rank
-        without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
 
 
 async def _append_history(

@@ -77,7 +77,8 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
         ends = [_external_event(result, file.origin, file.game, agents) for result in results]
         async with open_tables(run, history) as tables:
             known = await _known_ends(tables.query, file.origin)
-            is_announced = await _is_announced(tables.query, file.origin, digest(data))
+            is_same = f"origin = {sql_literal(file.origin)} AND digest = {sql_literal(digest(data))}"
+            is_announced = bool(await tables.query(f"SELECT 1 FROM result_imports WHERE {is_same}"))
         fresh = [end for end in ends if not _is_known(end, known)]
         added = sorted(set(agents.values()) - set(state.agents))
         if fresh and not dry_run:
@@ -89,9 +90,12 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
                 matches=len(ends),
                 agents=agents,
             )
-            versions = [_version_added(agent, file.origin) for agent in added]
-            events: list[Event] = [*([] if is_announced else [announcement]), *versions, *fresh]
-            await append_in_batches(history, events)
+            events: list[Event] = [] if is_announced else [announcement]
+            for agent in added:
+                policy, version = split_agent(agent) or (agent, 0)
+                joined = ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=file.origin)
+                events.append(joined)
+            await append_in_batches(history, [*events, *fresh])
     return ResultsImport(
         origin=file.origin,
         matches=len(ends),
@@ -169,11 +173,6 @@ def _external_event(
     )
 
 
-def _version_added(agent: str, origin: str) -> ExternalVersionAdded:
-    policy, version = split_agent(agent) or (agent, 0)
-    return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=origin)
-
-
 _KnownEnds = dict[str, dict[int, tuple[str, float]]]
 """Agent and score by seat, by match; no seats for a failed match."""
 
@@ -189,11 +188,6 @@ async def _known_ends(query: QueryFunction, origin: str) -> _KnownEnds:
     for match_id, seat, agent, score in rows:
         known.setdefault(match_id, {})[seat] = (agent, score)
     return known
-
-
-async def _is_announced(query: QueryFunction, origin: str, name: str) -> bool:
-    condition = f"origin = {sql_literal(origin)} AND digest = {sql_literal(name)}"
-    return bool(await query(f"SELECT 1 FROM result_imports WHERE {condition}"))
 
 
 def _is_known(end: MatchFinished | MatchFailed, known: _KnownEnds) -> bool:

@@ -18,7 +18,6 @@ from models.behaviour_cloning import CloningConfig, CloningProgress, Example, Pr
 from models.make import make_text_base
 from models.merge import merge_adapter
 from players.policy import make_conversation_encoder, make_example
-from players.prompt_builder import ConversationEncoder
 from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ModelError, UsageError, format_choices
 from schemas.files import atomic_folder
@@ -61,35 +60,28 @@ def make_conversational_model(
     template = make_template(FAMILY)
     texts = [text for call in first for text in (*(message.content for message in call.messages), call.reply)]
     make_text_base(folder, ["system\nuser\nassistant\n", *texts], template.marks, template.end, shape, seed)
-    tokenizer = Tokenizer(folder)
-    conversing = make_conversation_encoder(tokenizer, prompts)
-    mixed = _shuffle(chain(first, calls), Random(seed))
-    examples = (_make_example(tokenizer, conversing, call, shape.max_positions) for call in mixed)
+    examples = _call_examples(folder, prompts, chain(first, calls), Random(seed), shape.max_positions)
     clone_behaviour(folder, examples, cloning, report)
     return folder
 
 
-def _shuffle(calls: Iterator[ImprovisedCall], rng: Random) -> Iterator[ImprovisedCall]:
+def _call_examples(
+    folder: Path, prompts: PromptsConfig, calls: Iterator[ImprovisedCall], rng: Random, max_tokens: int
+) -> Iterator[Example]:
+    """Yield calls, mixed. Every token of a reply, the end included, is a choice among all tokens."""
+    tokenizer = Tokenizer(folder)
+    conversing, end = make_conversation_encoder(tokenizer, prompts), [] if tokenizer.eos is None else [tokenizer.eos]
     buffer = list(islice(calls, _SHUFFLE_BUFFER))
-    for call in calls:
+    for following in calls:
         place = rng.randrange(len(buffer))
-        yield buffer[place]
-        buffer[place] = call
-
-
-def _make_example(
-    tokenizer: Tokenizer, conversing: ConversationEncoder, call: ImprovisedCall, max_tokens: int
-) -> Example:
-    """Every token of the reply, the end included, is a choice among all tokens."""
-    prompt = conversing.encode(call.messages)
-    end = [] if tokenizer.eos is None else [tokenizer.eos]
-    reply = [*tokenizer.encode_text(call.reply), *end]
-    if len(prompt) + len(reply) > max_tokens:
-        raise ModelError(
-            f"model.shape.max_positions: {max_tokens}, but a call of {call.role_id or 'a judge'} has "
-            f"{len(prompt) + len(reply)} tokens; expected room for it"
-        )
-    return Example(prompt, reply, range(len(reply)), [()] * len(reply))
+        call, buffer[place] = buffer[place], following
+        prompt, reply = conversing.encode(call.messages), [*tokenizer.encode_text(call.reply), *end]
+        if len(prompt) + len(reply) > max_tokens:
+            raise ModelError(
+                f"model.shape.max_positions: {max_tokens}, but a call of {call.role_id or 'a judge'} has "
+                f"{len(prompt) + len(reply)} tokens; expected room for it"
+            )
+        yield Example(prompt, reply, range(len(reply)), [()] * len(reply))
 
 
 def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter) -> Path:

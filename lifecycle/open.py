@@ -44,7 +44,11 @@ async def open_league(
         ModelError: the base model cannot be used, or cannot be prompted as configured.
         ConfigError: the base model cannot be prompted as configured.
     """
-    existing = await _find_open_league(run, client, config)
+    if run.nats is None or config is None:
+        existing = run.name or await find_league(client)
+    else:
+        # A run's own broker holds one league, another broker may hold many.
+        existing = await find_league(client, config.name)
     if existing is not None:
         history = JetStreamLog(client, existing, "supervisor")
         # Those of an older version lack restrictions, and maybe the consumer.
@@ -52,8 +56,13 @@ async def open_league(
         await WorkQueue(client, existing).create_consumer()
         if config is not None:
             await _reconfigure(run, history, config)
-        if make_model:
-            await _add_missing_model(run, history, report)
+        opening = await history.newest(LeagueOpened) if make_model else None
+        if opening is not None and isinstance(opening.event, LeagueOpened) and not opening.event.model:
+            # It was opened without a base model, as imports are.
+            state = await load_state_at(history, run.open_blob_store(client, existing))
+            if not state.model and state.config is not None:
+                model = await _locate_base_model(run, client, state.config, report, make_model=True)
+                await history.append(configuration_event(state, state.config, model))
         return history
     if config is None:
         raise UsageError(
@@ -74,15 +83,6 @@ async def open_league(
     return history
 
 
-async def _find_open_league(run: Run, client: Client, config: LeagueConfig | None) -> str | None:
-    """Name of the league to resume. A run's own broker holds one league, another broker may hold many."""
-    if run.nats is None or config is None:
-        return run.name or await find_league(client)
-    if await find_league(client, config.name) is None:
-        return None
-    return config.name
-
-
 async def _locate_base_model(
     run: Run, client: Client, config: LeagueConfig, report: ProgressReporter, make_model: bool
 ) -> str:
@@ -97,17 +97,6 @@ async def _locate_base_model(
             return ""
         await _report_from_thread(partial(make_base_model, run.model, config), report)
     return "artifact:" + await run.open_blob_store(client, config.name).put(pack_folder(run.model))
-
-
-async def _add_missing_model(run: Run, history: JetStreamLog, report: ProgressReporter) -> None:
-    """Make and record the base model of a league that was opened without one, as imports are."""
-    opened = await history.newest(LeagueOpened)
-    if opened is None or not isinstance(opened.event, LeagueOpened) or opened.event.model:
-        return
-    state = await load_state_at(history, run.open_blob_store(history.client, history.league))
-    if not state.model and state.config is not None:
-        model = await _locate_base_model(run, history.client, state.config, report, make_model=True)
-        await history.append(configuration_event(state, state.config, model))
 
 
 async def _report_from_thread(get_model: Callable[[ProgressReporter], Model], report: ProgressReporter) -> Model:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from arena.constraints.token_walk import Constraint, read_choices
 from arena.games.base import GameSpec
@@ -28,7 +27,6 @@ from trainer.batch import Floats
 TEMPERATURES = (0.7, 1.0, 1.3)
 TOP_PS = (1.0, 0.9)
 PERCENTILES = (0, 1, 50, 99, 100)
-FloatArray = NDArray[np.float64]
 
 FREE_TOKENS = 24
 """Maximum length of an unconstrained completion, in tokens."""
@@ -179,15 +177,8 @@ async def _measure_variant(
     difference_W, kept_W = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
     if not len(difference_W):
         raise ModelError(f"parity: no {variant.kind} token was sampled at {len(prompts)} places; expected some choice")
-    return _summarise(variant, difference_W, kept_W, bounds)
-
-
-def _summarise(
-    variant: SamplingVariant, difference_W: FloatArray, kept_W: FloatArray, bounds: ParityTolerance
-) -> VariantResult:
-    """A difference that is not a number exceeds every bound."""
-    mean, largest = float(np.abs(difference_W).mean()), float(np.abs(difference_W).max())
-    kept = float(kept_W.min())
+    # A difference that is not a number exceeds every bound.
+    mean, largest, kept = float(abs(difference_W).mean()), float(abs(difference_W).max()), float(kept_W.min())
     within = mean <= bounds.mean and largest <= bounds.largest and kept >= variant.top_p - bounds.largest
     ratio = np.percentile(np.exp(difference_W), PERCENTILES).tolist()
     return VariantResult(variant, len(difference_W), mean, largest, ratio, kept, within)
@@ -215,11 +206,16 @@ def _to_model_calls(request: Request, generation: Generation, everything: list[i
     is compared as a claim of probability 1.
     """
     stated = dict(zip(generation.branches, zip(generation.logprobs, generation.allowed, strict=True), strict=True))
-    open_to = _choice_sets(request.constraint, generation.completion_ids, everything)
-    allowed = {at: stated.get(at, (0.0, [generation.completion_ids[at]])) for at in sorted(stated.keys() | open_to)}
+    ids = generation.completion_ids
+    # The tokens that the constraint alone allows, at each position with a choice.
+    open_to = dict.fromkeys(range(len(ids)), everything)
+    if request.constraint is not None:
+        branches, sets = read_choices(request.constraint, ids)
+        open_to = {at: tokens or everything for at, tokens in zip(branches, sets, strict=True)}
+    allowed = {at: stated.get(at, (0.0, [ids[at]])) for at in sorted(stated.keys() | open_to)}
     drawn = ModelCall(
         prompt_ids=list(request.prompt_ids),
-        completion_ids=generation.completion_ids,
+        completion_ids=ids,
         branches=list(allowed),
         logprobs=[logprob for logprob, _ in allowed.values()],
         allowed=[tokens or everything for _, tokens in allowed.values()],
@@ -231,14 +227,6 @@ def _to_model_calls(request: Request, generation: Generation, everything: list[i
     return drawn, msgspec.structs.replace(
         drawn, allowed=[open_to.get(at, tokens) for at, (_, tokens) in allowed.items()]
     )
-
-
-def _choice_sets(place: Constraint | None, ids: Sequence[int], everything: list[int]) -> dict[int, list[int]]:
-    """Returns the tokens that the constraint alone allows, at each position with a choice."""
-    if place is None:
-        return dict.fromkeys(range(len(ids)), everything)
-    branches, allowed = read_choices(place, ids)
-    return {at: tokens or everything for at, tokens in zip(branches, allowed, strict=True)}
 
 
 def format_summary(parity: ParityReport) -> str:

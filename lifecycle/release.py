@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from league.blobs import CachedBlobStore
 from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
@@ -80,32 +79,29 @@ async def write_release(
                 report(f"looking where {chosen.agent} comes from", 0.2)
                 facts = await gather_facts(tables, state, chosen)
             report("writing the release", 0.7)
-            base = await _write_model(artifacts, state, chosen, draft)
+            unpack_folder(await artifacts.get(chosen.adapter), draft / "adapters" / chosen.agent)
+            kind, _, base = state.model.partition(":")
+            is_made = kind == "artifact"
+            if is_made:
+                unpack_folder(await artifacts.get(base), draft / BASE_FOLDER)
             games = await _write_games(run, history, facts, draft, render)
-        _write_documents(draft, target, facts, config, base, games)
+        parts = _release_contents(draft, target, chosen, config, games)
+        settings = (
+            f"# Every setting of league {facts.league!r} at event {facts.sequence:,}. `league import` takes them with "
+            "the\n# agents of league.json; `league up --config` trains with them from the beginning.\n"
+            f"{render_settings(config)}"
+        )
+        _write(draft / SETTINGS_FILE, settings)
+        _write(draft / REGISTRY_FILE, _as_json(_registry_dict(facts, config, base if is_made else None)))
+        lineage = {"agent": chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
+        _write(draft / "lineage.json", _as_json(lineage))
+        _write(draft / "README.md", render_card(facts, config, parts))
         sizes = {
             path.relative_to(draft).as_posix(): path.stat().st_size
             for path in sorted(draft.rglob("*"))
             if path.is_file()
         }
     return ReleaseResult(chosen.agent, str(target), facts.sequence, sizes)
-
-
-def _write_documents(
-    draft: Path, target: Path, facts: ReleaseFacts, config: LeagueConfig, base: str | None, games: list[str]
-) -> None:
-    """Write the documents on the weights, which are in the draft already."""
-    parts = _release_contents(draft, target.resolve().name, facts.chosen, config, games)
-    settings = (
-        f"# Every setting of league {facts.league!r} at event {facts.sequence:,}. `league import` takes them with the\n"
-        "# agents of league.json; `league up --config` trains with them from the beginning.\n"
-        f"{render_settings(config)}"
-    )
-    _write(draft / SETTINGS_FILE, settings)
-    _write(draft / REGISTRY_FILE, _as_json(_registry_dict(facts, config, base)))
-    lineage = {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
-    _write(draft / "lineage.json", _as_json(lineage))
-    _write(draft / "README.md", render_card(facts, config, parts))
 
 
 def released_settings(state: LeagueState) -> LeagueConfig:
@@ -146,19 +142,6 @@ def released_settings(state: LeagueState) -> LeagueConfig:
     return settled
 
 
-async def _write_model(
-    artifacts: CachedBlobStore, state: LeagueState, chosen: ReleaseVersion, draft: Path
-) -> str | None:
-    """Write the adapter and, where the league made it, the base model; return the digest of the base model."""
-    folder = draft / "adapters" / chosen.agent
-    unpack_folder(await artifacts.get(chosen.adapter), folder)
-    kind, _, base = state.model.partition(":")
-    if kind != "artifact":
-        return None
-    unpack_folder(await artifacts.get(base), draft / BASE_FOLDER)
-    return base
-
-
 async def _write_games(
     run: Run, history: JetStreamLog, facts: ReleaseFacts, draft: Path, render: MatchRenderer | None
 ) -> list[str]:
@@ -183,8 +166,9 @@ async def _write_games(
 
 
 def _release_contents(
-    draft: Path, name: str, chosen: ReleaseVersion, config: LeagueConfig, games: list[str]
+    draft: Path, target: Path, chosen: ReleaseVersion, config: LeagueConfig, games: list[str]
 ) -> ReleaseContents:
+    name = target.resolve().name
     if not (draft / BASE_FOLDER).is_dir():
         return ReleaseContents(name, None, None, config.model.lora_rank, games)
     model = Decoder.load(draft / BASE_FOLDER)

@@ -35,24 +35,17 @@ _BENCHMARKS_SQL = """
     ORDER BY v.finished_sequence, m.sequence
 """
 _OPPONENTS_SQL = """
-    SELECT opponent, games, wins, draws, losses FROM head_to_head WHERE agent = ? AND wins + draws + losses > 0
-    ORDER BY (wins + draws / 2) / (wins + draws + losses), opponent
+    SELECT opponent, games, (wins + draws / 2) / (wins + draws + losses) AS share
+    FROM head_to_head WHERE agent = ? AND wins + draws + losses > 0 AND share < 0.5 ORDER BY share, opponent
 """
 _CONFIGURATIONS_SQL = """
     SELECT c.config, coalesce(max(g.step), 0)
     FROM configurations c LEFT JOIN gradient_steps g ON g.policy = ? AND g.sequence < c.sequence
     WHERE c.sequence > 0 GROUP BY c.sequence, c.config ORDER BY c.sequence
 """
-_TRAINING_KEYS = (
-    "game.",
-    "matchmaking.",
-    "model.",
-    "policies.",
-    "prompts.",
-    "rollout.",
-    "schedule.",
-    "stop.",
-    "trainer.",
+_TRAINING_KEYS = tuple(
+    f"{table}."
+    for table in ("game", "matchmaking", "model", "policies", "prompts", "rollout", "schedule", "stop", "trainer")
 )
 """Settings that determine a policy's training and contain no address."""
 _TRAINING_TIME_SQL = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE policy = ? AND step BETWEEN ? AND ?"
@@ -65,7 +58,11 @@ def choose_version(state: LeagueState, version: str | None) -> ReleaseVersion:
         UsageError: there is none, or it has no adapter.
     """
     policy = _require_config(state).trainer.policy
-    versions = _versions(state, policy)
+    adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
+    adapters |= {f"{policy}@{number}": one.adapter for number, one in state.published.get(policy, {}).items()}
+    named = ((split_agent(name), name, adapter) for name, adapter in adapters.items())
+    mine = [ReleaseVersion(name, parts[1], adapter) for parts, name, adapter in named if parts and parts[0] == policy]
+    versions = {one.agent: one for one in sorted(mine, key=lambda one: one.version)}
     if version is None:
         measured = {x.agent for x in state.evaluations.values() if x.suite == "benchmark" and x.finished is not None}
         joined = {agent.name for agent in state.checkpoints}
@@ -90,21 +87,21 @@ def _require_config(state: LeagueState) -> Any:
     return state.config
 
 
-def _versions(state: LeagueState, policy: str) -> dict[str, ReleaseVersion]:
-    """Versions of a policy that have an adapter, ascending."""
-    adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
-    adapters |= {f"{policy}@{version}": one.adapter for version, one in state.published.get(policy, {}).items()}
-    named = [(split_agent(name), name, adapter) for name, adapter in adapters.items()]
-    mine = [ReleaseVersion(name, parts[1], adapter) for parts, name, adapter in named if parts and parts[0] == policy]
-    return {one.agent: one for one in sorted(mine, key=lambda one: one.version)}
-
-
 async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseVersion) -> ReleaseFacts:
     """Gather the facts from tables that are at the state's sequence."""
     config = _require_config(state)
     lineage = await trace_lineage(tables.query, chosen.agent)
-    benchmarks = _benchmarks(tables, chosen.agent, config.base_agent)
+    played: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for match in _query_rows(tables, _BENCHMARKS_SQL, chosen.agent, config.base_agent):
+        played.setdefault((match[0], ", ".join(match[1])), []).append(match)
+    benchmarks = [_benchmark(agent, opponent, matches) for (agent, opponent), matches in played.items()]
     policy, version = config.trainer.policy, chosen.version
+    opponents = Counter[str]()
+    for step in lineage.steps:
+        for name, seats in step.opponents.items():
+            parts = split_agent(name)
+            opponents[f"versions of {policy}" if parts is not None and parts[0] == policy else name] += seats
+    settings = [(msgspec.json.decode(text), step) for text, step in _query_rows(tables, _CONFIGURATIONS_SQL, policy)]
     [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
     board = make_leaderboard(tables.connection, LeaderboardQuery(state.sequence))
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
@@ -127,10 +124,15 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
         before=[one for one in benchmarks if one.agent == config.base_agent],
         segments=[_lineage_segment(station) for station in lineage.stations],
-        opponents=_opponent_seats(lineage, policy),
+        opponents=dict(opponents.most_common()),
         training_s=float(seconds or 0.0),
-        changes=_setting_changes(tables, policy, version),
-        ahead=_stronger_opponents(tables, chosen.agent),
+        changes=[
+            SettingChange(step, one.key, one.first, one.second)
+            for (before, _), (after, step) in pairwise(settings)
+            for one in config_differences(before, after)
+            if one.key.startswith(_TRAINING_KEYS) and step < version
+        ],
+        ahead=[OpponentShare(*row) for row in _query_rows(tables, _OPPONENTS_SQL, chosen.agent)],
     )
 
 
@@ -142,13 +144,6 @@ def _query_rows(tables: TableReader, statement: str, *parameters: Any) -> Sequen
 def _query_time(tables: TableReader, statement: str, *parameters: Any) -> str:
     rows = _query_rows(tables, f"{statement} LIMIT 1", *parameters)
     return f"{rows[0][0]:%Y-%m-%dT%H:%M:%SZ}" if rows and rows[0][0] is not None else ""
-
-
-def _benchmarks(tables: TableReader, *agents: str) -> list[Benchmark]:
-    groups: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
-    for row in _query_rows(tables, _BENCHMARKS_SQL, *agents):
-        groups.setdefault((row[0], ", ".join(row[1])), []).append(row)
-    return [_benchmark(agent, opponent, rows) for (agent, opponent), rows in groups.items()]
 
 
 def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Benchmark:
@@ -173,11 +168,12 @@ def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Be
 
 def _lineage_segment(station: LineageNode) -> LineageSegment:
     steps = station.steps
-    opponents = Counter[str]()
-    roles = Counter[str]()
+    opponents, roles = Counter[str](), Counter[str]()
     for step in steps:
         opponents.update(step.opponents)
         roles.update(step.roles)
+    frequent = dict(opponents.most_common(_MAX_OPPONENTS))
+    rest = opponents.total() - sum(frequent.values())
     return LineageSegment(
         agent=station.agent,
         kind=station.kind,
@@ -195,44 +191,9 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
         voided=sum(step.voided for step in steps),
         tainted=sum(len(step.tainted) for step in steps),
         roles=dict(sorted(roles.items())),
-        opponents=_most_frequent(opponents),
+        opponents=frequent | ({"others": rest} if rest else {}),
         origin=station.origin,
     )
-
-
-def _most_frequent(counted: Counter[str]) -> dict[str, int]:
-    listed = dict(counted.most_common(_MAX_OPPONENTS))
-    rest = counted.total() - sum(listed.values())
-    return listed | ({"others": rest} if rest else {})
-
-
-def _opponent_seats(lineage: Lineage, policy: str) -> dict[str, int]:
-    """Seats by agent, with all versions of the policy as one agent."""
-    counted = Counter[str]()
-    for step in lineage.steps:
-        for name, seats in step.opponents.items():
-            named = split_agent(name)
-            counted[f"versions of {policy}" if named is not None and named[0] == policy else name] += seats
-    return dict(counted.most_common())
-
-
-def _setting_changes(tables: TableReader, policy: str, version: int) -> list[SettingChange]:
-    settings = [(msgspec.json.decode(text), step) for text, step in _query_rows(tables, _CONFIGURATIONS_SQL, policy)]
-    return [
-        SettingChange(step, one.key, one.first, one.second)
-        for (before, _), (after, step) in pairwise(settings)
-        for one in config_differences(before, after)
-        if one.key.startswith(_TRAINING_KEYS) and step < version
-    ]
-
-
-def _stronger_opponents(tables: TableReader, agent: str) -> list[OpponentShare]:
-    rows = _query_rows(tables, _OPPONENTS_SQL, agent)
-    opponents = [
-        OpponentShare(name, games, (wins + draws / 2) / (wins + draws + losses))
-        for name, games, wins, draws, losses in rows
-    ]
-    return [one for one in opponents if one.share < 0.5]
 
 
 async def load_lineage(run: Run, agent: str) -> Lineage:
@@ -243,18 +204,15 @@ async def load_lineage(run: Run, agent: str) -> Lineage:
     Raises:
         UsageError: there is no such agent.
     """
-    named = _name_or_digest(agent)
+    named = _name_or_digest(Path(agent), agent)
     async with open_tables(run) as tables:
         return await trace_lineage(tables.query, await resolve_agent(tables.query, named))
 
 
-def _name_or_digest(agent: str) -> str:
-    """Returns the name, or for files the digest of the adapter in them."""
-    path = Path(agent)
-    if path.is_dir():
-        return digest(pack_folder(path))
+def _name_or_digest(path: Path, name: str) -> str:
+    """The name, or for files the digest of the adapter in them."""
     if not path.is_file():
-        return agent
+        return digest(pack_folder(path)) if path.is_dir() else name
     # One file of a folder stands for the folder; otherwise it is the packed adapter, as the blob store keeps it.
     unpacked = path.suffix in (".safetensors", ".json")
     return digest(pack_folder(path.parent) if unpacked else path.read_bytes())

@@ -119,8 +119,11 @@ class Estimate(msgspec.Struct, frozen=True):
 def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Estimate:
     """Estimate the resources of a whole configuration (see ``check_config``), with ``gpu_gb`` of memory per GPU."""
     sizes, roles = model_dimensions(config), Counter(process.role for process in make_worker_specs(config))
-    step = None if sizes is None else _step_bytes(config, sizes) / GB
-    steps = config.stop.steps
+    step, steps = None, config.stop.steps
+    if sizes is not None:
+        # Stored on the broker and in the cache.
+        adapter = 2 * sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets) * FLOAT32_BYTES
+        step = len(config.trained_policies) * (adapter + config.trainer.rollouts_per_step * _MATCH_BYTES) / GB
     return Estimate(
         workers=dict(roles),
         # The supervisor has played for the base model to learn from, and keeps twice the engine's memory.
@@ -139,12 +142,6 @@ def _events(config: LeagueConfig) -> float:
     """Events that the history will have; infinite where the number of steps is not known."""
     matches = len(config.trained_policies) * config.trainer.rollouts_per_step
     return float("inf") if config.stop.steps is None else _EVENTS_MATCH * config.stop.steps * matches
-
-
-def _step_bytes(config: LeagueConfig, sizes: ModelDimensions) -> float:
-    # Stored on the broker and in the cache.
-    adapter = 2 * sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets) * FLOAT32_BYTES
-    return len(config.trained_policies) * (adapter + config.trainer.rollouts_per_step * _MATCH_BYTES)
 
 
 def _playing_roles(config: LeagueConfig) -> tuple[str, ...]:
@@ -199,46 +196,35 @@ def _base_gb(sizes: ModelDimensions | None, dtype: str) -> float:
 def _device_estimates(
     config: LeagueConfig, roles: Counter[str], sizes: ModelDimensions | None, gpu_gb: float | None
 ) -> Iterator[DeviceEstimate]:
-    parts: dict[str, list[MemoryItem]] = {}
-    for role in _playing_roles(config) if config.inference.device != "cpu" else ():
-        for device in _inference_devices(config):
+    inference, trainer = config.inference, config.trainer
+    is_engine = inference.backend.startswith("vllm") and inference.device != "cpu"
+    engines = _vllm_config(config).tensor_parallel_size if is_engine else 1
+    playing, parts = _gpus(inference.device, engines), dict[str, list[MemoryItem]]()
+    for role in _playing_roles(config) if inference.device != "cpu" else ():
+        for device in playing:
             parts.setdefault(device, []).extend(
                 part for _ in range(roles[role]) for part in _playing_memory(config, role, sizes, gpu_gb)
             )
-    if config.trainer.device != "cpu":
-        for device in _trainer_devices(config):
+    if trainer.device != "cpu":
+        for device in _gpus(trainer.device, trainer.ranks if trainer.device == "cuda" else 1):
             held = trainer_device_memory(config, sizes)
-            parts.setdefault(device, []).extend(held * (roles["trainer"] if config.trainer.ranks == 1 else 1))
-    for name in sorted(parts):
-        held = _in_turns(parts[name]) if config.inference.colocate else parts[name]
-        plays = roles.keys() & {*_playing_roles(config)} and name in _inference_devices(config)
+            parts.setdefault(device, []).extend(held * (roles["trainer"] if trainer.ranks == 1 else 1))
+    for name, held in sorted(parts.items()):
+        if inference.colocate:
+            turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in held]
+            held = [msgspec.structs.replace(part, turn=turn) for part, turn in zip(held, turns, strict=True)]
+            held.append(MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer"))
+        plays = roles.keys() & {*_playing_roles(config)} and name in playing
         yield DeviceEstimate(name, held, gpu_gb, _engine_shortages(config, sizes, gpu_gb) if plays else [])
+
+
+def _gpus(device: str, count: int) -> list[str]:
+    """Names of the GPUs of a process that computes on ``count`` of them, from the first one on, or on one."""
+    return [f"cuda:{rank}" for rank in range(count)] if count > 1 or device == "cuda" else [device]
 
 
 BETWEEN_TURNS = ("trainer: CUDA", "trainer: the adapter")
 """What the trainer leaves on a shared GPU."""
-
-
-def _in_turns(parts: list[MemoryItem]) -> list[MemoryItem]:
-    """The same parts, each with the turn in which a shared GPU holds it."""
-    asleep = MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer")
-    turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in parts]
-    return [msgspec.structs.replace(part, turn=turn) for part, turn in zip(parts, turns, strict=True)] + [asleep]
-
-
-def _device_name(device: str) -> str:
-    return "cuda:0" if device == "cuda" else device
-
-
-def _inference_devices(config: LeagueConfig) -> list[str]:
-    count = _vllm_config(config).tensor_parallel_size if config.inference.backend.startswith("vllm") else 1
-    return [_device_name(config.inference.device)] if count == 1 else [f"cuda:{rank}" for rank in range(count)]
-
-
-def _trainer_devices(config: LeagueConfig) -> list[str]:
-    if config.trainer.device == "cuda" and config.trainer.ranks > 1:
-        return [f"cuda:{rank}" for rank in range(config.trainer.ranks)]
-    return [_device_name(config.trainer.device)]
 
 
 def _playing_memory(
@@ -254,11 +240,18 @@ def _playing_memory(
     engine = _vllm_config(config)
     if gpu_gb is None:
         return
-    share, ranks = engine.gpu_memory_utilization, engine.tensor_parallel_size
-    where = f"{share:g} of the GPU" if ranks == 1 else f"{share:g} of each of {ranks} GPUs, all together"
-    gb = share * gpu_gb
-    text = where + _engine_share_text(config, engine.max_loras, sizes, ranks * gb, ranks)
-    yield MemoryItem(f"{role}: vLLM", gb, text)
+    share, ranks, loras = engine.gpu_memory_utilization, engine.tensor_parallel_size, engine.max_loras
+    text = f"{share:g} of the GPU" if ranks == 1 else f"{share:g} of each of {ranks} GPUs, all together"
+    if sizes is not None:
+        weights, adapters, left = _engine_parts(sizes, loras, config.max_lora_rank, ranks * share * gpu_gb)
+        left -= (ranks - 1) * _WORKSPACE_GB
+        text += (
+            f": {weights:.1f} weights ({_parameters_text(sizes)} in bfloat16), {adapters:.1f} for {loras} adapters of "
+            f"rank {config.max_lora_rank}, {ranks * _WORKSPACE_GB:g} to work with, {max(left, 0.0):.1f} for keys and "
+            f"values of {max(int(left * GB / sizes.kv_bytes_per_token), 0):,} tokens at {sizes.kv_bytes_per_token:,} "
+            "bytes"
+        )
+    yield MemoryItem(f"{role}: vLLM", share * gpu_gb, text)
 
 
 def _vllm_config(config: LeagueConfig) -> "VllmConfig":
@@ -268,21 +261,6 @@ def _vllm_config(config: LeagueConfig) -> "VllmConfig":
     known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings = {name: value for name, value in backend_settings(config).items() if name in known}
     return convert(settings, VllmConfig, "inference")
-
-
-def _engine_share_text(
-    config: LeagueConfig, loras: int, sizes: ModelDimensions | None, gb: float, ranks: int = 1
-) -> str:
-    """Explanation of the memory of an engine on ``ranks`` GPUs."""
-    if sizes is None:
-        return ""
-    weights, adapters, left = _engine_parts(sizes, loras, config.max_lora_rank, gb)
-    left -= (ranks - 1) * _WORKSPACE_GB
-    return (
-        f": {weights:.1f} weights ({_parameters_text(sizes)} in bfloat16), {adapters:.1f} for {loras} adapters of rank "
-        f"{config.max_lora_rank}, {ranks * _WORKSPACE_GB:g} to work with, {max(left, 0.0):.1f} for keys and values of "
-        f"{max(int(left * GB / sizes.kv_bytes_per_token), 0):,} tokens at {sizes.kv_bytes_per_token:,} bytes"
-    )
 
 
 def _engine_parts(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> tuple[float, float, float]:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -147,18 +147,12 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
         check_start_adapter(settings)
         check_ready(await find_shortcomings(settings))
     run.make_folder()
-    with _claim_folder(run):
-        return await _run_stages(run, stages, console)
-
-
-@contextlib.contextmanager
-def _claim_folder(run: Run) -> Iterator[None]:
-    """Lock out any other ``league up`` of a folder during a block."""
     try:
+        # Locks out any other `league up` of the folder.
         with hold_lock(run.folder / "up.lock"):
             for folder in (run.folder, run.folder.parent):
                 remove_abandoned_drafts(folder)
-            yield
+            return await _run_stages(run, stages, console)
     except LockedError as holder:
         raise UsageError(
             f"--run {run.folder}: `league up` is running this league already ({holder}); expected one at a time. "
@@ -208,17 +202,12 @@ async def _run_workers(
         context = Context(run, client, history, "supervisor")
         await context.load_snapshot()
     async with beside(context.follow()):
-        return history, await _supervise(context, console)
-
-
-async def _supervise(context: Context, console: Console) -> bool:
-    """Run the workers until training is done; return False if they were stopped before."""
-    await context.wait_for_sequence(await context.log.last_sequence())
-    # Checked here: workers would each report it in a log of their own, at every restart.
-    config, run = context.config, context.run
-    check_api_keys(config, [*remote_agents_in_training(config), *remote_agents_in_evaluation(config)])
-    console.print(f"league {context.log.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
-    supervisor = Supervisor(context, LeagueWorkerPool(context), make_announcer(console))
-    with stop_on_signals(context, supervisor, console):
-        async with show_dashboard(context, console):
-            return await supervisor.run()
+        await context.wait_for_sequence(await history.last_sequence())
+        # Checked here: workers would each report it in a log of their own, at every restart.
+        config = context.config
+        check_api_keys(config, [*remote_agents_in_training(config), *remote_agents_in_evaluation(config)])
+        console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
+        supervisor = Supervisor(context, LeagueWorkerPool(context), make_announcer(console))
+        with stop_on_signals(context, supervisor, console):
+            async with show_dashboard(context, console):
+                return history, await supervisor.run()

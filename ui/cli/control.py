@@ -8,7 +8,7 @@ import typer
 
 from league.integrity.snapshots import load_state_at
 from league.run import Run
-from schemas.config import AgentConfig, SearchConfig, convert, to_builtins
+from schemas.config import AgentConfig, RemoteAgentConfig, SearchConfig, convert, to_builtins
 from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
@@ -138,7 +138,8 @@ async def agent_add(
     if version:
         raise UsageError("--version: expected with --kind external")
     more = {key: parse_value(text) for key, _, text in (setting.partition("=") for setting in settings or [])}
-    remote = control.remote_settings(url, model, key_variable, more) if kind == "remote" else None
+    address = {"url": url, "model": model, "key_variable": key_variable}
+    remote = convert(address | more, RemoteAgentConfig, "remote") if kind == "remote" else None
     search = convert(more, SearchConfig, "search") if kind == "search" else None
     agent = AgentConfig(kind=cast(Any, kind), baseline=baseline, remote=remote, search=search)
     if rating is not None:
