@@ -214,27 +214,20 @@ async def restore_run(
                 with contextlib.suppress(nats.js.errors.NotFoundError):
                     await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
                     stores.insert(0, BrokerBlobStore(client, "*"))
-            recovered, left = await _recover(client, stores, league, draft)
+            cache, left = FolderBlobStore(draft / "artifacts"), None
+            manifests = await find_manifests(stores, league)
+            recovered = await fetch_archive(manifests, [CachedBlobStore(store, cache) for store in stores])
+            if client is not None:
+                stream = JetStreamLog(client, recovered.league, "restore")
+                try:
+                    has_events = await stream.last_sequence() > 0
+                except LogUnavailableError:
+                    raise
+                except LogError:
+                    # The stream no longer exists.
+                    has_events = False
+                left = await append_stream(recovered, stream) if has_events else None
             return await _rebuild(recovered, left, origin_name(source), stores, expect, draft, report)
-
-
-async def _recover(
-    client: Client | None, stores: Sequence[BlobStore], league: str | None, draft: Path
-) -> tuple[RecoveredHistory, DiscardedEvents | None]:
-    cache = FolderBlobStore(draft / "artifacts")
-    manifests = await find_manifests(stores, league)
-    recovered = await fetch_archive(manifests, [CachedBlobStore(store, cache) for store in stores])
-    if client is None:
-        return recovered, None
-    stream = JetStreamLog(client, recovered.league, "restore")
-    try:
-        has_events = await stream.last_sequence() > 0
-    except LogUnavailableError:
-        raise
-    except LogError:
-        # The stream no longer exists.
-        has_events = False
-    return recovered, await append_stream(recovered, stream) if has_events else None
 
 
 async def _rebuild(
@@ -263,16 +256,5 @@ async def _rebuild(
         names = {stored.name for stored in await open_blobs(client, recovered.league).stored()}
     damage = await check_recovered(recovered)
     trainers = await trainer_starts(recovered.as_log, state, at, names)
-    return RestoreResult(
-        recovered.league,
-        name,
-        recovered.archived_to,
-        at,
-        sealed_to,
-        seal,
-        state.digest(),
-        damage,
-        left,
-        trainers,
-        copied,
-    )
+    reach = (recovered.archived_to, at, sealed_to, seal)
+    return RestoreResult(recovered.league, name, *reach, state.digest(), damage, left, trainers, copied)

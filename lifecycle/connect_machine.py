@@ -154,7 +154,14 @@ async def _connect_workers(
         print_check("league", f"{context.log.league}, {context.state.sequence:,} events")
         loaded = await _check_machine(context, options, print_check, console)
         context.refuses_newer = False
-        bounds = _resolve_bounds(options, loaded, None if creds is None else len(creds))
+        if options.workers is not None:
+            bounds = WorkerBounds(options.workers[0], *options.workers)
+        else:
+            free = psutil.virtual_memory().available
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            capacity = worker_capacity(options.role, loaded, cores, free)
+            count = capacity if creds is None else min(capacity, len(creds))
+            bounds = WorkerBounds(count, count, count)
         token = read_machine_token(context.run.folder)
         pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
         workers = f"{bounds.workers}{f' to {bounds.most}' if bounds.is_adjustable else ''}"
@@ -240,16 +247,6 @@ def measure_model(backend: str, folder: Path, settings: dict[str, Any]) -> Model
         asyncio.run(model.close())
     on_gpus = settings.get("device") != "cpu" and torch.cuda.is_available()
     return ModelFootprint(psutil.Process().memory_info().rss, torch.cuda.device_count() if on_gpus else 0)
-
-
-def _resolve_bounds(options: ConnectOptions, loaded: ModelFootprint | None, most: int | None) -> WorkerBounds:
-    if options.workers is not None:
-        return WorkerBounds(options.workers[0], *options.workers)
-    free = psutil.virtual_memory().available
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    capacity = worker_capacity(options.role, loaded, cores, free)
-    count = capacity if most is None else min(capacity, most)
-    return WorkerBounds(count, count, count)
 
 
 def worker_capacity(role: str, loaded: ModelFootprint | None, cores: int, free_bytes: int) -> int:

@@ -5,12 +5,8 @@
 | ``textarena`` | a game, or one player's record of it, as in TextArena's published data set |
 | ``verifiers`` | an episode of verifiers v1, as its commands save it in ``traces.jsonl`` |
 
-A game of TextArena has ``env_name`` or ``env_id``, ``rewards`` by player, and names: ``players`` by player, or
-``model_name``, ``player_id`` and ``opponent_names`` in a player's record. Optional are ``game_id``, ``status``,
-``reason`` and ``num_turns``. Values may be JSON in a string. Records with one ``game_id`` are one match. Games of the
-MindGames Challenge are TextArena's: a line has the rewards that ``env.close()`` returns, and the players' names.
-
-The whole file is checked before any event is made. Unknown fields are ignored.
+``docs/18-environments.md`` names the fields. Values may be JSON in a string; unknown fields are ignored. The whole file
+is checked before any event is made.
 """
 
 import contextlib

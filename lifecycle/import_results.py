@@ -118,7 +118,23 @@ def resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], 
         raise UsageError(
             f"--agent {unknown[0]}=…: no player of that name in the file; expected {format_choices(names)}"
         )
-    agents = {name: _resolve_agent(name, named.get(name, name), state) for name in names}
+    agents: dict[str, str] = {}
+    for name in names:
+        agents[name] = agent = named.get(name, name)
+        if agent in state.agents:
+            continue
+        policy, version = split_agent(agent) or (agent, 0)
+        if name == agent:
+            policy = re.sub(r"[^A-Za-z0-9_-]+", "-", policy).strip("-")[:64]
+        check_name(f"player {name!r}: external agent", policy)
+        config = state.config
+        assert config is not None
+        if policy in (HUMAN, *config.agents, *config.trained_policies, *state.published):
+            raise UsageError(
+                f"player {name!r}: the league has an agent {policy}, but none {agent}; expected --agent {name}=AGENT "
+                "with an agent of the league, or a new name"
+            )
+        agents[name] = agent_name(policy, version)
     names_by_agent: dict[str, str] = {}
     for name, agent in agents.items():
         if (other := names_by_agent.setdefault(agent, name)) != name:
@@ -126,23 +142,6 @@ def resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], 
                 f"players {other!r} and {name!r}: both would be {agent}; expected --agent {name}=… with another name"
             )
     return agents
-
-
-def _resolve_agent(name: str, agent: str, state: LeagueState) -> str:
-    if agent in state.agents:
-        return agent
-    policy, version = split_agent(agent) or (agent, 0)
-    if name == agent:
-        policy = re.sub(r"[^A-Za-z0-9_-]+", "-", policy).strip("-")[:64]
-    check_name(f"player {name!r}: external agent", policy)
-    config = state.config
-    assert config is not None
-    if policy in (HUMAN, *config.agents, *config.trained_policies, *state.published):
-        raise UsageError(
-            f"player {name!r}: the league has an agent {policy}, but none {agent}; expected --agent {name}=AGENT with "
-            "an agent of the league, or a new name"
-        )
-    return agent_name(policy, version)
 
 
 def _external_event(

@@ -81,7 +81,7 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         ("blobs.url", BlobLocation(config.blobs.url, "", config.blobs.endpoint, config.blobs.region)),
         ("history.copy_to", copy_location(config.history.copy_to)),
     ]
-    found = [Shortcoming(text) for text in (*_missing_models(config), *_missing_gpus(config))]
+    found = [Shortcoming(text) for text in _missing_models_and_gpus(config)]
     found += [
         Shortcoming(f"{key} needs the package {package}, which is not installed here; expected the extra {extra}")
         for key, package, extra in _needed_packages(config)
@@ -123,7 +123,7 @@ def _devices(config: LeagueConfig) -> dict[str, str]:
     return devices
 
 
-def _missing_models(config: LeagueConfig) -> Iterator[str]:
+def _missing_models_and_gpus(config: LeagueConfig) -> Iterator[str]:
     if config.model.base != "made":
         try:
             find_local_base(config.model.base)
@@ -135,9 +135,6 @@ def _missing_models(config: LeagueConfig) -> Iterator[str]:
             f"model.adapter: {source!r} is no folder here and no digest; expected a folder with an adapter in PEFT's "
             "format, or the 64 hexadecimal digits of one in the object store"
         )
-
-
-def _missing_gpus(config: LeagueConfig) -> Iterator[str]:
     for key, device in _devices(config).items():
         if device == "cpu":
             continue

@@ -35,26 +35,6 @@ class PresetOptions(msgspec.Struct, frozen=True):
     """Memory of the one GPU that everything is computed on; then the hardware is not looked at."""
 
 
-def _hardware(answers: PresetOptions) -> Hardware:
-    """The hardware that settings are written for."""
-    if answers.card_gb is None:
-        return HARDWARE[answers.hardware]
-    model, gb = known_model(answers.model), answers.card_gb
-    if model is None:
-        raise UsageError(
-            f"--model {answers.model}: its size is not known here; with --card expected one of "
-            f"{format_choices([name.rpartition('/')[2] for name in KNOWN_MODELS], answers.model)}"
-        )
-    fit = fit_card(model, gb)
-    if fit is None:
-        fitting = [name.rpartition("/")[2] for name in KNOWN_MODELS if fit_card(name, gb) is not None]
-        raise UsageError(
-            f"--card {gb:g}: {model} does not fit, even where playing and training take turns; expected a larger card, "
-            f"or of the models {format_choices(fitting)}"
-        )
-    return fit.hardware(model, gb)
-
-
 _PRETRAINED_GAME_SETTINGS: dict[str, dict[str, Any]] = {
     "diplomacy": {"text": "egocentric", "analysis": 256},
     "nim": {"text": "json"},
@@ -124,9 +104,24 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float
         ConfigError: the game needs a package that is not installed.
     """
     check_options(answers)
-    hardware = _hardware(answers)
-    if answers.card_gb is not None and "/" not in answers.model:
-        answers = msgspec.structs.replace(answers, model=hardware.model)
+    if (gb := answers.card_gb) is None:
+        hardware = HARDWARE[answers.hardware]
+    else:
+        model = known_model(answers.model)
+        if model is None:
+            raise UsageError(
+                f"--model {answers.model}: its size is not known here; with --card expected one of "
+                f"{format_choices([name.rpartition('/')[2] for name in KNOWN_MODELS], answers.model)}"
+            )
+        if (fit := fit_card(model, gb)) is None:
+            fitting = [name.rpartition("/")[2] for name in KNOWN_MODELS if fit_card(name, gb) is not None]
+            raise UsageError(
+                f"--card {gb:g}: {model} does not fit, even where playing and training take turns; expected a larger "
+                f"card, or of the models {format_choices(fitting)}"
+            )
+        hardware = fit.hardware(model, gb)
+        if "/" not in answers.model:
+            answers = msgspec.structs.replace(answers, model=model)
     body = _body(answers, hardware)
     comments = [
         f"# {line}".rstrip() for line in explain(convert(tomllib.loads(body), LeagueConfig, ""), hardware.gpu_gb)

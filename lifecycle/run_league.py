@@ -170,8 +170,14 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
             with show_progress(console, "starting the broker"):
                 client = await stack.enter_async_context(run.connect("supervisor"))
             for settings in turns:
-                if settings is not None and settings is not turns[-1] and await _is_over(run, client, settings):
-                    continue
+                if settings is not None and settings is not turns[-1]:
+                    league = await find_league(client, settings.name)
+                    if league is not None:
+                        log, blobs = JetStreamLog(client, league, "supervisor"), run.open_blob_store(client, league)
+                        state = await load_state_at(log, blobs)
+                        if stop_reason(state, settings.trainer.policy, settings.stop) is not None:
+                            # The league has met the stop condition of these settings.
+                            continue
                 history, done = await _run_workers(run, client, settings, console)
                 if not done:
                     break
@@ -182,15 +188,6 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
         console.print("stopped; the same command goes on from here", highlight=False)
         return 0
     return 0 if identical else 1
-
-
-async def _is_over(run: Run, client: Client, settings: LeagueConfig) -> bool:
-    """Whether the league, if it is open, has met the stop condition of these settings."""
-    league = await find_league(client, settings.name)
-    if league is None:
-        return False
-    state = await load_state_at(JetStreamLog(client, league, "supervisor"), run.open_blob_store(client, league))
-    return stop_reason(state, settings.trainer.policy, settings.stop) is not None
 
 
 async def _run_workers(

@@ -1,7 +1,6 @@
 """Voiding of results: finds the matches, appends the events, and reports what the results had influenced."""
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 
@@ -19,7 +18,6 @@ from schemas.events import AgentRating, MatchFinished, MatchVoided
 
 _MAX_GAP = 1_000
 """Largest gap, in events, between matches that are read in one range; farther ones are fetched one by one."""
-
 _MAX_NAMED = 5
 
 
@@ -69,8 +67,7 @@ async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, l
     """
     async with run.open_log() as history:
         async with open_tables(run, history) as tables:
-            find = _condition_by_id if request.worker is None else _condition_by_worker
-            impact = await _find_matches(tables.query, await find(tables.query, history, request))
+            impact = await _find_matches(tables.query, await _make_condition(tables.query, history, request))
             before = await _read_ratings(tables.query)
             if request.dry_run:
                 without = Counterfactual(without_matches=impact.sequences)
@@ -80,32 +77,26 @@ async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, l
             return impact, rating_shifts(before, await _read_ratings(tables.query))
 
 
-async def _condition_by_id(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
-    condition = f"match_id IN ({', '.join(sql_literal(name) for name in request.matches)})"
-    rows = await query(f"SELECT match_id FROM matches WHERE {condition}")
-    if unknown := sorted(set(request.matches) - {name for (name,) in rows}):
-        more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
-        raise UsageError(
-            f"void: {', '.join(map(repr, unknown[:_MAX_NAMED]))}{more}: no such match was played to "
-            "its end; expected ids "
-            'such as `league sql "SELECT match_id FROM matches"` lists'
-        )
-    return condition
-
-
-async def _condition_by_worker(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
-    rows, worker = await query("SELECT DISTINCT worker FROM matches ORDER BY worker"), request.worker or ""
-    if worker not in {name for (name,) in rows}:
-        raise UsageError(
-            f"--worker {worker}: finished no match; expected {format_choices(name for (name,) in rows[:20])}"
-        )
+async def _make_condition(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
+    """Condition on ``matches`` for those of a request."""
+    if (worker := request.worker) is None:
+        condition = f"match_id IN ({', '.join(sql_literal(name) for name in request.matches)})"
+        rows = await query(f"SELECT match_id FROM matches WHERE {condition}")
+        if unknown := sorted(set(request.matches) - {name for (name,) in rows}):
+            more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+            raise UsageError(
+                f"void: {', '.join(map(repr, unknown[:_MAX_NAMED]))}{more}: no such match was played to its end; "
+                'expected ids such as `league sql "SELECT match_id FROM matches"` lists'
+            )
+        return condition
+    names = [name for (name,) in await query("SELECT DISTINCT worker FROM matches ORDER BY worker")]
+    if worker not in names:
+        raise UsageError(f"--worker {worker}: finished no match; expected {format_choices(names[:20])}")
     conditions = [f"worker = {sql_literal(worker)}"]
     for option, text, comparison in (("--since", request.since, ">="), ("--until", request.until, "<=")):
-        if text is None:
-            continue
-        if is_sequence(text):
+        if text is not None and is_sequence(text):
             conditions.append(f"sequence {comparison} {await parse_sequence(history, text, option)}")
-        else:
+        elif text is not None:
             moment = sql_literal(parse_time(text, option).isoformat())
             conditions.append(f"time {comparison} TIMESTAMPTZ {moment} AT TIME ZONE 'UTC'")
     return " AND ".join(conditions)
@@ -156,8 +147,18 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
         ReplayError: the recorded ratings differ from what the history's rules give.
         VersionError: a newer version writes to this league. The matches are void; its raters correct the ratings.
     """
-    results = await _read_results(history, impact.sequences)
-    voids = [MatchVoided(match=match, match_sequence=sequence, reason=reason) for sequence, match in results]
+    sequences, first, voids = impact.sequences, 0, []
+    selected = set(sequences)
+    for place, sequence in enumerate(sequences):
+        if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:
+            async for batch in history.batches(sequences[first], sequence):
+                voids += [
+                    MatchVoided(match=read.event, match_sequence=read.sequence, reason=reason)
+                    for read in batch
+                    if read.sequence in selected and isinstance(read.event, MatchFinished)
+                ]
+                await asyncio.sleep(0)
+            first = place + 1
     await append_in_batches(history, voids)
     _, ratings = await snapshots.load_folds(history, run.open_blob_store(history.client))
     await record_pending(history, ratings)
@@ -166,16 +167,3 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
 async def _read_ratings(query: QueryFunction) -> list[AgentRating]:
     """Current rating of every agent, as recorded."""
     return [AgentRating(*row) for row in await query("SELECT agent, rating, rated_games FROM current_ratings")]
-
-
-async def _read_results(history: JetStreamLog, sequences: Sequence[int]) -> list[tuple[int, MatchFinished]]:
-    selected, results = set(sequences), []
-    first = 0
-    for place, sequence in enumerate(sequences):
-        if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:
-            async for batch in history.batches(sequences[first], sequence):
-                events = [(r.sequence, r.event) for r in batch if r.sequence in selected]
-                results += [(at, event) for at, event in events if isinstance(event, MatchFinished)]
-                await asyncio.sleep(0)
-            first = place + 1
-    return results

@@ -4,6 +4,7 @@
 - ``trainee``  a model in this process, with the adapter that is trained
 """
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,6 @@ from schemas.errors import ConfigError, UsageError, format_choices
 
 SAME_MODEL = "same"
 """Name of a judge that is the playing model itself, in its current version."""
-
-
 QUICK_SEQUENCES = 3_000
 """Examples that a made model learns an arena's form from where no configuration is given: a fifth of a league's."""
 
@@ -139,15 +138,11 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UsageError(f"--settings {pair}: expected KEY=VALUE")
-        assign_setting(settings, key.split("."), _parse_value(value), f"--settings {pair}")
+        parsed: Any = value
+        with contextlib.suppress(msgspec.DecodeError):
+            parsed = msgspec.json.decode(value.encode())
+        assign_setting(settings, key.split("."), parsed, f"--settings {pair}")
     return settings
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text.encode())
-    except msgspec.DecodeError:
-        return text
 
 
 def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict[str, Any]:
@@ -172,13 +167,10 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
         parsed = msgspec.json.decode(questions.encode(), type=list[Any])
     except msgspec.MsgspecError as error:
         raise UsageError(f"--questions: {error}; expected a JSON list") from None
-    return {name: [_rename_ground_truth(one) for one in parsed]}
-
-
-def _rename_ground_truth(one: Any) -> Any:
-    if isinstance(one, dict) and "ground_truth" in one:
-        return {"answer" if key == "ground_truth" else key: value for key, value in one.items()}
-    return one
+    for place, one in enumerate(parsed):
+        if isinstance(one, dict) and "ground_truth" in one:
+            parsed[place] = {"answer" if key == "ground_truth" else key: value for key, value in one.items()}
+    return {name: parsed}
 
 
 def make_size_settings(arena: str, batch_size: int | None, attempts: int | None) -> dict[str, int]:

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.console import Console
@@ -16,9 +16,8 @@ from arena.model_call import JUDGE, Limits, RoleClients
 from arena.observer import LoggingObserver
 from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, arena_of, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
-from schemas.batches import BatchCounts, TrainingBatch
+from schemas.batches import BatchCounts
 from schemas.codec import canonical_json
-from schemas.config import LeagueConfig
 from schemas.errors import EpisodeError
 from schemas.ids import digest
 from workers.logs import isolated_logger
@@ -54,8 +53,21 @@ async def open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
         LeagueError: a model that cannot be read or made, no key, or no server.
     """
     if options.where != "here":
-        async with _open_server_clients(options) as clients:
-            yield clients
+
+        def connect(model: str) -> OpenAIClient:
+            if options.where == "local":
+                return OpenAIClient.for_local(options.port, model)
+            return OpenAIClient.for_openrouter(model or HOSTED_MODEL)
+
+        client = connect(options.model)
+        judge = None if options.judge in ("", SAME_MODEL) else connect(options.judge)
+        try:
+            cast: RoleClients = {} if judge is None else {JUDGE: judge}
+            yield ArenaClients(client, cast, options.concurrency or _REMOTE_CONCURRENCY)
+        finally:
+            await client.close()
+            if judge is not None:
+                await judge.close()
         return
     from lifecycle.standalone.trainee import TrainablePolicy
 
@@ -67,24 +79,6 @@ async def open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
         await trainee.close()
 
 
-@asynccontextmanager
-async def _open_server_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
-    client = _make_server_client(options, options.model)
-    judge = None if options.judge in ("", SAME_MODEL) else _make_server_client(options, options.judge)
-    try:
-        yield ArenaClients(client, {} if judge is None else {JUDGE: judge}, options.concurrency or _REMOTE_CONCURRENCY)
-    finally:
-        await client.close()
-        if judge is not None:
-            await judge.close()
-
-
-def _make_server_client(options: ArenaRunOptions, model: str) -> OpenAIClient:
-    if options.where == "local":
-        return OpenAIClient.for_local(options.port, model)
-    return OpenAIClient.for_openrouter(model or HOSTED_MODEL)
-
-
 def _resolve_base_model(options: ArenaRunOptions) -> Path:
     """Returns the base model's folder; a made model is made once."""
     source = options.model or (options.config.model.base if options.config.model.base != "made" else "")
@@ -92,7 +86,10 @@ def _resolve_base_model(options: ArenaRunOptions) -> Path:
         from models import load_base
 
         return load_base(source).folder
-    config = _without_size_settings(options.config)
+    # Without the settings that only determine how much is played.
+    config, spec = options.config, arena_of(options.config)
+    played = {key: value for key, value in config.game.settings.items() if key not in (spec.batch, spec.attempts)}
+    config = msgspec.structs.replace(config, game=msgspec.structs.replace(config.game, settings=played))
     made_of = canonical_json([config.game, config.model, config.prompts, config.seed])
     folder = options.run / "arenas" / f"{config.game.name}-{digest(made_of)[:12]}"
     if not (folder / "config.json").exists():
@@ -101,18 +98,6 @@ def _resolve_base_model(options: ArenaRunOptions) -> Path:
         with show_progress(Console(stderr=True), f"making a model for {config.game.name} in {folder}") as report:
             make_base_model(folder, config, report)
     return folder
-
-
-def _without_size_settings(config: LeagueConfig) -> LeagueConfig:
-    """Leave out the settings that only determine how much is played."""
-    spec = arena_of(config)
-    settings: dict[str, Any] = {
-        key: value for key, value in config.game.settings.items() if key not in (spec.batch, spec.attempts)
-    }
-    return msgspec.structs.replace(config, game=msgspec.structs.replace(config.game, settings=settings))
-
-
-_LOSS_METRICS = ("loss", "entropy", "kl", "grad_norm")
 
 
 class ArenaStepReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,20 +131,13 @@ def format_step(step: ArenaStepReport) -> Iterator[str]:
     counts = ", ".join(
         f"{name} {value}" for name in step.counts.__struct_fields__ if (value := getattr(step.counts, name))
     )
-    parts = [rewards, counts, _format_training(step), _format_rate(step)]
+    measured = ("loss", "entropy", "kl", "grad_norm")
+    training = ", ".join(f"{name} {step.training[name]:.4g}" for name in measured if name in step.training)
+    tokens = f"{step.tokens_per_s:,.0f} tokens/s, " if step.tokens_per_s else ""
+    rate = f"{tokens}{step.seconds:.1f} s, {step.left_s:.0f} s left"
+    parts = [rewards, counts, f"not trained: {step.skipped}" if step.skipped else training, rate]
     yield f"step {step.step + 1}/{step.of}: " + " · ".join(part for part in parts if part)
     yield from (f"  failed {id}: {reason}" for id, reason in step.failures.items())
-
-
-def _format_training(step: ArenaStepReport) -> str:
-    if step.skipped:
-        return f"not trained: {step.skipped}"
-    return ", ".join(f"{name} {step.training[name]:.4g}" for name in _LOSS_METRICS if name in step.training)
-
-
-def _format_rate(step: ArenaStepReport) -> str:
-    tokens = f"{step.tokens_per_s:,.0f} tokens/s, " if step.tokens_per_s else ""
-    return f"{tokens}{step.seconds:.1f} s, {step.left_s:.0f} s left"
 
 
 async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport], None]) -> None:
@@ -180,21 +158,14 @@ async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport
         arena = spec.open(clients.client, ArenaOptions(spec.name, options.seed, limits, credit))
         arena.role_clients = clients.cast
         try:
-            with _observe_arena(options, arena):
+            with ExitStack() as logging:
+                if options.log is not None or options.verbose:
+                    log = logging.enter_context(isolated_logger(options.log, options.verbose))
+                    arena.observer = LoggingObserver(log)
                 await _run_steps(options, arena, clients, on_step)
         finally:
             if options.save is not None and clients.trainee is not None:
                 clients.trainee.save(options.save)
-
-
-@contextmanager
-def _observe_arena(options: ArenaRunOptions, arena: Arena) -> Iterator[None]:
-    if options.log is None and not options.verbose:
-        yield
-        return
-    with isolated_logger(options.log, options.verbose) as log:
-        arena.observer = LoggingObserver(log)
-        yield
 
 
 async def _run_steps(
@@ -226,11 +197,7 @@ async def _run_steps(
             )
             last_at = now
             on_step(step)
-            _check_results(batch, trained)
-
-
-def _check_results(batch: TrainingBatch, trained: bool) -> None:
-    """A trained model may recover from failed episodes; an untrained one would only repeat them."""
-    if batch.counts.failed == batch.counts.episodes and not trained:
-        reason = next(iter(batch.failures.values()), "no reason is known")
-        raise EpisodeError(f"every episode of step {batch.step + 1} failed, first: {reason}")
+            # A trained model may recover from failed episodes; an untrained one would only repeat them.
+            if batch.counts.failed == batch.counts.episodes and not trained:
+                reason = next(iter(batch.failures.values()), "no reason is known")
+                raise EpisodeError(f"every episode of step {batch.step + 1} failed, first: {reason}")

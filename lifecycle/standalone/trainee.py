@@ -21,14 +21,10 @@ class TrainablePolicy:
     """A base model with an adapter that is replaced after each training step; later calls use the new one."""
 
     def __init__(self, folder: Path, config: LeagueConfig, seed: int, trains: bool = True) -> None:
-        """Load the model.
+        """Load the base model of a folder.
 
-        Args:
-            folder: Folder of the base model.
-            config: Settings of prompts, inference and training. Credit is assigned by the arena: ``trainer.reward`` and
-                ``trainer.advantage`` are not used.
-            seed: Seed of the fresh adapter and of the order of minibatches.
-            trains: Whether ``train`` will be called; otherwise no second copy of the weights is held.
+        ``seed`` is that of the fresh adapter and of the order of minibatches. Unless it ``trains``, no second copy of
+        the weights is held.
 
         Raises:
             LeagueError: not a model that can hold a conversation, or an invalid setting.
@@ -42,7 +38,14 @@ class TrainablePolicy:
         """Client of the model before any training."""
         self.client = self.base_client.with_policy(lambda: self._live)
         """Client of the model's current version."""
-        self._learner = _make_learner(folder, config, derive_seed(seed, "trainer")) if trains else None
+        self._learner: Learner | None = None
+        if trains:
+            trainer, model, seed = config.trainer, config.model, derive_seed(seed, "trainer")
+            backend = load_backend(trainer.backend, folder, trainer.device, trainer.dtype)
+            adapter = backend.new_adapter(AdapterSpec(model.lora_rank, model.lora_alpha, model.lora_targets), seed)
+            # Credit is assigned by the arena.
+            credited = msgspec.structs.replace(trainer, reward=Plugin("outcome"), advantage=Plugin("episodic"))
+            self._learner = Learner(adapter, credited, seed)
 
     @property
     def sampled_tokens(self) -> int:
@@ -50,11 +53,7 @@ class TrainablePolicy:
         return self._backend.stats().sampled_tokens
 
     async def train(self, batch: TrainingBatch, progress: float) -> StepReport:
-        """Take a training step on a batch; later calls use the new weights.
-
-        Args:
-            batch: Trajectories with the arena's credit.
-            progress: Share of the training that is over, 0 to 1.
+        """Take a training step on a batch; later calls use the new weights. ``progress`` goes from 0 to 1.
 
         Raises:
             ModelError: the new weights cannot be used.
@@ -63,18 +62,15 @@ class TrainablePolicy:
         assert learner is not None, "opened without training"
         # In a thread: connections to a judge stay alive while the cores compute.
         report = await asyncio.to_thread(learner.step, batch.to_trajectories("main"), progress)
-        self._swap_adapter(learner, moved=not report.skipped)
-        return report
-
-    def _swap_adapter(self, learner: Learner, moved: bool) -> None:
         _, before = self._live
-        name = f"step-{learner.steps}" if moved else before
-        if moved and name is not None:
+        name = before if report.skipped else f"step-{learner.steps}"
+        if not report.skipped and name is not None:
             with tempfile.TemporaryDirectory() as draft:
                 self._backend.load_adapter(name, learner.save_adapter(Path(draft)))
         self._live = (learner.steps, name)
         if before is not None and before != name:
             self._backend.drop_adapter(before)
+        return report
 
     def save(self, folder: Path) -> None:
         """Write the adapter in PEFT's format."""
@@ -84,11 +80,3 @@ class TrainablePolicy:
     async def close(self) -> None:
         """Release the memory."""
         await self._backend.close()
-
-
-def _make_learner(folder: Path, config: LeagueConfig, seed: int) -> Learner:
-    trainer, model = config.trainer, config.model
-    backend = load_backend(trainer.backend, folder, trainer.device, trainer.dtype)
-    adapter = backend.new_adapter(AdapterSpec(model.lora_rank, model.lora_alpha, model.lora_targets), seed)
-    credited = msgspec.structs.replace(trainer, reward=Plugin("outcome"), advantage=Plugin("episodic"))
-    return Learner(adapter, credited, seed)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from league.blobs import ARCHIVE_AREA, BlobInfo
+from league.blobs import ARCHIVE_AREA
 from league.integrity.archive import archive_sealed, copy_archive
 from league.integrity.garbage import GarbageReport
 from league.integrity.seals import seal_through
@@ -36,23 +36,19 @@ async def archive(
     """Seal and archive everything up to the newest event; an archivist does so by itself, in larger pieces."""
     HistoryConfig(copy_to=copy_to)
     try:
-        await _archive(run, copy_to, as_json)
+        async with run.open_log() as history:
+            artifacts = run.open_blob_store(history.client, history.league, ARCHIVE_AREA)
+            state = await load_state_at(history, artifacts)
+            assert state.config is not None
+            settings, last = state.config.history, await history.last_sequence()
+            with show_progress(Console(stderr=True), "sealing") as report:
+                await seal_through(history, last, settings.seal_events, progress_callback(report, "sealed", last))
+            with show_progress(Console(stderr=True), "archiving") as report:
+                update = progress_callback(report, "archived", last)
+                done = await archive_sealed(history, artifacts, settings.archive_events, rest=True, progress=update)
+            copied = await copy_archive(history, artifacts, copy_to)
     except ConflictError as error:
         raise LogError(f"an archivist is sealing or archiving this league just now ({error}); try again") from None
-
-
-async def _archive(run: Run, copy_to: str, as_json: bool) -> None:
-    async with run.open_log() as history:
-        artifacts = run.open_blob_store(history.client, history.league, ARCHIVE_AREA)
-        state = await load_state_at(history, artifacts)
-        assert state.config is not None
-        settings, last = state.config.history, await history.last_sequence()
-        with show_progress(Console(stderr=True), "sealing") as report:
-            await seal_through(history, last, settings.seal_events, progress_callback(report, "sealed", last))
-        with show_progress(Console(stderr=True), "archiving") as report:
-            update = progress_callback(report, "archived", last)
-            done = await archive_sealed(history, artifacts, settings.archive_events, rest=True, progress=update)
-        copied = await copy_archive(history, artifacts, copy_to)
     if as_json:
         print_json(done)
         return
@@ -75,7 +71,10 @@ async def gc(
     """List artifacts that no event refers to, and missing ones; --delete deletes the first."""
     if keep_snapshots < 1:
         raise UsageError(f"--keep-snapshots {keep_snapshots}: expected 1 or more")
-    age_s = _parse_duration(older_than)
+    age = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", older_than)
+    if age is None:
+        raise UsageError(f"--older-than {older_than!r}: expected a number and one of s, m, h, d, e.g. 1h")
+    age_s = float(age[1]) * _UNITS[age[2]]
     garbage = await collect_garbage(Run(run, nats=nats), delete, age_s, keep_snapshots)
     if as_json:
         print_json(garbage)
@@ -92,16 +91,10 @@ async def gc(
         print("nothing was deleted; --delete does")
 
 
-def _parse_duration(text: str) -> float:
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
-    if match is None:
-        raise UsageError(f"--older-than {text!r}: expected a number and one of s, m, h, d, e.g. 1h")
-    return float(match[1]) * _UNITS[match[2]]
-
-
 def _print_garbage(where: str, report: GarbageReport, deleted: bool) -> None:
     for artifact in report.unreferenced[:_MAX_SHOWN]:
-        _print_artifact(artifact)
+        age = timedelta(seconds=round(time.time() - artifact.time_ns / 1e9))
+        print(f"  {artifact.name}  {format_bytes(artifact.bytes):>10}  {age} old  {artifact.note}".rstrip())
     print_omitted(len(report.unreferenced), _MAX_SHOWN)
     verb = "deleted" if deleted else "could go"
     print(
@@ -109,8 +102,3 @@ def _print_garbage(where: str, report: GarbageReport, deleted: bool) -> None:
         f"({format_bytes(report.bytes)}), {report.kept:,} in use ({format_bytes(report.kept_bytes)}), "
         f"{report.young:,} too young to tell"
     )
-
-
-def _print_artifact(artifact: BlobInfo) -> None:
-    age = timedelta(seconds=round(time.time() - artifact.time_ns / 1e9))
-    print(f"  {artifact.name}  {format_bytes(artifact.bytes):>10}  {age} old  {artifact.note}".rstrip())

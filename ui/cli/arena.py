@@ -1,7 +1,7 @@
 """``league arena``: a registered arena in one process, played by one model that learns from it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -84,16 +84,17 @@ def arena(
         raise UsageError("--examples: prints text; expected it without --json")
     base = _load_arena_config(name, config)
     arena_name = base.game.name
-    item_settings = make_item_settings(arena_name, items or [], questions) | make_size_settings(
-        arena_name, batch_size, solver_rollouts
-    )
+    played = make_item_settings(arena_name, items or [], questions)
+    played |= make_size_settings(arena_name, batch_size, solver_rollouts) | parse_settings(settings or [])
+    if local and hosted:
+        raise UsageError("--local and --hosted: expected one of them")
     options = ArenaRunOptions(
-        config=with_settings(base, item_settings | parse_settings(settings or [])),
+        config=with_settings(base, played),
         steps=num_steps,
         seed=base.seed if seed is None else seed,
         concurrency=concurrency,
         run=run,
-        where=_model_location(local, hosted),
+        where="local" if local else "hosted" if hosted else "here",
         model=model,
         port=port,
         judge=judge_model,
@@ -123,9 +124,3 @@ def _load_arena_config(name: str | None, file: Path | None) -> "LeagueConfig":
     if name not in (None, config.game.name):
         raise UsageError(f"league arena {name}: {file} plays {config.game.name!r}; expected that name, or none")
     return config
-
-
-def _model_location(local: bool, hosted: bool) -> Literal["here", "local", "hosted"]:
-    if local and hosted:
-        raise UsageError("--local and --hosted: expected one of them")
-    return "local" if local else "hosted" if hosted else "here"

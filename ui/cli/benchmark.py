@@ -1,7 +1,6 @@
 """``league benchmark``: an agent against the same opponent in all other seats."""
 
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +12,10 @@ from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from ui.cli.options import JsonOption
 from ui.output import PLACEHOLDER, print_json, print_line
-from workers.progress import ProgressReporter, show_progress
+from workers.progress import show_progress
 
 if TYPE_CHECKING:
-    from league.evaluation.benchmarks import SeatSummary, Share
-    from lifecycle.benchmark import BenchmarkOptions, BenchmarkReport, ReportGames
+    from lifecycle.benchmark import BenchmarkReport
 
 
 def benchmark(
@@ -44,11 +42,23 @@ def benchmark(
     The league's evaluators play, or this command where there are none. Results are recorded, and by default not rated;
     the same command again plays only what is missing. Shares have 95 % Wilson intervals. Exits 1 if games failed.
     """
-    from lifecycle.benchmark import BenchmarkOptions
+    from lifecycle.benchmark import BenchmarkOptions, run_benchmark
 
     names = tuple(filter(None, (name.strip() for name in against.split(","))))
     options = BenchmarkOptions(game, agent, names, games, until, seed)
-    report = _run(run, options)
+    progress, started = Console(stderr=True), time.monotonic()
+    try:
+        with show_progress(progress, "benchmark") as show:
+
+            def update(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - started, 1e-6)
+                left = timedelta(seconds=round((total - done) / rate)) if done else PLACEHOLDER
+                show(f"{done:,} of {total:,} games, {rate:.1f} games/s, {left} left,", done / max(total, 1))
+
+            report = uvloop.run(run_benchmark(run, options, update))
+    except KeyboardInterrupt:
+        print_line(progress, "interrupted: games that ended are recorded; the same command plays the rest")
+        raise
     if as_json:
         print_json(report)
     else:
@@ -56,30 +66,6 @@ def benchmark(
             _print_report(one, Console(highlight=False))
     if any(one.rows[-1].games < one.wanted for one in report):
         raise typer.Exit(1)
-
-
-def _run(run: Run, options: "BenchmarkOptions") -> "list[BenchmarkReport]":
-    from lifecycle.benchmark import run_benchmark
-
-    console = Console(stderr=True)
-    try:
-        with show_progress(console, "benchmark") as report:
-            reports: list[BenchmarkReport] = uvloop.run(run_benchmark(run, options, _progress_callback(report)))
-    except KeyboardInterrupt:
-        print_line(console, "interrupted: games that ended are recorded; the same command plays the rest")
-        raise
-    return reports
-
-
-def _progress_callback(report: ProgressReporter) -> "ReportGames":
-    started = time.monotonic()
-
-    def update(done: int, total: int) -> None:
-        rate = done / max(time.monotonic() - started, 1e-6)
-        left = timedelta(seconds=round((total - done) / rate)) if done else PLACEHOLDER
-        report(f"{done:,} of {total:,} games, {rate:.1f} games/s, {left} left,", done / max(total, 1))
-
-    return update
 
 
 def _print_report(report: "BenchmarkReport", console: Console) -> None:
@@ -95,16 +81,15 @@ def _print_report(report: "BenchmarkReport", console: Console) -> None:
     means = [name for name in ("centers", "score") if name in overall.means]
     averages = [f"mean {name}" for name in means]
     columns = ["seat", *number_columns("games", *(f"{share}, % (95 %)" for share in shares), *averages)]
-    print_table(console, columns, [_table_row(row, shares, means) for row in report.rows], averages)
+    rows = []
+    for row in report.rows:
+        found = [row.shares.get(name) for name in shares]
+        counted = [
+            PLACEHOLDER if one is None else f"{100 * one.share:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
+            for one in found
+        ]
+        mean = [f"{row.means[name]:.2f}" if name in row.means else PLACEHOLDER for name in means]
+        rows.append([row.seat or "all", f"{row.games:,}", *counted, *mean])
+    print_table(console, columns, rows, averages)
     if report.failed:
         print_line(console, f"{report.failed:,} matches failed, the last one by {report.last_failure}")
-
-
-def _table_row(row: "SeatSummary", shares: Sequence[str], means: Sequence[str]) -> list[str]:
-    counted = [PLACEHOLDER if share is None else _format_share(share) for share in map(row.shares.get, shares)]
-    mean = [f"{row.means[name]:.2f}" if name in row.means else PLACEHOLDER for name in means]
-    return [row.seat or "all", f"{row.games:,}", *counted, *mean]
-
-
-def _format_share(share: "Share") -> str:
-    return f"{100 * share.share:.1f} ({100 * share.low:.0f}–{100 * share.high:.0f})"

@@ -1,7 +1,7 @@
 """``league payoff``, shares of points between agents, and ``league plot``, a league's history as a picture."""
 
-from collections.abc import Mapping
 from enum import StrEnum
+from itertools import permutations
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,17 +64,13 @@ async def payoff(
         typer.echo(_payoff_text(report, form, as_json, terminal_width()), nl=False)
         return
     with writing(to):
-        _write_file(report, form, as_json, to)
+        if form is MatrixFormat.png:
+            from league.plots.render import draw_payoff
+
+            draw_payoff(report.payoff, f"Payoffs in {report.game}: rows against columns", to)
+        else:
+            to.write_text(_payoff_text(report, form, as_json), encoding="utf-8")
     typer.echo(f"{to}: {len(report.payoff.agents)} of {report.agents} agents of {report.game}", err=as_json)
-
-
-def _write_file(report: "PayoffReport", form: MatrixFormat, as_json: bool, to: Path) -> None:
-    if form is MatrixFormat.png:
-        from league.plots.render import draw_payoff
-
-        draw_payoff(report.payoff, f"Payoffs in {report.game}: rows against columns", to)
-    else:
-        to.write_text(_payoff_text(report, form, as_json), encoding="utf-8")
 
 
 def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, width: int | None = None) -> str:
@@ -85,59 +81,40 @@ def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, widt
     if form is MatrixFormat.csv:
         columns = ["agent", "opponent", "games", "share", "low", "high"]
         kinds = ["VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"]
-        return render_rows(columns, kinds, _pair_rows(report), "csv")
-    values = zip(report.payoff.agents, report.circularity.potential, *_nash_columns(report), strict=True)
-    forms = ("{:+.3f}", "{:.3f}", "{:+.3f}")
-    board = render_table(
-        ["agent", *number_columns("log-strength", "Nash share", "Nash worth")],
-        [
-            [agent, *(None if v is None else template.format(v) for template, v in zip(forms, numbers, strict=True))]
-            for agent, *numbers in values
-        ],
-        width,
-    )
+        table, pairs = report.payoff, permutations(range(len(report.payoff.agents)), 2)
+        figures = (table.matches, table.share, table.low, table.high)
+        pair_rows = [[table.agents[i], table.agents[j], *(figure[i][j] for figure in figures)] for i, j in pairs]
+        return render_rows(columns, kinds, pair_rows, "csv")
+    rows: list[list[str | None]] = []
+    for number, agent in enumerate(report.payoff.agents):
+        nash: list[str | None] = [None, None]
+        if report.nash is not None:
+            nash = [f"{report.nash.share[number]:.3f}", f"{report.nash.worth[number]:+.3f}"]
+        rows.append([agent, f"{report.circularity.potential[number]:+.3f}", *nash])
+    board = render_table(["agent", *number_columns("log-strength", "Nash share", "Nash worth")], rows, width)
     return f"{_matrix_text(report, width)}{_note_text(report)}\n{board}{_circularity_text(report)}"
-
-
-def _pair_rows(report: "PayoffReport") -> list[list[object]]:
-    table, places = report.payoff, range(len(report.payoff.agents))
-    return [
-        [table.agents[i], table.agents[j], table.matches[i][j], table.share[i][j], table.low[i][j], table.high[i][j]]
-        for i in places
-        for j in places
-        if i != j
-    ]
-
-
-def _nash_columns(report: "PayoffReport") -> tuple[list[float | None], list[float | None]]:
-    if report.nash is None:
-        blank: list[float | None] = [None] * len(report.payoff.agents)
-        return blank, blank
-    return [*report.nash.share], [*report.nash.worth]
 
 
 def _matrix_text(report: "PayoffReport", width: int | None) -> str:
     """The matrix, in as many tables below each other as a terminal's width needs."""
     from league.queries.text_table import render_table
 
+    def cell(i: int, j: int) -> str:
+        share, low, high = report.payoff.share[i][j], report.payoff.low[i][j], report.payoff.high[i][j]
+        if share is None or low is None or high is None:
+            return "·" if i == j else "never met"
+        return f"{share:.2f}\n{low:.2f}–{high:.2f}\n{format_count(report.payoff.matches[i][j], 'game')}"
+
     agents, parts, first = report.payoff.agents, [], 0
     while first < len(agents):
         for last in range(len(agents), first, -1):
-            cells = [[agent, *(_cell_text(report, i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
+            cells = [[agent, *(cell(i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
             text = render_table(["", *agents[first:last]], cells, has_lines=True)
             if width is None or len(text.partition("\n")[0]) <= width:
                 break
         parts.append(text)
         first = last
     return "".join(parts)
-
-
-def _cell_text(report: "PayoffReport", i: int, j: int) -> str:
-    share, low, high = report.payoff.share[i][j], report.payoff.low[i][j], report.payoff.high[i][j]
-    if share is None or low is None or high is None:
-        return "·" if i == j else "never met"
-    games = report.payoff.matches[i][j]
-    return f"{share:.2f}\n{low:.2f}–{high:.2f}\n{format_count(games, 'game')}"
 
 
 def _note_text(report: "PayoffReport") -> str:
@@ -218,7 +195,10 @@ async def plot(
     if to.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"-o {to}: ends in {to.suffix!r}; expected {format_choices(_SUFFIXES)}")
     names = [name for name in (agents or "").split(",") if name]
-    _check_options(kind, {"system": system, "agents": names, "policy": policy})
+    for option, value in {"agents": names, "policy": policy, "system": system}.items():
+        if value and option not in _ALLOWED_OPTIONS[kind]:
+            expected = format_choices(each.value for each in PlotKind if option in _ALLOWED_OPTIONS[each])
+            raise UsageError(f"--{option}: {kind.value} has no use for it; expected it with {expected}")
     from league.plots.render import to_printable, write_picture
     from league.queries.plots import draw_picture
 
@@ -227,10 +207,3 @@ async def plot(
         write_picture(picture, to)
     typer.echo(f"{to}: {to_printable(picture.title)}")
     typer.echo(picture.caption)
-
-
-def _check_options(kind: PlotKind, options: Mapping[str, object]) -> None:
-    for option in sorted(name for name, value in options.items() if value):
-        if option not in _ALLOWED_OPTIONS[kind]:
-            expected = format_choices(each.value for each in PlotKind if option in _ALLOWED_OPTIONS[each])
-            raise UsageError(f"--{option}: {kind.value} has no use for it; expected it with {expected}")

@@ -49,20 +49,24 @@ def init(
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
-    ask = (lambda question, default: default) if yes else _prompt
+
+    def ask(question: str, default: str) -> str:
+        return default if yes else str(typer.prompt(question, default=default, err=True)).strip()
+
     if card_gb is not None and hardware is not None:
         raise UsageError(f"--card {card_gb:g} and --hardware {hardware}: expected one of the two")
     # The settings of a card come from its memory; the defaults of that hardware are for questions.
     default = "gpu-24gb" if card_gb is not None else hardware
     chosen_hardware = default or ask(f"Hardware ({', '.join(HARDWARE)})", "laptop")
     fits = HARDWARE.get(chosen_hardware, HARDWARE["laptop"])
-    answers = PresetOptions(
-        hardware=chosen_hardware,
-        game=game or ask("Game", "diplomacy"),
-        model=model or ask("Model (made, a folder or a hub id)", fits.model),
-        minutes=minutes if minutes is not None else _parse_minutes(ask("Minutes of training", f"{fits.minutes:g}")),
-        card_gb=card_gb,
-    )
+    game, model = game or ask("Game", "diplomacy"), model or ask("Model (made, a folder or a hub id)", fits.model)
+    if minutes is None:
+        given = ask("Minutes of training", f"{fits.minutes:g}")
+        try:
+            minutes = float(given)
+        except ValueError:
+            raise UsageError(f"minutes of training: {given!r}; expected a number") from None
+    answers = PresetOptions(hardware=chosen_hardware, game=game, model=model, minutes=minutes, card_gb=card_gb)
     check_options(answers)
     text = settings_file(answers, explain_config)
     _write_new_file(out, text)
@@ -133,20 +137,12 @@ def check(
 
 
 def _list_lines(title: str, texts: Sequence[str]) -> list[str]:
-    return [
-        line
-        for text in texts
-        for line in textwrap.wrap(
-            text, _TEXT_WIDTH, initial_indent=f"{title:<12}", subsequent_indent=" " * 12, break_on_hyphens=False
-        )
-    ]
+    wrapper = textwrap.TextWrapper(_TEXT_WIDTH, f"{title:<12}", " " * 12, break_on_hyphens=False)
+    return [line for text in texts for line in wrapper.wrap(text)]
 
 
 def explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:
-    """The resources that a configuration needs, in lines of text.
-
-    ``gpu_gb`` is the memory of each GPU; None if unknown.
-    """
+    """The resources that a configuration needs, in lines of text; ``gpu_gb`` of memory per GPU, None if unknown."""
     from lifecycle.resource_estimate import estimate_resources
 
     return ["", *_estimate_lines(config, estimate_resources(config, gpu_gb))]
@@ -161,39 +157,31 @@ def _estimate_lines(config: LeagueConfig, estimate: "Estimate") -> list[str]:
         )
     for device in estimate.devices:
         lines += _device_lines(device)
-    return [*lines, *_disk_lines(estimate)]
+    if estimate.disk_gb_step is not None:
+        # Never kB: an estimate is not that precise.
+        step, end = (
+            f"{gb:.1f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB" for gb in (estimate.disk_gb_step, estimate.disk_gb or 0)
+        )
+        total = "" if estimate.disk_gb is None else f", {end} to the end"
+        lines.append(f"disk        {step} a gradient step{total}, and the records of the games")
+    return lines
 
 
 def _device_lines(device: "DeviceEstimate") -> list[str]:
     if device.size_gb is None:
-        known = f"{device.taken_gb:.1f} GB and what vLLM takes; --gpu-gb says how large the GPU is"
-        lines = [f"{device.name:<11} {known}"]
+        figures = f"{device.taken_gb:.1f} GB and what vLLM takes; --gpu-gb says how large the GPU is"
     else:
         verdict = "" if device.fits else ": DOES NOT FIT"
-        lines = [f"{device.name:<11} about {device.taken_gb:.1f} GB of {device.size_gb:.1f}{verdict}"]
+        figures = f"about {device.taken_gb:.1f} GB of {device.size_gb:.1f}{verdict}"
+    lines = [f"{device.name:<11} {figures}"]
     for part in device.parts:
-        lines += textwrap.wrap(
-            f"{part.gb:6.1f}  {part.what}: {part.of}", _TEXT_WIDTH, initial_indent="  ", subsequent_indent=" " * 10
-        )
-    return lines if device.fits else [*lines, _advice_line(device)]
-
-
-def _advice_line(device: "DeviceEstimate") -> str:
+        text = f"{part.gb:6.1f}  {part.what}: {part.of}"
+        lines += textwrap.wrap(text, _TEXT_WIDTH, initial_indent="  ", subsequent_indent=" " * 10)
+    if device.fits:
+        return lines
     if sum(part.what.endswith("vLLM") for part in device.parts) > 1:
-        return "            inference.servers = 1 would have one vLLM serve all players"
-    return "            lower gpu_memory_utilization in inference.options, or trainer.learner.rectangle_tokens"
-
-
-def _disk_lines(estimate: "Estimate") -> list[str]:
-    if estimate.disk_gb_step is None:
-        return []
-    total = "" if estimate.disk_gb is None else f", {_format_gb(estimate.disk_gb)} to the end"
-    return [f"disk        {_format_gb(estimate.disk_gb_step)} a gradient step{total}, and the records of the games"]
-
-
-def _format_gb(gb: float) -> str:
-    # Never kB: an estimate is not that precise.
-    return f"{gb:.1f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
+        return [*lines, f"{'':11} inference.servers = 1 would have one vLLM serve all players"]
+    return [*lines, f"{'':11} lower gpu_memory_utilization in inference.options, or trainer.learner.rectangle_tokens"]
 
 
 def _local_gpu_gb(config: LeagueConfig) -> float | None:
@@ -204,18 +192,6 @@ def _local_gpu_gb(config: LeagueConfig) -> float | None:
 
     sizes = [torch.cuda.get_device_properties(k).total_memory for k in range(torch.cuda.device_count())]
     return min(sizes) / 1e9 if sizes else None
-
-
-def _prompt(question: str, default: str) -> str:
-    reply: str = typer.prompt(question, default=default, err=True)
-    return reply.strip()
-
-
-def _parse_minutes(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"minutes of training: {text!r}; expected a number") from None
 
 
 def _write_new_file(out: Path, text: str) -> None:

@@ -23,6 +23,13 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Reason; recorded wi
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
 
 
+async def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents") -> Sequence[Event]:
+    from lifecycle.control import append_decision
+
+    async with run.open_log() as history:
+        return await append_decision(run, history, kind, decide)
+
+
 async def pause(policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
     """Stop a league from starting matches, evaluations and gradient steps; matches under way are completed."""
     from lifecycle import control
@@ -202,13 +209,6 @@ def _print_requested(requested: "RequestedMatches") -> None:
         print(f"the league pauses ({requested.paused or 'no reason given'}): they wait until league resume")
     elif not requested.evaluators:
         print("no evaluator serves now: they wait for one (league up, or league worker evaluator)")
-
-
-async def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents") -> Sequence[Event]:
-    from lifecycle import control
-
-    async with run.open_log() as history:
-        return await control.append_decision(run, history, kind, decide)
 
 
 def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: str) -> None:

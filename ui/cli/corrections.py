@@ -20,13 +20,9 @@ from ui.cli.options import JsonOption
 from ui.output import print_json, print_omitted
 
 if TYPE_CHECKING:
-    from league.history.counterfactual import RatingShift
-    from lifecycle.void_matches import VoidImpact, VoidRequest
-
+    from lifecycle.void_matches import VoidRequest
 
 _MAX_SHOWN = 20
-
-
 CONSPICUOUS_Z = 4.0
 """By chance one worker in 16,000 is so far from the others."""
 
@@ -60,43 +56,37 @@ async def void(
         raise UsageError("void: --since and --until go with --worker")
     if not request.reason and not dry_run:
         raise UsageError("--reason: empty; expected the reason why these results are voided")
-    await _void_and_print(run, request, as_json)
+    await _execute(run, request, as_json)
 
 
-async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
+async def _execute(run: Run, request: "VoidRequest", as_json: bool) -> None:
+    """Void matches, and print the consequences."""
     from lifecycle.void_matches import execute_request
 
     impact, moves = await execute_request(run, request)
     if as_json:
         print_json({**msgspec.to_builtins(impact), "moves": moves, "dry_run": request.dry_run})
-    else:
-        _print_impact(impact, moves, request.dry_run)
-
-
-def _print_impact(impact: "VoidImpact", moves: "list[RatingShift]", dry_run: bool) -> None:
+        return
     already = f", {impact.already:,} were void already" if impact.already else ""
-    print(f"{len(impact.matches):,} matches {'would be voided' if dry_run else 'voided'}{already}")
+    print(f"{len(impact.matches):,} matches {'would be voided' if request.dry_run else 'voided'}{already}")
+    all_listed = "(--json lists all)"
     if impact.tainted:
         print(f"{len(impact.tainted):,} gradient steps had used them:")
         for step in impact.tainted[:_MAX_SHOWN]:
             print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
-        _print_more(len(impact.tainted))
-    _print_names("checkpoints made from those steps", impact.checkpoints)
-    _print_names("evaluations that they touch", impact.evaluations)
+        print_omitted(len(impact.tainted), _MAX_SHOWN, all_listed, indent="  ")
+    touched = {
+        "checkpoints made from those steps": impact.checkpoints,
+        "evaluations that they touch": impact.evaluations,
+    }
+    for label, names in touched.items():
+        if names:
+            print(f"{len(names):,} {label}: {', '.join(names[:_MAX_SHOWN])}")
+            print_omitted(len(names), _MAX_SHOWN, all_listed, indent="  ")
     moved = [move for move in moves if move.rating != move.recorded_rating]
-    print(f"{len(moved):,} ratings {'would move' if dry_run else 'moved'}")
+    print(f"{len(moved):,} ratings {'would move' if request.dry_run else 'moved'}")
     for move in moved:
         print(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
-
-
-def _print_names(label: str, names: list[str]) -> None:
-    if names:
-        print(f"{len(names):,} {label}: {', '.join(names[:_MAX_SHOWN])}")
-        _print_more(len(names))
-
-
-def _print_more(count: int) -> None:
-    print_omitted(count, _MAX_SHOWN, "(--json lists all)", indent="  ")
 
 
 def _format_rating(rating: float | None) -> str:
@@ -152,7 +142,7 @@ async def quarantine(
         raise UsageError("--reason: empty; expected the reason why this worker's results are voided")
     from lifecycle.void_matches import VoidRequest
 
-    await _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
+    await _execute(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
     if not as_json and not dry_run:
         print(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
 
@@ -166,41 +156,34 @@ AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
     """List dead letters: message and stream, reason, time and number of tries."""
-    async with _open_letters(run) as dead:
-        letters = await dead.list_all()
-    if as_json:
-        print_json([_letter_fields(letter) for letter in letters])
-        return
-    if not letters:
-        print("no dead letters")
-        return
-    rows = [
-        (
-            letter.number,
-            _filed_time(letter),
-            letter.letter.stream,
-            letter.letter.sequence,
-            letter.letter.tries,
-            letter.letter.error,
-        )
-        for letter in letters
-    ]
-    number, sequence, tries = number_columns("number", "sequence", "tries")
-    columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
-    print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
+    async with _open_letters(run, everything=True) as (_, letters):
+        if as_json:
+            print_json([_letter_fields(letter) for letter in letters])
+            return
+        if not letters:
+            print("no dead letters")
+            return
+        rows = []
+        for entry in letters:
+            letter = entry.letter
+            rows.append((entry.number, _filed_time(entry), letter.stream, letter.sequence, letter.tries, letter.error))
+        number, sequence, tries = number_columns("number", "sequence", "tries")
+        columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
+        print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 
 
 async def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> None:
     """Show one letter and its message."""
-    async with _open_letters(run) as dead:
-        letter = await dead.get(number)
+    async with _open_letters(run, [number]) as (dead, [letter]):
         message = await dead.original_message(letter.letter)
     if as_json:
         print_json(_letter_fields(letter) | {"payload": message})
         return
     for name, value in _letter_fields(letter).items():
         print(f"{name}: {value}")
-    print(f"message: {_message_text(message)}")
+    text = b"gone" if message is None else message[:_MAX_SHOWN_CHARS]
+    more = f" … {len(message):,} bytes" if message is not None and len(message) > len(text) else ""
+    print(f"message: {text.decode() if text.isascii() else repr(text)}{more}")
 
 
 async def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
@@ -209,8 +192,8 @@ async def retry(numbers: NumbersArgument = None, everything: AllOption = False, 
     The match gets a new id, since its evaluation has ended without it. With --all, letters about anything but jobs
     stay.
     """
-    async with _open_letters(run) as dead:
-        for letter in await _select_letters(dead, numbers, everything):
+    async with _open_letters(run, numbers, everything) as (dead, chosen):
+        for letter in chosen:
             if everything and not letter.letter.is_retriable:
                 continue
             match_id = await dead.retry(letter)
@@ -222,23 +205,22 @@ async def drop(numbers: NumbersArgument = None, everything: AllOption = False, *
 
     A damaged event stays in the history; the next worker that reads it files a new letter.
     """
-    async with _open_letters(run) as dead:
-        chosen = await _select_letters(dead, numbers, everything)
+    async with _open_letters(run, numbers, everything) as (dead, chosen):
         for letter in chosen:
             await dead.delete(letter)
     print(f"{len(chosen):,} dropped")
 
 
-async def _select_letters(dead: DeadLetters, numbers: list[int] | None, everything: bool) -> list[DeadLetterEntry]:
-    if bool(numbers) == everything:
-        raise UsageError("dead-letters: expected either numbers of letters or --all")
-    return await dead.list_all() if everything else [await dead.get(number) for number in numbers or []]
-
-
 @contextlib.asynccontextmanager
-async def _open_letters(run: Run) -> AsyncIterator[DeadLetters]:
+async def _open_letters(
+    run: Run, numbers: list[int] | None = None, everything: bool = False
+) -> AsyncIterator[tuple[DeadLetters, list[DeadLetterEntry]]]:
+    """Yield the letters of a league, and those that are chosen."""
     async with run.open_log() as history:
-        yield DeadLetters(history.client, history.league)
+        dead = DeadLetters(history.client, history.league)
+        if bool(numbers) == everything:
+            raise UsageError("dead-letters: expected either numbers of letters or --all")
+        yield dead, await dead.list_all() if everything else [await dead.get(number) for number in numbers or []]
 
 
 def _letter_fields(letter: DeadLetterEntry) -> dict[str, object]:
@@ -247,11 +229,3 @@ def _letter_fields(letter: DeadLetterEntry) -> dict[str, object]:
 
 def _filed_time(letter: DeadLetterEntry) -> str:
     return datetime.fromtimestamp(letter.time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _message_text(message: bytes | None) -> str:
-    if message is None:
-        return "gone"
-    text = message[:_MAX_SHOWN_CHARS]
-    more = f" … {len(message):,} bytes" if len(message) > len(text) else ""
-    return (text.decode() if text.isascii() else repr(text)) + more

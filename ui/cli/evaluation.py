@@ -1,6 +1,6 @@
 """``league criteria`` and ``promote``: the success criteria, and decisions on promotion with their certificates."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from league.evaluation.certificates import CertificateCheck, check_certificates
-from league.evaluation.outlook import EvaluationOutlook, PromotionTest
+from league.evaluation.outlook import EvaluationOutlook
 from league.run import Run
 from schemas.errors import UsageError
 from schemas.events import (
@@ -28,12 +28,7 @@ from ui.output import PLACEHOLDER, format_percent, print_answer, print_json
 
 if TYPE_CHECKING:
     from league.success_criteria import CriteriaReport
-    from league.success_criteria.against_baselines import (
-        BaselineBeat,
-        BaselineComparison,
-        NoRegression,
-        VersionDifference,
-    )
+    from league.success_criteria.against_baselines import BaselineBeat, NoRegression, VersionDifference
     from league.success_criteria.training import Diversity, Stability
 
 
@@ -60,21 +55,18 @@ def _print_criteria(report: "CriteriaReport") -> None:
     passed = sum(part.passed for part in parts)
     about = f"League {report.league!r} ({report.game}), policy {report.policy!r}, up to event {report.sequence:,}"
     console.print(Text(about))
-    console.print(_section("Baseline beat", report.baseline_beat, _baseline_beat_lines(report.baseline_beat)))
-    console.print(_section("No regression", report.no_regression, _no_regression_lines(report.no_regression)))
-    console.print(_section("Diversity", report.diversity, _diversity_lines(report.diversity)))
-    console.print(_section("Stability", report.stability, _stability_lines(report.stability)))
+    for title, part, lines in (
+        ("Baseline beat", report.baseline_beat, _baseline_beat_lines(report.baseline_beat)),
+        ("No regression", report.no_regression, _no_regression_lines(report.no_regression)),
+        ("Diversity", report.diversity, _diversity_lines(report.diversity)),
+        ("Stability", report.stability, _stability_lines(report.stability)),
+    ):
+        problems = [Text(f"→ {problem}") for problem in part.problems]
+        heading = Text.assemble("\n", _PASS if part.passed else _FAIL, " ", (title, "bold"))
+        console.print(Group(heading, Padding(Group(*lines, *problems), (0, 0, 0, 2))))
     verdict = "All four criteria are met" if passed == len(parts) else f"{passed} of {len(parts)} criteria are met"
     verdict += ", diversity by a mix other than the specification's." if report.diversity.deviation else "."
     console.print(Text(f"\n{verdict}", "bold"))
-
-
-def _section(
-    title: str, part: "BaselineBeat | NoRegression | Diversity | Stability", lines: Iterable[RenderableType]
-) -> RenderableType:
-    heading = Text.assemble("\n", _PASS if part.passed else _FAIL, " ", (title, "bold"))
-    problems = [Text(f"→ {problem}") for problem in part.problems]
-    return Group(heading, Padding(Group(*lines, *problems), (0, 0, 0, 2)))
 
 
 def _baseline_beat_lines(result: "BaselineBeat") -> Iterator[RenderableType]:
@@ -110,7 +102,12 @@ def _no_regression_lines(result: "NoRegression") -> Iterator[RenderableType]:
     for column in ("versions", "below", "worst", "at version (event)", "last"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in result.baselines:
-        table.add_row(*_baseline_row(one))
+        cells = [PLACEHOLDER] * 5
+        if (worst := one.worst) is not None and one.last is not None:
+            place = f"{worst.version:,} ({worst.sequence:,})"
+            figures = (_format_difference(worst), place, _format_difference(one.last))
+            cells = [f"{one.versions:,}", f"{one.below:,}", *figures]
+        table.add_row(one.baseline, *cells)
     if result.baselines:
         yield table
     if result.official_worst is not None:
@@ -118,20 +115,6 @@ def _no_regression_lines(result: "NoRegression") -> Iterator[RenderableType]:
             f"As {result.official} had it, without intervals: {result.official_below:,} evaluated versions below the "
             f"best baseline, the worst at {round(result.official_worst):+d}."
         )
-
-
-def _baseline_row(one: "BaselineComparison") -> list[str]:
-    if one.worst is None or one.last is None:
-        return [one.baseline, *([PLACEHOLDER] * 5)]
-    place = f"{one.worst.version:,} ({one.worst.sequence:,})"
-    return [
-        one.baseline,
-        f"{one.versions:,}",
-        f"{one.below:,}",
-        _format_difference(one.worst),
-        place,
-        _format_difference(one.last),
-    ]
 
 
 def _format_difference(moment: "VersionDifference") -> str:
@@ -196,7 +179,13 @@ async def promote(
     if check is not None:
         if dry_run:
             raise UsageError("--check: records nothing anyway; expected it without --dry-run")
-        raise typer.Exit(await _check_certificates(run, None if check == ALL else check, as_json))
+        async with run.open_log() as history:
+            checks = await check_certificates(history, None if check == ALL else check)
+        if as_json:
+            print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
+        else:
+            _print_certificates(checks)
+        raise typer.Exit(0 if all(one.holds for one in checks) else 1)
     from lifecycle.control import apply_promotion_rules
 
     outlook, recorded = await apply_promotion_rules(run, dry_run)
@@ -209,7 +198,15 @@ async def promote(
 def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: bool) -> None:
     print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
     recorded_tests = [test for test in outlook.contests if test.recorded]
-    _print_contests(recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded])
+    for contest in recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded]:
+        mean = "" if contest.mean_score is None else f", mean score {contest.mean_score:.3f}"
+        over = f", {contest.passed_over} passed over" if contest.passed_over else ""
+        left = f"; about {contest.pairs_left} more if they go on like this" if contest.pairs_left else ""
+        print(
+            f"test of {contest.candidate} against {contest.incumbent}: {contest.verdict}, {contest.pairs} of "
+            f"{contest.test.most_pairs} pairs{over}{mean}, log-likelihood ratio {contest.llr:.2f} between "
+            f"{contest.lower:.2f} and {contest.upper:.2f}{left}"
+        )
     for one in outlook.waiting:
         best = "no other was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
         incumbent = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
@@ -229,18 +226,6 @@ def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: b
         print("nothing is due")
 
 
-def _print_contests(contests: list[PromotionTest]) -> None:
-    for one in contests:
-        mean = "" if one.mean_score is None else f", mean score {one.mean_score:.3f}"
-        over = f", {one.passed_over} passed over" if one.passed_over else ""
-        left = f"; about {one.pairs_left} more if they go on like this" if one.pairs_left else ""
-        most = one.test.most_pairs
-        print(
-            f"test of {one.candidate} against {one.incumbent}: {one.verdict}, {one.pairs} of {most} pairs"
-            f"{over}{mean}, log-likelihood ratio {one.llr:.2f} between {one.lower:.2f} and {one.upper:.2f}{left}"
-        )
-
-
 def describe_event(event: Event) -> str:
     """A decision as one line."""
     if isinstance(event, PromotionDecided):
@@ -258,16 +243,6 @@ def describe_event(event: Event) -> str:
     if isinstance(event, AgentActivated):
         return f"{event.agent} is activated: {event.reason}"
     return event.key
-
-
-async def _check_certificates(run: Run, candidate: str | None, as_json: bool) -> int:
-    async with run.open_log() as history:
-        checks = await check_certificates(history, candidate)
-    if as_json:
-        print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
-    else:
-        _print_certificates(checks)
-    return 0 if all(one.holds for one in checks) else 1
 
 
 def _print_certificates(checks: list[CertificateCheck]) -> None:

@@ -76,21 +76,20 @@ async def events(
 
 def _event_json(recorded: RecordedEvent) -> str:
     """One JSON object: the event with its sequence, time, subject and producer."""
+    payload = recorded.payload
+    event: str | msgspec.Raw = payload.decode(errors="replace")
+    if recorded.event is not None:
+        # As recorded, but on one line.
+        is_long = b"\n" in payload or b"\r" in payload
+        event = msgspec.Raw(msgspec.json.format(payload, indent=-1) if is_long else payload)
     head = {
         "sequence": recorded.sequence,
         "time": _recorded_time(recorded).isoformat(),
         "subject": recorded.subject,
         "producer": recorded.producer,
-        "event": msgspec.Raw(_single_line_json(recorded.payload))
-        if recorded.event is not None
-        else recorded.payload.decode(errors="replace"),
+        "event": event,
     }
     return msgspec.json.encode(head).decode()
-
-
-def _single_line_json(payload: bytes) -> bytes:
-    """JSON as recorded, but on one line."""
-    return msgspec.json.format(payload, indent=-1) if b"\n" in payload or b"\r" in payload else payload
 
 
 def _event_line(recorded: RecordedEvent, name: str) -> str:

@@ -110,9 +110,18 @@ def worker(
         raise UsageError(f"--port {port}: expected 0 to 65535, and for a worker 'inference' only")
     if host is not None and role != "inference":
         raise UsageError(f"--host {host}: worker {role!r}; expected a worker 'inference'")
-    _check_sinks(role, sink or [])
+    from workers.trackers.sinks import SINKS
+
+    if sink and role != "tracker":
+        raise UsageError(f"--sink: expected for a worker 'tracker' only, not for {role!r}")
+    for each in sink or ():
+        if each not in SINKS.names():
+            raise UsageError(f"--sink {each}: no such sink; expected {format_choices(SINKS.names())}")
+    if not name and (bearer := run.access.identity()) is not None:
+        # The broker accepts a worker's results under no other name than that of its credentials.
+        name = bearer.name
     kind = role if policy is None else f"{role}-{policy}"
-    name = check_name("--name", name or _credential_name(run) or f"{kind}-{secrets.token_hex(3)}")
+    name = check_name("--name", name or f"{kind}-{secrets.token_hex(3)}")
     configure_logging(name, run.logs / f"{name}.log", terminal=not supervised)
     module = importlib.import_module(f"workers.{ROLE_MODULES[role]}")
     if role == "trainer" and module.serve_as_rank():
@@ -134,22 +143,6 @@ def _check_role(place: str, role: str, policy: str | None) -> None:
         raise UsageError(
             f"--policy {policy}: a worker {role!r} serves all policies; expected {format_choices(POLICY_ROLES)}"
         )
-
-
-def _credential_name(run: Run) -> str | None:
-    """Name in the credentials: the broker accepts a worker's results under no other one."""
-    bearer = run.access.identity()
-    return None if bearer is None else bearer.name
-
-
-def _check_sinks(role: str, sinks: list[str]) -> None:
-    from workers.trackers.sinks import SINKS
-
-    if sinks and role != "tracker":
-        raise UsageError(f"--sink: expected for a worker 'tracker' only, not for {role!r}")
-    for name in sinks:
-        if name not in SINKS.names():
-            raise UsageError(f"--sink {name}: no such sink; expected {format_choices(SINKS.names())}")
 
 
 def join(
@@ -256,17 +249,10 @@ def list_users(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> 
     if as_json:
         print_json(rows)
         return
-    cells = [
-        (
-            user.name,
-            user.role,
-            user.league or "*",
-            user.status(now),
-            f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}",
-            user.public,
-        )
-        for user in users
-    ]
+    cells = []
+    for user in users:
+        until = f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}"
+        cells.append((user.name, user.role, user.league or "*", user.status(now), until, user.public))
     columns = ["name", "role", "league", "standing", "until (UTC)", "public key"]
     print_table(Console(), columns, cells, ("public key", "role"))
 

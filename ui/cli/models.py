@@ -1,6 +1,6 @@
 """``league release``, ``restore``, ``model merge``, ``vllm`` and ``parity``: models to give away, serve and compare."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,7 @@ from workers.progress import show_progress
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
-    from lifecycle.parity import ParityReport, VariantResult
+    from lifecycle.parity import ParityReport
 
 
 def vllm(
@@ -82,7 +82,16 @@ def _print_parity(report: "ParityReport") -> None:
     console = Console()
     ratios = [f"{percentile} %" for percentile in PERCENTILES]
     figures = number_columns("temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept")
-    rows = [[*cells, *[""] * (len(figures) + 2 - len(cells))] for cells in map(list, map(_parity_row, report.cells))]
+    rows = []
+    for cell in report.cells:
+        row = [cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}"]
+        if cell.refused:
+            row += ["refused", *[""] * (len(figures) - 2)]
+        else:
+            row += [f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}"]
+            row += [*(f"{value - 1:+.0e}" for value in cell.ratio), f"{cell.kept:.3f}"]
+            row.append("within" if cell.within else "BEYOND")
+        rows.append(row)
     print_table(console, ["", *figures, "bounds"], rows, ["kept", "tokens", *ratios[1:-1]])
     console.print(
         "mean, largest: differences in nats; %: percentiles of learner/backend - 1; kept: least mass drawn from"
@@ -90,17 +99,6 @@ def _print_parity(report: "ParityReport") -> None:
     for refused in sorted({cell.refused for cell in report.cells if cell.refused}):
         print_line(console, f"not sampled: {refused}")
     print_line(console, format_summary(report))
-
-
-def _parity_row(cell: "VariantResult") -> Iterator[str]:
-    yield from (cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}")
-    if cell.refused:
-        yield "refused"
-        return
-    yield from (f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}")
-    yield from (f"{value - 1:+.0e}" for value in cell.ratio)
-    yield f"{cell.kept:.3f}"
-    yield "within" if cell.within else "BEYOND"
 
 
 def release(

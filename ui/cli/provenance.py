@@ -1,7 +1,7 @@
 """``league match``, ``matchmaking audit`` and ``lineage``: the origins of a result, a draw and an agent; exports."""
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +27,7 @@ from ui.cli.options import JsonOption
 from ui.output import format_bytes, format_percent, print_answer, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
-    from league.history.lineage import Lineage, LineageNode, LineageStep
-    from league.queries.pages.matches import WholeMatch
+    from league.history.lineage import Lineage
 
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the match, such as rollout-1-0.")]
@@ -56,9 +55,16 @@ async def show(
             raise UsageError(f"-o {to}: expected a file that ends in '.html', and not --json")
         from league.queries.live_league import open_live_league
         from league.queries.pages.matches import load_whole_match
+        from ui.web.offline.match_page import render_match
 
         async with run.open_log() as history, open_live_league(run, history) as league:
-            _write_match(await load_whole_match(league, match_id, record), history.league, to)
+            whole = await load_whole_match(league, match_id, record)
+        page = render_match(whole, history.league).encode()
+        with writing(to):
+            to.write_bytes(page)
+        typer.echo(f"{to}: match {whole.details['match_id']}, {format_bytes(len(page))}")
+        if whole.problem:
+            typer.echo(f"no moves to show: {whole.problem}", err=True)
         return
     async with _open_match(run, match_id) as (history, match):
         turns, problem = await read_transcript(run, history, match, record)
@@ -66,17 +72,6 @@ async def show(
         print_json({**match_header(match), "turns": turns, "problem": problem})
     else:
         print_match(Console(), match, turns, problem)
-
-
-def _write_match(match: "WholeMatch", league: str, to: Path) -> None:
-    from ui.web.offline.match_page import render_match
-
-    page = render_match(match, league).encode()
-    with writing(to):
-        to.write_bytes(page)
-    typer.echo(f"{to}: match {match.details['match_id']}, {format_bytes(len(page))}")
-    if match.problem:
-        typer.echo(f"no moves to show: {match.problem}", err=True)
 
 
 async def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
@@ -111,23 +106,11 @@ async def export_matches(
     run: Run,
 ) -> None:
     """Export matches in the form of another system: one JSON object a line, a match each."""
-    from league.queries.match_export import FORMATS
-
-    if form not in FORMATS:
-        raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
-    lines = await _export_lines(run, match_ids, form)
-    if to is None:
-        print("\n".join(lines))
-        return
-    with writing(to):
-        to.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    typer.echo(f"{to}: {len(lines):,} {'match' if len(lines) == 1 else 'matches'}")
-
-
-async def _export_lines(run: Run, match_ids: list[str], form: str) -> list[str]:
     from league.integrity.snapshots import load_state_at
     from league.queries.match_export import FORMATS, played_turns
 
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
     lines = []
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
@@ -137,7 +120,12 @@ async def _export_lines(run: Run, match_ids: list[str], form: str) -> list[str]:
             assert match.result is not None
             turns = played_turns(match.result, record, state.config)
             lines.append(msgspec.json.encode(FORMATS[form](match.result, turns)).decode())
-    return lines
+    if to is None:
+        print("\n".join(lines))
+        return
+    with writing(to):
+        to.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    typer.echo(f"{to}: {len(lines):,} {'match' if len(lines) == 1 else 'matches'}")
 
 
 @contextlib.asynccontextmanager
@@ -183,16 +171,13 @@ def _print_audit(audit: SamplingAudit) -> None:
 
 
 def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
-    parts = [f"{_in_percent(shares.target.get(name))} → {_in_percent(shares.realised.get(name))}" for name in buckets]
-    return [shares.draws, shares.picks, *parts, _format_distance(shares.distance), _format_distance(shares.by_chance)]
+    target, realised = ([_in_percent(part.get(name)) for name in buckets] for part in (shares.target, shares.realised))
+    distances = (None if value is None else f"{value:.4f}" for value in (shares.distance, shares.by_chance))
+    return [shares.draws, shares.picks, *map("{} → {}".format, target, realised), *distances]
 
 
 def _in_percent(share: float | None) -> str:
     return format_percent(share, 1).removesuffix(" %")
-
-
-def _format_distance(value: float | None) -> str | None:
-    return None if value is None else f"{value:.4f}"
 
 
 _MAX_OPPONENTS = 6
@@ -219,79 +204,58 @@ async def lineage(
         raise UsageError("lineage: expected one of --steps, --mermaid and --json")
     result = await load_lineage(run, agent)
     if as_json:
-        print_json(_lineage_dict(result))
+        value: dict[str, Any] = msgspec.to_builtins(result)
+        for station, plain in zip(result.stations, value["stations"], strict=True):
+            plain["tainted"] = station.tainted
+            for step, fields in zip(station.steps, plain["steps"], strict=True):
+                fields |= {"tainted": step.tainted, "roles": step.roles, "opponents": step.opponents}
+        print_json(value)
     elif mermaid:
         print(render_mermaid(result), end="")
     elif steps:
-        _print_steps(result)
+        _print_lineage_steps(result)
     else:
-        _print_table(result)
+        _print_lineage(result)
 
 
-def _lineage_dict(lineage: "Lineage") -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.to_builtins(lineage)
-    for station, plain in zip(lineage.stations, value["stations"], strict=True):
-        plain["tainted"] = station.tainted
-        for step, fields in zip(station.steps, plain["steps"], strict=True):
-            fields |= {"tainted": step.tainted, "roles": step.roles, "opponents": step.opponents}
-    return value
-
-
-def _print_table(lineage: "Lineage") -> None:
+def _print_lineage(lineage: "Lineage") -> None:
     from league.queries.text_table import number_columns, render_table
 
-    counts = ["matches", "accepted", "stale", "refused", "voided", "tainted"]
-    columns = ["agent", "kind", "reason", "adapter", "steps", *number_columns(*counts)]
-    rows = [_station_row(station) for station in lineage.stations]
+    rows = []
+    for station in lineage.stations:
+        steps, taken = station.steps, ""
+        counts: list[object] = [None] * 6
+        if steps:
+            names = ("accepted", "stale", "refused", "voided")
+            sums = (sum(getattr(step, name) for step in steps) for name in names)
+            counts = [sum(len(step.matches) for step in steps), *sums, sum(len(step.tainted) for step in steps)]
+            taken = f"{steps[0].step}–{steps[-1].step}" if len(steps) > 1 else f"{steps[0].step}"
+        reason, adapter = station.reason or station.origin, (station.adapter or "")[:12]
+        rows.append([station.agent, station.kind, reason, adapter, taken, *counts])
+    figures = number_columns("matches", "accepted", "stale", "refused", "voided", "tainted")
+    columns = ["agent", "kind", "reason", "adapter", "steps", *figures]
     print(render_table(columns, rows, terminal_width(), ("kind", "reason", "refused", "adapter")), end="")
     if any(station.tainted for station in lineage.stations):
         print("tainted: matches that were voided after a step had used them; --steps shows which")
 
 
-def _station_row(station: "LineageNode") -> list[object]:
-    steps = station.steps
-    counts = (
-        [
-            sum(len(step.matches) for step in steps),
-            *(sum(getattr(step, name) for step in steps) for name in ("accepted", "stale", "refused", "voided")),
-            sum(len(step.tainted) for step in steps),
-        ]
-        if steps
-        else [None] * 6
-    )
-    reason = station.reason or station.origin
-    return [station.agent, station.kind, reason, (station.adapter or "")[:12], _step_range(steps), *counts]
-
-
-def _step_range(steps: "Sequence[LineageStep]") -> str:
-    if not steps:
-        return ""
-    return str(steps[0].step) if len(steps) == 1 else f"{steps[0].step}–{steps[-1].step}"
-
-
-def _print_steps(lineage: "Lineage") -> None:
+def _print_lineage_steps(lineage: "Lineage") -> None:
     for station in lineage.stations:
         for step in station.steps:
-            _print_step(step)
+            print(f"  step {step.step} of {step.policy}, event {step.sequence}" + (", skipped" if step.skipped else ""))
+            print(f"    batch {step.batch}")
+            print(
+                f"    {len(step.matches):,} matches; rollouts {step.experience_from:,} to {step.experience_to:,}: "
+                f"{step.accepted:,} accepted, {step.stale:,} stale, {step.refused:,} refused, {step.voided:,} voided"
+            )
+            opponents = _count_list(step.opponents, _MAX_OPPONENTS)
+            print(f"    trained on {_count_list(step.roles, len(step.roles))}; against {opponents}")
+            if step.adapter:
+                print(f"    made adapter {step.adapter}")
+            if step.tainted:
+                print(f"    TAINTED by matches voided since: {', '.join(step.tainted)}")
         about = " ".join(filter(None, (station.kind, station.reason, station.origin)))
         print(f"{station.agent} ({about})" + (f"  adapter {station.adapter}" if station.adapter else ""))
-
-
-def _print_step(step: "LineageStep") -> None:
-    print(f"  step {step.step} of {step.policy}, event {step.sequence}" + (", skipped" if step.skipped else ""))
-    print(f"    batch {step.batch}")
-    print(
-        f"    {len(step.matches):,} matches; rollouts {step.experience_from:,} to {step.experience_to:,}: "
-        f"{step.accepted:,} accepted, {step.stale:,} stale, {step.refused:,} refused, {step.voided:,} voided"
-    )
-    print(
-        f"    trained on {_count_list(step.roles, len(step.roles))}; against "
-        f"{_count_list(step.opponents, _MAX_OPPONENTS)}"
-    )
-    if step.adapter:
-        print(f"    made adapter {step.adapter}")
-    if step.tainted:
-        print(f"    TAINTED by matches voided since: {', '.join(step.tainted)}")
 
 
 def _count_list(names: dict[str, int], shown: int) -> str:

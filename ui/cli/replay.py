@@ -14,7 +14,7 @@ from ui.cli.options import JsonOption
 from ui.output import print_answer, terminal_width
 
 if TYPE_CHECKING:
-    from league.history.counterfactual import RatingComparison, RatingShift
+    from league.history.counterfactual import RatingComparison
 
 _MAX_DIFFERENCES = 20
 
@@ -93,35 +93,19 @@ def _print_comparison(comparison: "RatingComparison") -> None:
 
     recorded = number_columns("recorded rank", "recorded rating", "recorded games")
     columns = [Column("rank", True), "agent", *number_columns("rating", "games"), *recorded, "moved"]
-    rows = [_move_row(move) for move in comparison.moves]
+    rows: list[list[object]] = []
+    for move in comparison.moves:
+        moved = "out" if move.rank is None else "new"
+        if move.rank is not None and move.recorded_rank is not None:
+            up = move.recorded_rank - move.rank
+            moved = "" if up == 0 else f"{'▲' if up > 0 else '▼'} {abs(up)}"
+        before = (move.recorded_rank, move.recorded_rating, move.recorded_games)
+        rows.append([move.rank, move.agent, move.rating, move.games, *before, moved])
     print(render_table(columns, rows, terminal_width(), ("recorded games", "games")), end="")
-    system = (
-        comparison.system
-        if comparison.system == comparison.recorded_system
-        else f"{comparison.system}, recorded {comparison.recorded_system}"
-    )
+    system, recorded_system = comparison.system, comparison.recorded_system
+    system += "" if system == recorded_system else f", recorded {recorded_system}"
     print(
         f"{comparison.game} under {system}, {comparison.matches:,} matches up to event {comparison.sequence:,}: "
-        f"{comparison.changed_count:,} of "
-        f"{len(comparison.moves):,} ratings differ from the recorded ones. Nothing was written."
+        f"{comparison.changed_count:,} of {len(comparison.moves):,} ratings differ from the recorded ones. Nothing was "
+        "written."
     )
-
-
-def _move_row(move: "RatingShift") -> list[object]:
-    return [
-        move.rank,
-        move.agent,
-        move.rating,
-        move.games,
-        move.recorded_rank,
-        move.recorded_rating,
-        move.recorded_games,
-        _rank_change_text(move),
-    ]
-
-
-def _rank_change_text(move: "RatingShift") -> str:
-    if move.rank is None or move.recorded_rank is None:
-        return "out" if move.rank is None else "new"
-    up = move.recorded_rank - move.rank
-    return "" if up == 0 else f"{'▲' if up > 0 else '▼'} {abs(up)}"

@@ -24,10 +24,16 @@ from workers.progress import show_progress
 
 def _print_comparison(comparison: RunComparison) -> None:
     console = Console()
-    print_line(console, _relation_text(comparison))
+    first, second, shared = comparison.first, comparison.second, comparison.shared
+    relation = f"{first.run} and {second.run} share no history"
+    if shared:
+        own = [f"{side.run} has {side.events - shared:,} events of its own" for side in (first, second)]
+        relation = f"{first.run} and {second.run} are one and the same up to event {shared}; since then "
+        relation += " and ".join(own)
+    print_line(console, relation)
     for note in comparison.notes:
         print_line(console, f"note: {note}")
-    figures = ((name, value(comparison.first), value(comparison.second)) for name, value in _ROWS.items())
+    figures = ((row_name, value(first), value(second)) for row_name, value in _ROWS.items())
     _print_sides(console, comparison, "", [row for row in figures if row[1:] != (None, None)], "Figures")
     if comparison.configuration:
         settings = [(difference.key, difference.first, difference.second) for difference in comparison.configuration]
@@ -35,22 +41,25 @@ def _print_comparison(comparison: RunComparison) -> None:
     else:
         print_line(console, "configuration: the same")
     if comparison.agents:
-        _print_agents(console, comparison)
-    for side in (comparison.first, comparison.second):
+        rows: list[list[object]] = []
+        for row in comparison.agents:
+            name, ratings = row.agent + ("" if row.same else " *"), (row.first_rating, row.second_rating)
+            before, after = (format_number(rating, 1) for rating in ratings)
+            difference = f"{row.second_rating - row.first_rating:+.1f}"
+            rows.append([name, before, row.first_rank, after, row.second_rank, difference])
+        names = [f"{side.run}: {what}" for side in (first, second) for what in ("rating", "rank")]
+        title = "Agents in common (* of the same name only: other weights)"
+        print_table(console, ["agent", *number_columns(*names, "difference")], rows, names[1::2], title)
+    for side in (first, second):
         if side.benchmarks:
             title = f"{side.run}: games won against one opponent in all other seats"
             print_benchmarks(console, side.benchmarks, title)
-    if comparison.first.curve.steps or comparison.second.curve.steps:
-        _print_curves(console, comparison)
-
-
-def _relation_text(comparison: RunComparison) -> str:
-    first, second = comparison.first, comparison.second
-    if not comparison.shared:
-        return f"{first.run} and {second.run} share no history"
-    own = [f"{side.run} has {side.events - comparison.shared:,} events of its own" for side in (first, second)]
-    since = " and ".join(own)
-    return f"{first.run} and {second.run} are one and the same up to event {comparison.shared}; since then {since}"
+    if first.curve.steps or second.curve.steps:
+        steps = [
+            (f"{step:,}", format_number(one, 1), format_number(other, 1))
+            for step, one, other in align_curves(first.curve, second.curve)
+        ]
+        print_table(console, number_columns("step", first.run, second.run), steps, title="Rating by gradient step")
 
 
 _ROWS: dict[str, Callable[[RunSummary], Any]] = {
@@ -75,32 +84,6 @@ def _print_sides(
 ) -> None:
     cells = [[PLACEHOLDER if value is None else str(value) for value in row] for row in rows]
     print_table(console, [name, comparison.first.run, comparison.second.run], cells, title=title)
-
-
-def _print_agents(console: Console, comparison: RunComparison) -> None:
-    names = [f"{side.run}: {what}" for side in (comparison.first, comparison.second) for what in ("rating", "rank")]
-    rows = [
-        [
-            row.agent + ("" if row.same else " *"),
-            format_number(row.first_rating, 1),
-            row.first_rank,
-            format_number(row.second_rating, 1),
-            row.second_rank,
-            f"{row.second_rating - row.first_rating:+.1f}",
-        ]
-        for row in comparison.agents
-    ]
-    title = "Agents in common (* of the same name only: other weights)"
-    print_table(console, ["agent", *number_columns(*names, "difference")], rows, names[1::2], title)
-
-
-def _print_curves(console: Console, comparison: RunComparison) -> None:
-    columns = number_columns("step", comparison.first.run, comparison.second.run)
-    rows = [
-        (f"{step:,}", format_number(one, 1), format_number(other, 1))
-        for step, one, other in align_curves(comparison.first.curve, comparison.second.curve)
-    ]
-    print_table(console, columns, rows, title="Rating by gradient step")
 
 
 async def branch_league(
@@ -212,7 +195,12 @@ def import_match_results(
     """
     from lifecycle.import_results import ResultsFile, import_results
 
-    agents = dict(_split_agent_option(each) for each in agent or ())
+    agents: dict[str, str] = {}
+    for pair in agent or ():
+        player, _, name = pair.rpartition("=")
+        if not (player and name):
+            raise UsageError(f"--agent {pair}: expected PLAYER=AGENT")
+        agents[player] = name
     result = uvloop.run(import_results(run, ResultsFile(file, form, origin or form, game or form, agents), dry_run))
     if as_json:
         print_json(result)
@@ -224,10 +212,3 @@ def import_match_results(
     print(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
     if not result.is_rated:
         print("they move no rating: ratings.purposes does not name external")
-
-
-def _split_agent_option(text: str) -> tuple[str, str]:
-    player, is_pair, agent = text.rpartition("=")
-    if not (player and is_pair and agent):
-        raise UsageError(f"--agent {text}: expected PLAYER=AGENT")
-    return player, agent

@@ -98,10 +98,15 @@ class SqlPrompt:
                 await self._print_answer(history, statement)
 
     async def _read_interactive(self, history: "JetStreamLog") -> AsyncIterator[str]:
+        try:
+            words = [word for (word,) in (await query_history(self._run, history, _COMPLETIONS)).rows]
+        except LeagueError as error:
+            print_error(error)
+            words = []
         session: PromptSession[str] = PromptSession(
             history=FileHistory(str(self._run.folder / "sql_history")),
             lexer=PygmentsLexer(SqlLexer),
-            completer=WordCompleter(await self._load_completions(history), ignore_case=True),
+            completer=WordCompleter(sorted({*words, *_COMMANDS}), ignore_case=True),
             auto_suggest=AutoSuggestFromHistory(),
             complete_while_typing=False,
             multiline=True,
@@ -121,14 +126,6 @@ class SqlPrompt:
             for statement in [*statements, rest]:
                 if statement:
                     yield statement
-
-    async def _load_completions(self, history: "JetStreamLog") -> list[str]:
-        try:
-            words = [word for (word,) in (await query_history(self._run, history, _COMPLETIONS)).rows]
-        except LeagueError as error:
-            print_error(error)
-            words = []
-        return sorted({*words, *_COMMANDS})
 
     async def _print_answer(self, history: "JetStreamLog", statement: str) -> None:
         if statement == ".help":

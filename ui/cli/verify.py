@@ -10,17 +10,17 @@ from rich.console import Console
 
 from league.integrity.archive import newest_manifest
 from league.integrity.audit import IntegrityReport, audit_integrity
-from league.integrity.blob_scrub import ScrubCallback, ScrubReport
+from league.integrity.blob_scrub import ScrubReport
 from league.integrity.references import ReferenceReport
 from league.integrity.signatures import SignatureChecker, SignatureReport
-from league.integrity.verification import Damage, DamagedEvents
+from league.integrity.verification import Damage
 from league.queries.tables import recorded_position
 from league.run import Run
 from schemas.config import HistoryConfig
 from schemas.errors import ExitCode, LogError, UsageError
 from ui.cli.options import JsonOption, SealOption, check_seal
 from ui.output import format_bytes, format_count, print_answer, print_error, print_json, print_omitted
-from workers.progress import ProgressReporter, progress_callback, show_progress
+from workers.progress import progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
 
@@ -53,7 +53,15 @@ async def verify(
     read to its end: the first of these that holds.
     """
     if events is not None:
-        raise typer.Exit(_verify_results(events, as_json))
+        # The signatures of an export are checked without a broker.
+        from league.projections.export import read_exported
+
+        checker = SignatureChecker()
+        for batch in read_exported(events):
+            checker.apply_batch(batch)
+        results = checker.finish()
+        print_answer(results, as_json, _print_results)
+        raise typer.Exit(ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS)
     check_seal(expect)
     HistoryConfig(copy_to=copy)
     if reads < 1:
@@ -73,6 +81,15 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
         artifacts = run.open_blob_store(history.client)
         manifest = await newest_manifest(history, artifacts)
         archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
+        # How far the history reached according to others than its store.
+        places = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
+        began = time.monotonic()
+
+        def show_scrub(done: int, total: int) -> None:
+            rate = done / max(time.monotonic() - began, 1e-6)
+            text = f"read blobs, {format_bytes(done)} of {format_bytes(total)}, {format_bytes(rate)}/s,"
+            report(text, min(done / max(total, 1), 1.0))
+
         with show_progress(Console(stderr=True), "verifying") as report:
             audit = await audit_integrity(
                 history,
@@ -81,8 +98,8 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
                 progress_callback(report, "verified", await history.stored_count() + archived),
                 reads,
                 client=history.client,
-                scrubbed=_scrub_progress(report) if blobs else None,
-                known=_known_sequences(run, reached),
+                scrubbed=show_scrub if blobs else None,
+                known={what: sequence for what, sequence in places.items() if sequence},
                 copy=copy,
             )
     if as_json:
@@ -100,36 +117,6 @@ _OUTCOMES = {
     ExitCode.BLOBS: "blobs",
     ExitCode.NOT_SEALED: "not sealed",
 }
-
-
-def _known_sequences(run: Run, reached: int) -> dict[str, int]:
-    """Sequences that the history reached according to others than its store."""
-    known = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
-    return {what: sequence for what, sequence in known.items() if sequence}
-
-
-def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
-    """Reports how many bytes of blobs are read, with the rate."""
-    began = time.monotonic()
-
-    def update(done: int, total: int) -> None:
-        rate = done / max(time.monotonic() - began, 1e-6)
-        text = f"read blobs, {format_bytes(done)} of {format_bytes(total)}, {format_bytes(rate)}/s,"
-        report(text, min(done / max(total, 1), 1.0))
-
-    return update
-
-
-def _verify_results(events: Path, as_json: bool) -> int:
-    """Check the signatures of an export, without a broker."""
-    from league.projections.export import read_exported
-
-    checker = SignatureChecker()
-    for batch in read_exported(events):
-        checker.apply_batch(batch)
-    results = checker.finish()
-    print_answer(results, as_json, _print_results)
-    return ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS
 
 
 def _print_results(report: SignatureReport) -> None:
@@ -213,13 +200,10 @@ def _print_damage(damage: Damage) -> None:
     seal = f" (seal at event {damage.seal:,})" if damage.seal else ""
     print(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}{seal}")
     for located in damage.located[:_MAX_SHOWN]:
-        print(f"  {_location_text(located)}")
+        place = f"{located.what}: events {located.first:,} to {located.last:,}"
+        if located.what == "missing" and located.last - located.first + 1 > located.events:
+            place = f"{located.events:,} missing between {located.first - 1:,} and {located.last + 1:,}"
+        elif located.first == located.last:
+            place = f"{located.what}: event {located.first:,}"
+        print(f"  {place}")
     print_omitted(len(damage.located), _MAX_SHOWN, "places", indent="  ")
-
-
-def _location_text(located: DamagedEvents) -> str:
-    if located.what == "missing" and located.last - located.first + 1 > located.events:
-        return f"{located.events:,} missing between {located.first - 1:,} and {located.last + 1:,}"
-    if located.first == located.last:
-        return f"{located.what}: event {located.first:,}"
-    return f"{located.what}: events {located.first:,} to {located.last:,}"

@@ -11,7 +11,7 @@ import msgspec
 import zstandard
 
 from arena.environments import ArenaSpec, EnvironmentSpec, rules_in_words
-from arena.games.base import GameSpec, Outcome, Turn
+from arena.games.base import Outcome, Turn
 from league.integrity.signatures import Signer
 from league.log.jetstream import JetStreamLog
 from league.queries.playable import PURPOSE, match_options, unrecorded_reason
@@ -22,7 +22,7 @@ from players.remote.remote_player import RemoteAgents
 from schemas.errors import BusyError, LeagueError, UsageError, format_choices
 from schemas.ids import HUMAN, derive_seed
 from schemas.jobs import PlayMatch
-from ui.play.opponents import HumanEpisodeRunner, HumanGameRunner, HumanRunner, make_human_runner
+from ui.play.opponents import HumanEpisodeRunner, HumanGameRunner, HumanRunner
 from workers.match_runner.runner import CompletedMatch, MatchExecutor
 from workers.runtime import Context
 
@@ -98,17 +98,16 @@ class HumanMatch:
         """Plays the match and records its result; errors are shown to the player."""
         timeouts = asyncio.create_task(self._enforce_timeouts())
         try:
-            played: CompletedMatch
+            played: CompletedMatch | None
             if self._problem:
                 played = await runner.play(self.job)
-            elif (recorded := await executor.run(self.job)) is not None:
-                await executor.append_result(recorded)
-                self._recorded = True
-                played = recorded
             else:
+                played = await executor.run(self.job)
+                if played is not None:
+                    await executor.append_result(played)
                 self._recorded = True
-                return
-            self._outcome, self._record = played.outcome, zstandard.decompress(played.record)
+            if played is not None:
+                self._outcome, self._record = played.outcome, zstandard.decompress(played.record)
         except LeagueError as error:
             self._problem = str(error)
         finally:
@@ -156,7 +155,7 @@ class HumanMatch:
         )
 
     def record(self) -> bytes:
-        """Returns the record of the match so far; empty before the first question."""
+        """The record of the match so far; empty before the first question."""
         game = self.person.game
         return self._record or (b"" if game is None else game.record())
 
@@ -170,18 +169,18 @@ class HumanMatch:
 
     async def draw_positions(self) -> list[dict[str, str]]:
         """Returns the position as SVG, and the phase before it with its orders; empty for games without diagrams."""
-        record = self.record()
-        if isinstance(self._spec, ArenaSpec) or self._spec.name != "diplomacy" or not record:
+        spec, record = self._spec, self.record()
+        if isinstance(spec, ArenaSpec) or spec.name != "diplomacy" or not record:
             return []
-        return await asyncio.to_thread(_draw_newest, self._spec, record)
 
+        def draw() -> list[dict[str, str]]:
+            # An optional dependency, installed wherever the game was played.
+            from arena.games.diplomacy.map_svg import render_svg, replay_phases
 
-def _draw_newest(spec: GameSpec, record: bytes) -> list[dict[str, str]]:
-    # An optional dependency, installed wherever the game was played.
-    from arena.games.diplomacy.map_svg import render_svg, replay_phases
+            newest = replay_phases(spec.open_record(record))[:-3:-1]
+            return [{"svg": render_svg(it), "title": it.position.phase, "text": it.describe()} for it in newest]
 
-    newest = replay_phases(spec.open_record(record))[:-3:-1]
-    return [{"svg": render_svg(phase), "title": phase.position.phase, "text": phase.describe()} for phase in newest]
+        return await asyncio.to_thread(draw)
 
 
 class HumanMatchLobby:
@@ -225,17 +224,28 @@ class HumanMatchLobby:
         """
         if len(self._tasks) >= MAX_ACTIVE_MATCHES:
             raise BusyError(f"{MAX_ACTIVE_MATCHES} games are being played here; try again when one is over")
-        runner, executor = self._ensure_runner()
-        job = self._make_job(executor, seat, agents)
+        if self._executor is None:
+            self._executor = MatchExecutor(self._context, self._make_runner)
+        assert self._runner is not None
+        job = self._make_job(self._executor, seat, agents)
         person = HumanSeat(ANSWER_TIMEOUT_S)
         self._human_seats[job.match_id] = {seat: person}
-        match = HumanMatch(job, seat, person, runner.spec, self._unrecorded, self._away_s)
-        task = asyncio.create_task(match.play(runner, executor))
+        match = HumanMatch(job, seat, person, self._runner.spec, self._unrecorded, self._away_s)
+
+        def forget(ended: asyncio.Task[None]) -> None:
+            self._tasks.discard(ended)
+            self._human_seats.pop(job.match_id, None)
+            with contextlib.suppress(asyncio.CancelledError):
+                ended.exception()
+
+        task = asyncio.create_task(match.play(self._runner, self._executor))
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._on_match_ended(job.match_id, done))
+        task.add_done_callback(forget)
         secret = secrets.token_urlsafe(16)
         self._human_matches[secret] = match
-        self._evict_finished()
+        over = [each for each, known in self._human_matches.items() if known.is_over]
+        for each in over[:-_MAX_FINISHED_MATCHES]:
+            del self._human_matches[each]
         return secret, match
 
     def get_match(self, secret: str) -> HumanMatch:
@@ -262,14 +272,11 @@ class HumanMatchLobby:
         if self._runner is not None:
             await self._runner.close()
 
-    def _ensure_runner(self) -> tuple[HumanGameRunner | HumanEpisodeRunner, MatchExecutor]:
-        if self._runner is None or self._executor is None:
-            self._executor = MatchExecutor(self._context, self._make_runner)
-        assert self._runner is not None
-        return self._runner, self._executor
-
     def _make_runner(self, spec: EnvironmentSpec, remotes: RemoteAgents) -> HumanGameRunner | HumanEpisodeRunner:
-        self._runner = make_human_runner(self._context, spec, remotes, self._human_seats)
+        if isinstance(spec, ArenaSpec):
+            self._runner = HumanEpisodeRunner(self._context, spec, remotes, self._human_seats)
+        else:
+            self._runner = HumanGameRunner(self._context, spec, remotes, self._human_seats)
         return self._runner
 
     def _make_job(self, executor: MatchExecutor, seat: int, agents: Sequence[str]) -> PlayMatch:
@@ -284,14 +291,3 @@ class HumanMatchLobby:
         match_id = f"play-{self._context.name}-{secrets.token_hex(5)}"
         seed = derive_seed(self._context.config.seed, "match", match_id)
         return PlayMatch(match_id, PURPOSE, seats, counts.fitting_seed(seed, needed) or 0)
-
-    def _on_match_ended(self, match_id: str, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        self._human_seats.pop(match_id, None)
-        with contextlib.suppress(asyncio.CancelledError):
-            task.exception()
-
-    def _evict_finished(self) -> None:
-        over = [secret for secret, match in self._human_matches.items() if match.is_over]
-        for secret in over[:-_MAX_FINISHED_MATCHES]:
-            del self._human_matches[secret]

@@ -95,17 +95,15 @@ class HumanGameRunner(HumanRunner):
         with contextlib.ExitStack() as leases:
             players = []
             for seat in range(len(job.seats)):
-                await self._show_stage(people, self._describe_stage(job.seats[seat]), game)
+                agent = job.seats[seat]
+                known = self._context.state.agents.get(agent)
+                loads = self._models is None and (known is None or known.kind not in ("bot", "remote"))
+                stage = f"Loading the model of {agent} …" if loads and agent != HUMAN else "Seating the players …"
+                await self._show_stage(people, stage, game)
                 players.append(await self._make_player(job, seat, leases))
             await self._show_stage(people, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
         return CompletedGame.from_game(self.spec, job, game, players, outcome, time.monotonic() - started)
-
-    def _describe_stage(self, agent: str) -> str:
-        known = self._context.state.agents.get(agent)
-        if self._models is None and (known is None or known.kind not in ("bot", "remote")) and agent != HUMAN:
-            return f"Loading the model of {agent} …"
-        return "Seating the players …"
 
     async def _make_player(self, job: PlayMatch, seat: int, leases: contextlib.ExitStack) -> SeatPlayer:
         person = self._seated(job).get(seat)
@@ -117,13 +115,9 @@ class HumanGameRunner(HumanRunner):
             return BotPlayer(self.spec.bot(agent))
         if known is not None and known.kind == "remote":
             return await self._remotes.make_player(agent, self.words, job.match_id)
-        return await self._make_model_player(agent, leases)
-
-    async def _make_model_player(self, agent: str, leases: contextlib.ExitStack) -> SeatPlayer:
         policy, number = split_agent(agent) or ("", 0)
         published = self._context.state.published.get(policy, {}).get(number)
-        search = search_config(self._context.config, agent)
-        if search is not None:
+        if (search := search_config(self._context.config, agent)) is not None:
             published = find_searched_version(self._context, search)
         if published is None and agent not in self._context.state.agents:
             raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
@@ -146,26 +140,12 @@ class HumanEpisodeRunner(HumanRunner):
         people = self._seated(job).values()
         await self._show_stage(people, "Loading the model …")
         models = await self._load_models()
+
+        def make_human_client(job: PlayMatch, seat: int) -> InferenceClient | None:
+            person = self._seated(job).get(seat)
+            return None if person is None else HumanClient(person)
+
         if self._episode_runner is None:
-            self._episode_runner = EpisodeRunner(
-                self._context, models, self.spec, self._remotes, self._make_human_client
-            )
+            self._episode_runner = EpisodeRunner(self._context, models, self.spec, self._remotes, make_human_client)
         await self._show_stage(people, "")
         return await self._episode_runner.play(job, live)
-
-    def _make_human_client(self, job: PlayMatch, seat: int) -> InferenceClient | None:
-        person = self._seated(job).get(seat)
-        return None if person is None else HumanClient(person)
-
-
-def make_human_runner(
-    context: Context, spec: EnvironmentSpec, remotes: RemoteAgents, people: HumanSeats
-) -> HumanGameRunner | HumanEpisodeRunner:
-    """Makes the runner for a game or an environment.
-
-    Raises:
-        GameError: people cannot play the game.
-    """
-    if isinstance(spec, ArenaSpec):
-        return HumanEpisodeRunner(context, spec, remotes, people)
-    return HumanGameRunner(context, spec, remotes, people)

@@ -7,7 +7,6 @@ from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.queries.playable import match_options
 from league.run import Run
-from league.state import LeagueState
 from schemas.errors import UsageError, escape_unprintable, format_choices
 from ui.play.human_match import HumanMatch, HumanMatchLobby, HumanMatchView
 from workers.runtime import beside
@@ -33,8 +32,14 @@ async def play_in_terminal(
     """
     state = await load_state_at(history, run.open_blob_store(history.client))
     lobby = HumanMatchLobby(run, history, state, "play", away_s=None)
+
+    async def fold_history() -> None:
+        async for recorded in history.follow(state.sequence + 1):
+            state.apply(recorded.sequence, recorded.event)
+            lobby.wake()
+
     try:
-        async with beside(_fold_history(history, state, lobby)):
+        async with beside(fold_history()):
             place, seated = _resolve_seats(match_options(state), seat, agents)
             _, match = lobby.start_match(place, seated)
             return await _play_match(
@@ -46,12 +51,6 @@ async def play_in_terminal(
         await lobby.close()
 
 
-async def _fold_history(history: JetStreamLog, state: LeagueState, lobby: HumanMatchLobby) -> None:
-    async for recorded in history.follow(state.sequence + 1):
-        state.apply(recorded.sequence, recorded.event)
-        lobby.wake()
-
-
 def _resolve_seats(offer: dict[str, Any], seat: str | None, agents: Sequence[str]) -> tuple[int, list[str]]:
     if offer["why_not"]:
         raise UsageError(offer["why_not"])
@@ -60,11 +59,10 @@ def _resolve_seats(offer: dict[str, Any], seat: str | None, agents: Sequence[str
     if seat is not None and seat not in numbered:
         raise UsageError(f"--seat {seat!r}: expected {format_choices(names)}, or its number from 0")
     place = numbered[seat] if seat is not None else 0
-    others = list(agents) * (len(names) - 1) if len(agents) == 1 else list(agents)
-    if len(others) != len(names) - 1:
-        raise UsageError(
-            f"--agents: found {len(others)}; expected one, or one for each of {len(names) - 1} other seats"
-        )
+    free = len(names) - 1
+    others = [*agents] * free if len(agents) == 1 else [*agents]
+    if len(others) != free:
+        raise UsageError(f"--agents: found {len(others)}; expected one, or one for each of {free} other seats")
     return place, [*others[:place], "", *others[place:]]
 
 
@@ -113,24 +111,22 @@ async def _read_reply(choices: list[dict[str, Any]], show: Printer, ask: LineRea
     """Reads a line per choice: its number, its label or its text; free text where there are no choices."""
     if not choices:
         return await ask("> ")
-    lines = []
+    chosen = []
     for choice in choices:
-        labels = choice["labels"]
+        options, labels, usual = choice["options"], choice["labels"], choice["usual"]
         show("  ".join(f"{number}) {label}" for number, label in enumerate(labels, 1)))
-        line = await ask(f"{choice['name']} [{labels[choice['usual']]}]> " if choice["name"] else "> ")
+        line = await ask(f"{choice['name']} [{labels[usual]}]> " if choice["name"] else "> ")
         if line is None:
             return None
-        lines.append(_parse_option(choice, line.strip()))
-    return "\n".join(lines)
-
-
-def _parse_option(choice: dict[str, Any], line: str) -> str:
-    options, labels = choice["options"], choice["labels"]
-    if not line and choice["name"]:
-        return str(options[choice["usual"]])
-    if line.isascii() and line.isdigit() and 1 <= int(line) <= len(options):
-        return str(options[int(line) - 1])
-    if line in labels:
-        return str(options[labels.index(line)])
-    # An order without its unit, in the engine's notation.
-    return next((str(option) for option in options if line and option.split(" ", 2)[2:] == [line]), line)
+        line = line.strip()
+        if not line and choice["name"]:
+            option = options[usual]
+        elif line.isascii() and line.isdigit() and 1 <= int(line) <= len(options):
+            option = options[int(line) - 1]
+        elif line in labels:
+            option = options[labels.index(line)]
+        else:
+            # An order without its unit, in the engine's notation.
+            option = next((each for each in options if line and each.split(" ", 2)[2:] == [line]), line)
+        chosen.append(str(option))
+    return "\n".join(chosen)

@@ -166,24 +166,30 @@ class DashboardApp(App[None]):
         self._update_frame()
 
     def _update_body(self) -> None:
-        body = self.query_one("#body", VerticalScroll)
-        self.query_one("#picture", Static).update(self._body_renderable(body.size.width, body.size.height))
-
-    def _body_renderable(self, width: int, height: int) -> RenderableType:
+        size = self.query_one("#body", VerticalScroll).size
+        body: RenderableType = Text("loading …", "dim")
         if self._help_visible:
-            return _help_renderable([view.title for view in self.views])
-        if self._view_error:
-            return Text(single_line(self._view_error, 600))
-        if self._view_data is None:
-            return Text("loading …", "dim")
-        number, backwards = self._sort_orders[self._view_index]
-        sort = ("", *self.view.sorts)[number]
-        return self.view.draw(self._view_data, ViewOptions(max(width - 1, 20), height, self._search, sort, backwards))
+            views = ", ".join(f"{number + 1} {view.title}" for number, view in enumerate(self.views))
+            keys = make_table((Column("key"), Column("what it does")), _KEY_HELP)
+            body = Group(keys, Text(), Text(f"views: {views}"))
+        elif self._view_error:
+            body = Text(single_line(self._view_error, 600))
+        elif self._view_data is not None:
+            number, backwards = self._sort_orders[self._view_index]
+            sort, width = ("", *self.view.sorts)[number], max(size.width - 1, 20)
+            body = self.view.draw(self._view_data, ViewOptions(width, size.height, self._search, sort, backwards))
+        self.query_one("#picture", Static).update(body)
 
     def _update_frame(self) -> None:
         self.query_one("#head", Static).update(self._header_text())
         self.query_one("#tabs", Static).update(self._tabs_text())
-        self.query_one("#foot", Static).update(self._footer_text())
+        number, backwards = self._sort_orders[self._view_index]
+        foot = [
+            *([f"holding {single_line(self._search, 20)!r}"] if self._search else []),
+            *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
+            "? help  q quit  / search  s sort  [ ] time  n now",
+        ]
+        self.query_one("#foot", Static).update(Text("  ".join(foot), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _header_text(self) -> Text:
         league = self._source.league
@@ -198,23 +204,15 @@ class DashboardApp(App[None]):
 
     def _tabs_text(self) -> Text:
         titles = [f"{number + 1} {view.title}" for number, view in enumerate(self.views)]
+        # If space is short, the other tabs show only their number.
+        is_wide = self.size.width >= sum(map(len, titles)) + 2 * len(titles)
         line = Text(no_wrap=True, overflow="ellipsis")
         for number, title in enumerate(titles):
             if number == self._view_index:
                 line.append(f"[{title}]", "bold")
             else:
-                # If space is short, the other tabs show only their number.
-                line.append(f" {title if self.size.width >= sum(map(len, titles)) + 2 * len(titles) else title[0]} ")
+                line.append(f" {title if is_wide else title[0]} ")
         return line
-
-    def _footer_text(self) -> Text:
-        number, backwards = self._sort_orders[self._view_index]
-        parts = [
-            *([f"holding {single_line(self._search, 20)!r}"] if self._search else []),
-            *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
-            "? help  q quit  / search  s sort  [ ] time  n now",
-        ]
-        return Text("  ".join(parts), "dim", no_wrap=True, overflow="ellipsis")
 
     # Keys
 
@@ -293,11 +291,6 @@ class DashboardApp(App[None]):
     def _close_search(self) -> None:
         self.query_one("#search", Input).remove_class("open")
         self.query_one("#body").focus()
-
-
-def _help_renderable(titles: list[str]) -> RenderableType:
-    views = Text("views: " + ", ".join(f"{number + 1} {title}" for number, title in enumerate(titles)))
-    return Group(make_table((Column("key"), Column("what it does")), _KEY_HELP), Text(), views)
 
 
 async def run_dashboard(source: QuerySource) -> int:

@@ -82,7 +82,11 @@ class HeadToHeadView(View):
             for j in chosen:
                 line.append_text(_share_cell(shares[i][j]))
             lines.append(line)
-        return Group(*lines, Text(), Text(_summary_text(data), "dim"))
+        summary = (
+            f"strongest first; {len(names)} of {data['agents']} agents; {data['unmet']} pairs never met; "
+            f"{format_percent(data['circularity']['cyclic_share'])} in circles"
+        )
+        return Group(*lines, Text(), Text(summary, "dim"))
 
 
 def _share_cell(share: float | None) -> Text:
@@ -93,12 +97,6 @@ def _share_cell(share: float | None) -> Text:
     level = _SHADES[strength]
     colour = f"rgb(0,{level // 2},{level})" if share >= 0.5 else f"rgb({level},0,0)"
     return Text(f"{100 * share:.0f}".rjust(_CELL_WIDTH), f"rgb(255,255,255) on {colour}" if strength else "")
-
-
-def _summary_text(data: dict[str, Any]) -> str:
-    shown = len(data["payoff"]["agents"])
-    circles = format_percent(data["circularity"]["cyclic_share"])
-    return f"strongest first; {shown} of {data['agents']} agents; {data['unmet']} pairs never met; {circles} in circles"
 
 
 _BAR_WIDTH = 14
@@ -133,11 +131,21 @@ class OpponentsView(View):
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: buckets, then agents."""
-        return Group(
-            *_audit_lines(data["audit"], data["why"]),
-            Text(),
-            _agents_table(options.select_rows(data["opponents"], "agent"), data),
-        )
+        opponents: RenderableType = Text("no opponents drawn", "dim")
+        if rows := options.select_rows(data["opponents"], "agent"):
+            chances = data["now"]["agents"] if data["now"] is not None else None
+            cells = (
+                (
+                    single_line(row["agent"]),
+                    format_number(row["picks"]),
+                    format_percent(row["share"]),
+                    share_bar(row["share"], _BAR_WIDTH),
+                    PLACEHOLDER if chances is None else format_percent(chances.get(row["agent"], 0.0)),
+                )
+                for row in rows
+            )
+            opponents = make_table(_AGENT_COLUMNS, cells)
+        return Group(*_audit_lines(data["audit"], data["why"]), Text(), opponents)
 
 
 def _audit_lines(audit: dict[str, Any] | None, why: str) -> list[RenderableType]:
@@ -147,42 +155,17 @@ def _audit_lines(audit: dict[str, Any] | None, why: str) -> list[RenderableType]
     rows = []
     for bucket in sorted(whole["target"] or whole["realised"]):
         target, realised = whole["target"].get(bucket), whole["realised"].get(bucket, 0.0)
-        rows.append(
-            (
-                single_line(bucket),
-                format_percent(target),
-                share_bar(target, _BAR_WIDTH),
-                format_percent(realised),
-                share_bar(realised, _BAR_WIDTH),
-            )
-        )
-    summary = f"{whole['picks']:,} seats drawn for, steps {whole['first_step']:,} to {whole['last_step']:,}"
-    return [make_table(_BUCKET_COLUMNS, rows), Text(f"{summary}; {_distance_text(whole)}", "dim")]
-
-
-def _distance_text(whole: dict[str, Any]) -> str:
+        shares = [
+            text for share in (target, realised) for text in (format_percent(share), share_bar(share, _BAR_WIDTH))
+        ]
+        rows.append((single_line(bucket), *shares))
+    summary = f"{whole['picks']:,} seats drawn for, steps {whole['first_step']:,} to {whole['last_step']:,}; "
     if whole["distance"] is None:
-        return "no target could be computed again"
-    return f"{format_percent(whole['distance'])} apart, {format_percent(whole['by_chance'])} to be expected by chance"
-
-
-def _agents_table(rows: list[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
-    if not rows:
-        return Text("no opponents drawn", "dim")
-    chances = data["now"]["agents"] if data["now"] is not None else None
-    return make_table(
-        _AGENT_COLUMNS,
-        (
-            (
-                single_line(row["agent"]),
-                format_number(row["picks"]),
-                format_percent(row["share"]),
-                share_bar(row["share"], _BAR_WIDTH),
-                PLACEHOLDER if chances is None else format_percent(chances.get(row["agent"], 0.0)),
-            )
-            for row in rows
-        ),
-    )
+        summary += "no target could be computed again"
+    else:
+        distances = [format_percent(whole[name]) for name in ("distance", "by_chance")]
+        summary += "{} apart, {} to be expected by chance".format(*distances)
+    return [make_table(_BUCKET_COLUMNS, rows), Text(summary, "dim")]
 
 
 _MAX_AGENTS = 8
@@ -221,12 +204,6 @@ def _legend(series: Sequence[dict[str, Any]]) -> RenderableType:
     for number, one in enumerate(series):
         _, rating, *interval = one["points"][-1]
         shown = [f"{interval[0]:.0f} … {interval[1]:.0f}" if interval else PLACEHOLDER] * deviates
-        rows.append(
-            [
-                Text(series_letter(number), f"bold {series_style(number)}"),
-                single_line(one["agent"]),
-                format_number(rating),
-                *shown,
-            ]
-        )
+        letter = Text(series_letter(number), f"bold {series_style(number)}")
+        rows.append([letter, single_line(one["agent"]), format_number(rating), *shown])
     return make_table(columns, rows)

@@ -66,16 +66,14 @@ class OverviewView(View):
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """See ``View.load``: all parts; throughput only as of now."""
-        now = await source.query(overview) if at is None else None
-        return {
-            "now": now,
-            "policies": _current_policies(source) if at is None else await _policies_at(source, at),
-            "rates": await source.query(workers) if at is None else None,
-            "board": await source.query(query_leaderboard, at=at),
-            "events": msgspec.to_builtins(
-                await source.query(events, before=None if at is None else at + 1, limit=_MAX_EVENTS)
-            ),
-        }
+        newest = await source.query(events, before=None if at is None else at + 1, limit=_MAX_EVENTS)
+        parts = {"board": await source.query(query_leaderboard, at=at), "events": msgspec.to_builtins(newest)}
+        if at is None:
+            now, rates = await source.query(overview), await source.query(workers)
+            return {**parts, "now": now, "rates": rates, "policies": _current_policies(source)}
+        past = (await source.query(training, at=at))["policies"]
+        policies = [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in past]
+        return {**parts, "now": None, "rates": None, "policies": policies}
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: figures on top, then as many rows of leaderboard and events as fit."""
@@ -105,29 +103,16 @@ def _current_policies(source: QuerySource) -> list[dict[str, Any]]:
     ]
 
 
-async def _policies_at(source: QuerySource, at: int) -> list[dict[str, Any]]:
-    page = await source.query(training, at=at)
-    return [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in page["policies"]]
-
-
 def _policies_table(data: list[dict[str, Any]]) -> RenderableType:
     if not data:
         return Text("no training step yet", "dim")
     columns = (Column("policy", most=24), Column("step", number=True), Column("of its budget"), Column("time left"))
-    return make_table(
-        columns,
-        (
-            (
-                single_line(row["policy"]),
-                f"{row['step']:,}",
-                PLACEHOLDER
-                if row["used"] is None
-                else f"{share_bar(row['used'], _BAR_WIDTH)} {format_percent(row['used'])}",
-                single_line(row["left"]) or PLACEHOLDER,
-            )
-            for row in data[:_MAX_POLICIES]
-        ),
-    )
+    rows = []
+    for row in data[:_MAX_POLICIES]:
+        bar = f"{share_bar(row['used'], _BAR_WIDTH)} {format_percent(row['used'])}"
+        used = PLACEHOLDER if row["used"] is None else bar
+        rows.append((single_line(row["policy"]), f"{row['step']:,}", used, single_line(row["left"]) or PLACEHOLDER))
+    return make_table(columns, rows)
 
 
 def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
@@ -166,39 +151,30 @@ class WorkersView(View):
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: queues and GPUs, then the workers."""
-        rows = options.select_rows(data["workers"], "worker", "role", "host", "health")
-        cells = (_worker_row(msgspec.convert(row, WorkerStatus)) for row in rows)
-        past = ["as of now: heartbeats of workers are not recorded"] if data["past"] else []
-        lines = [*past, _queue_text(data), *([_gpu_text(data["gpus"])] if data["gpus"] else [])]
-        return Group(
-            *(Text(line, "dim") for line in lines),
-            *(_pause_text(policy, reason) for policy, reason in data["paused"].items()),
-            Text(),
-            make_table(_WORKER_COLUMNS, cells, widest="at work on") if rows else Text("no workers", "dim"),
+        lines = ["as of now: heartbeats of workers are not recorded"] if data["past"] else []
+        rollouts = sum(policy["pending"] for policy in data["policies"])
+        store = "" if data["store_share"] is None else f", store {format_percent(data['store_share'])} full"
+        lines.append(
+            f"waiting: {data['jobs']:,} matches, {rollouts:,} rollouts, {data['rates']['queued']:,} requests; "
+            f"{data['dead_letters']:,} dead letters{store}"
         )
+        if gpus := data["gpus"]:
+            busy = [gpu["busy_share"] for gpu in gpus if gpu["busy_share"] is not None]
+            used, memory = (sum(gpu[name] or 0 for gpu in gpus) / 2**30 for name in ("used_bytes", "memory_bytes"))
+            share = f"{format_percent(sum(busy) / len(busy))} busy, " if busy else ""
+            lines.append(f"GPUs: {len(gpus)}, {share}{used:,.0f} of {memory:,.0f} GiB")
+        pauses = (
+            f"{single_line(policy) or 'the league'} pauses: {single_line(reason) or 'no reason given'}"
+            for policy, reason in data["paused"].items()
+        )
+        table: RenderableType = Text("no workers", "dim")
+        if rows := options.select_rows(data["workers"], "worker", "role", "host", "health"):
+            table = make_table(_WORKER_COLUMNS, map(_worker_cells, rows), widest="at work on")
+        return Group(*(Text(line, "dim") for line in lines), *(Text(line, "bold") for line in pauses), Text(), table)
 
 
-def _queue_text(data: dict[str, Any]) -> str:
-    rollouts = sum(policy["pending"] for policy in data["policies"])
-    store = "" if data["store_share"] is None else f", store {format_percent(data['store_share'])} full"
-    return (
-        f"waiting: {data['jobs']:,} matches, {rollouts:,} rollouts, {data['rates']['queued']:,} requests; "
-        f"{data['dead_letters']:,} dead letters{store}"
-    )
-
-
-def _gpu_text(data: list[dict[str, Any]]) -> str:
-    busy = [gpu["busy_share"] for gpu in data if gpu["busy_share"] is not None]
-    used, memory = (sum(gpu[name] or 0 for gpu in data) / 2**30 for name in ("used_bytes", "memory_bytes"))
-    parts = [*([f"{format_percent(sum(busy) / len(busy))} busy"] if busy else []), f"{used:,.0f} of {memory:,.0f} GiB"]
-    return f"GPUs: {len(data)}, {', '.join(parts)}"
-
-
-def _pause_text(policy: str, reason: str) -> Text:
-    return Text(f"{single_line(policy) or 'the league'} pauses: {single_line(reason) or 'no reason given'}", "bold")
-
-
-def _worker_row(worker: WorkerStatus) -> list[str | Text]:
+def _worker_cells(row: dict[str, Any]) -> list[str | Text]:
+    worker = msgspec.convert(row, WorkerStatus)
     beat = worker.heartbeat
     backend = beat.inference if beat is not None else None
     return [

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ from league.queries.stored import ProjectionCopy
 from league.queries.tables import unreadable_warning
 from league.queries.text_table import render_rows
 from schemas.errors import BusyError, LeagueError, UsageError
-from ui.play.human_match import HumanMatchLobby
+from ui.play.human_match import HumanMatch, HumanMatchLobby
 
 ActionHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
@@ -81,13 +82,37 @@ class PlayActions:
 
     def routes(self) -> Mapping[str, ActionHandler]:
         """Handlers of ``POST`` by path below ``/api``."""
-        return {
-            "/play/begin": self.start_game,
-            "/play/look": self.poll_game,
-            "/play/answer": self.submit_move,
-            "/play/pictures": self.read_pictures,
-            "/play/leave": self.leave_game,
-        }
+
+        async def begin(request: web.Request) -> web.StreamResponse:
+            body = await decode_body(request, StartGameRequest)
+            await wait_until_folded(self._league.state, self._league.position)
+            secret, match = self._open_lobby().start_match(body.seat, body.agents)
+            return json_response({"secret": secret, "match_id": match.job.match_id})
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            body = await decode_body(request, MoveRequest)
+            self._open_lobby().get_match(body.secret).person.answer(body.number, body.reply)
+            return json_response({})
+
+        async def look(request: web.Request) -> web.StreamResponse:
+            match, since = await self._find_match(request)
+            return json_response(await match.wait_for_view(since, _POLL_TIMEOUT_S))
+
+        async def draw_pictures(request: web.Request) -> web.StreamResponse:
+            match, _ = await self._find_match(request)
+            return json_response(await match.draw_positions())
+
+        async def leave(request: web.Request) -> web.StreamResponse:
+            match, _ = await self._find_match(request)
+            match.person.leave("the person left")
+            return json_response({})
+
+        handlers = {"begin": begin, "look": look, "answer": answer, "pictures": draw_pictures, "leave": leave}
+        return {f"/play/{name}": handler for name, handler in handlers.items()}
+
+    async def _find_match(self, request: web.Request) -> tuple[HumanMatch, int]:
+        body = await decode_body(request, GameViewRequest)
+        return self._open_lobby().get_match(body.secret), body.since
 
     async def close(self) -> None:
         """Fails open matches when the server stops."""
@@ -98,45 +123,17 @@ class PlayActions:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._wake_task
 
-    async def start_game(self, request: web.Request) -> web.StreamResponse:
-        """Starts a match."""
-        body = await decode_body(request, StartGameRequest)
-        await wait_until_folded(self._league.state, self._league.position)
-        secret, match = self._open_lobby().start_match(body.seat, body.agents)
-        return json_response({"secret": secret, "match_id": match.job.match_id})
-
-    async def poll_game(self, request: web.Request) -> web.StreamResponse:
-        """Returns the view once it has changed."""
-        body = await decode_body(request, GameViewRequest)
-        return json_response(await self._open_lobby().get_match(body.secret).wait_for_view(body.since, _POLL_TIMEOUT_S))
-
-    async def submit_move(self, request: web.Request) -> web.StreamResponse:
-        """Submits a move."""
-        body = await decode_body(request, MoveRequest)
-        self._open_lobby().get_match(body.secret).person.answer(body.number, body.reply)
-        return json_response({})
-
-    async def read_pictures(self, request: web.Request) -> web.StreamResponse:
-        """Returns drawings of the position and the one before it."""
-        body = await decode_body(request, GameViewRequest)
-        return json_response(await self._open_lobby().get_match(body.secret).draw_positions())
-
-    async def leave_game(self, request: web.Request) -> web.StreamResponse:
-        """Abandons a match."""
-        body = await decode_body(request, GameViewRequest)
-        self._open_lobby().get_match(body.secret).person.leave("the person left")
-        return json_response({})
-
     def _open_lobby(self) -> HumanMatchLobby:
         if self._lobby is None:
-            self._lobby = HumanMatchLobby(self._league.run, self._league.log, self._league.state)
-            self._wake_task = asyncio.create_task(self._wake_lobby(self._lobby))
-        return self._lobby
+            self._lobby = lobby = HumanMatchLobby(self._league.run, self._league.log, self._league.state)
 
-    async def _wake_lobby(self, lobby: HumanMatchLobby) -> None:
-        while True:
-            await self._league.wait_for_sequence(self._league.position + 1)
-            lobby.wake()
+            async def wake_lobby() -> None:
+                while True:
+                    await self._league.wait_for_sequence(self._league.position + 1)
+                    lobby.wake()
+
+            self._wake_task = asyncio.create_task(wake_lobby())
+        return self._lobby
 
 
 MAX_ROWS = 1_000
@@ -195,9 +192,27 @@ class SqlActions:
         """Runs a statement; answers with rows to show, or with a file."""
         body = await decode_body(request, SqlRequest)
         shown = body.form == "rows"
-        result, position = await self._run_cancellable(body, MAX_ROWS if shown else MAX_FILE_ROWS)
+        if body.page in self._running:
+            raise BusyError("this page's last query is still running; wait for it, or stop it")
+        if len(self._running) >= MAX_CONCURRENT:
+            raise BusyError(f"{MAX_CONCURRENT} other queries are running; try again in a moment")
+        task = asyncio.create_task(self._execute(body.statement, MAX_ROWS if shown else MAX_FILE_ROWS))
+        self._running[body.page] = task
+        task.add_done_callback(lambda _: self._running.pop(body.page, None))
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise LeagueError("query stopped at the request of its page")
+        result, position = task.result()
         if shown:
-            return json_response(_result_dict(result, position))
+            answer = {
+                "columns": result.columns,
+                "types": result.types,
+                "rows": [[_cell(value) for value in row] for row in result.rows[:MAX_ROWS]],
+                "more": len(result.rows) > MAX_ROWS,
+                "position": position,
+                "warning": unreadable_warning(result),
+            }
+            return json_response(answer)
         text = await asyncio.to_thread(render_rows, result.columns, result.types, result.rows[:MAX_FILE_ROWS], "csv")
         headers = {"Content-Disposition": 'attachment; filename="answer.csv"', "Cache-Control": "no-store"}
         if len(result.rows) > MAX_FILE_ROWS:
@@ -208,22 +223,6 @@ class SqlActions:
         """Cancels a page's statement."""
         task = self._running.get((await decode_body(request, CancelRequest)).page)
         return json_response({"stopped": task is not None and task.cancel()})
-
-    async def _run_cancellable(self, request: SqlRequest, rows: int) -> PositionedResult:
-        self._check_capacity(request.page)
-        task = asyncio.create_task(self._execute(request.statement, rows))
-        self._running[request.page] = task
-        task.add_done_callback(lambda _: self._running.pop(request.page, None))
-        await asyncio.wait([task])
-        if task.cancelled():
-            raise LeagueError("query stopped at the request of its page")
-        return task.result()
-
-    def _check_capacity(self, page: str) -> None:
-        if page in self._running:
-            raise BusyError("this page's last query is still running; wait for it, or stop it")
-        if len(self._running) >= MAX_CONCURRENT:
-            raise BusyError(f"{MAX_CONCURRENT} other queries are running; try again in a moment")
 
     async def _execute(self, statement: str, rows: int) -> PositionedResult:
         # One row more than the limit shows whether there are more.
@@ -238,32 +237,14 @@ class SqlActions:
             query.close()
 
 
-def _result_dict(result: QueryResult, position: int) -> dict[str, Any]:
-    """Converts a result for a page: values that JSON and browsers cannot represent become text."""
-    return {
-        "columns": result.columns,
-        "types": result.types,
-        "rows": [[_cell(value) for value in row] for row in result.rows[:MAX_ROWS]],
-        "more": len(result.rows) > MAX_ROWS,
-        "position": position,
-        "warning": unreadable_warning(result),
-    }
-
-
 def _cell(value: Any) -> Any:
+    """A value for a page: those that JSON and browsers cannot represent become text."""
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, int):
-        return value if abs(value) <= _MAX_SAFE_INTEGER else str(value)
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else str(value)
-    text = value if isinstance(value, str) else _value_text(value)
-    return text if len(text) <= _MAX_CELL_CHARS else f"{text[:_MAX_CELL_CHARS]}… ({len(text):,} characters)"
-
-
-def _value_text(value: Any) -> str:
+    if isinstance(value, int | float):
+        is_exact = abs(value) <= _MAX_SAFE_INTEGER if isinstance(value, int) else isfinite(value)
+        return value if is_exact else str(value)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    if isinstance(value, list | dict):
-        return msgspec.json.encode(value, enc_hook=str).decode()
-    return str(value)
+    text = msgspec.json.encode(value, enc_hook=str).decode() if isinstance(value, list | dict) else str(value)
+    return text if len(text) <= _MAX_CELL_CHARS else f"{text[:_MAX_CELL_CHARS]}… ({len(text):,} characters)"

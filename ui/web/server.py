@@ -103,6 +103,11 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     async def list_runs(_: LiveLeague, __: RequestParams) -> list[dict[str, str]]:
         return [{"run": name, "league": league.log.league} for name, league in leagues.items()]
 
+    async def match_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
+        match = await load_whole_match(league, params.path_part("id"))
+        page = await asyncio.to_thread(render_match, match, league.log.league)
+        return EncodedResponse(page.encode(), "text/html", 0)
+
     async def plain_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
         [name] = [name for name, other in leagues.items() if other is league]
         return await _plain_file(league, params.path_part("file"), name, list(leagues))
@@ -112,18 +117,22 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     app.on_response_prepare.append(add_security_headers)
     cache = ResponseCache(lambda request: leagues[chosen(request)])
     pages = (
-        Route("/api/match/{id}/file", _match_file, None),
+        Route("/api/match/{id}/file", match_file, None),
         Route("/plain/{file}", plain_file, None),
         Route("/plain/{run}/{file}", plain_file, None),
         Route("/api/runs", list_runs, None),
     )
     for route in (*routes(), *pages):
-        app.router.add_get(_route_pattern(route.path), cache.handler(route))
+        # Parts of a path match any text: aiohttp's default pattern excludes braces.
+        app.router.add_get(re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path), cache.handler(route))
     groups = {name: (PlayActions(league), SqlActions(league)) for name, league in leagues.items()}
     actions = {name: {**play.routes(), **sql.routes()} for name, (play, sql) in groups.items()}
 
     async def act(request: web.Request) -> web.StreamResponse:
         return await actions[chosen(request)][request.path.removeprefix("/api")](request)
+
+    async def serve_page(_: web.Request) -> web.StreamResponse:
+        return web.FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def close(_: web.Application) -> None:
         for play, sql in groups.values():
@@ -136,23 +145,8 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     app.router.add_get("/api/live", _sse_handler(lambda request: leagues[chosen(request)]))
     app.router.add_static("/static/", _STATIC)
     # Every other address is a page, for the router in the browser.
-    app.router.add_get("/{page:(?!api/|static/|plain/).*}", _serve_page)
+    app.router.add_get("/{page:(?!api/|static/|plain/).*}", serve_page)
     return app
-
-
-def _route_pattern(path: str) -> str:
-    """Returns a path pattern whose parts match any text: aiohttp's default pattern excludes braces."""
-    return re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", path)
-
-
-async def _serve_page(_: web.Request) -> web.StreamResponse:
-    return web.FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
-
-async def _match_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
-    match = await load_whole_match(league, params.path_part("id"))
-    page = await asyncio.to_thread(render_match, match, league.log.league)
-    return EncodedResponse(page.encode(), "text/html", 0)
 
 
 async def _plain_file(league: LiveLeague, path: str, name: str, names: Sequence[str]) -> EncodedResponse:
@@ -196,27 +190,27 @@ class ResponseCache:
         league = self._choose(request)
         now = time.monotonic() if route.ttl_s is not None else float(league.position)
         since, task = self._entries.get(request.path_qs, (-1.0, None))
+
+        async def respond() -> EncodedResponse:
+            result = await route.handler(league, RequestParams(request.query, request.match_info))
+            if isinstance(result, EncodedResponse):
+                return result
+            return EncodedResponse(msgspec.json.encode(result), "application/json", 0)
+
+        def evict_failed(done: "asyncio.Task[EncodedResponse]") -> None:
+            failed = done.cancelled() or done.exception() is not None
+            if failed and self._entries.get(request.path_qs, (0.0, None))[1] is done:
+                del self._entries[request.path_qs]
+
         if task is None or (now - since >= route.ttl_s if route.ttl_s is not None else now != since):
             # Independent of the request: other visitors may wait for the answer when this one disconnects.
-            task = asyncio.create_task(_make_response(route, league, RequestParams(request.query, request.match_info)))
-            task.add_done_callback(lambda done: self._evict_failed(request.path_qs, done))
+            task = asyncio.create_task(respond())
+            task.add_done_callback(evict_failed)
             self._entries[request.path_qs] = now, task
         self._entries.move_to_end(request.path_qs)
         while len(self._entries) > _MAX_CACHED_RESPONSES:
             self._entries.popitem(last=False)
         return task
-
-    def _evict_failed(self, path: str, done: "asyncio.Task[EncodedResponse]") -> None:
-        failed = done.cancelled() or done.exception() is not None
-        if failed and self._entries.get(path, (0.0, None))[1] is done:
-            del self._entries[path]
-
-
-async def _make_response(route: Route, league: LiveLeague, params: RequestParams) -> EncodedResponse:
-    result = await route.handler(league, params)
-    if isinstance(result, EncodedResponse):
-        return result
-    return EncodedResponse(msgspec.json.encode(result), "application/json", 0)
 
 
 def _sse_handler(choose: Callable[[web.Request], LiveLeague]) -> Handler:
@@ -263,11 +257,18 @@ class RequestGuard:
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Passes a request on, or rejects it."""
         self._check_origin(request)
-        if self.token is not None and not self._has_token(request):
+        if self.token is None:
+            return await handler(request)
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        shown = (request.query.get("token"), request.cookies.get(COOKIE), bearer)
+        if not any(hmac.compare_digest(text.encode(errors="replace"), self.token.encode()) for text in shown if text):
             raise web.HTTPUnauthorized(text="expected the address with its ?token=…, as `league web` printed it\n")
-        if self.token is not None and "token" in request.query:
-            return self._set_token_cookie(request)
-        return await handler(request)
+        if "token" not in request.query:
+            return await handler(request)
+        rest = request.rel_url.with_query({name: value for name, value in request.query.items() if name != "token"})
+        response = web.Response(status=303, headers={"Location": str(rest)})
+        response.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
+        return response
 
     def _check_origin(self, request: web.Request) -> None:
         host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdigit() else request.host
@@ -279,19 +280,6 @@ class RequestGuard:
             raise web.HTTPForbidden(text="sent by a page of another site\n")
         if not reads and request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="expected application/json\n")
-
-    def _has_token(self, request: web.Request) -> bool:
-        assert self.token is not None
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        shown = (request.query.get("token"), request.cookies.get(COOKIE), bearer)
-        return any(hmac.compare_digest(text.encode(errors="replace"), self.token.encode()) for text in shown if text)
-
-    def _set_token_cookie(self, request: web.Request) -> web.Response:
-        assert self.token is not None
-        rest = request.rel_url.with_query({name: value for name, value in request.query.items() if name != "token"})
-        response = web.Response(status=303, headers={"Location": str(rest)})
-        response.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
-        return response
 
 
 async def add_security_headers(_: web.Request, response: web.StreamResponse) -> None:

@@ -46,18 +46,15 @@ class SiteFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._old = self._listed_files()
-
-    def _listed_files(self) -> list[str]:
         try:
-            if not self.path.exists() or (self.path.is_dir() and not any(self.path.iterdir())):
-                return []
-            return msgspec.json.decode((self.path / _LIST).read_bytes(), type=_SiteList).files
+            is_new = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+            listed = None if is_new else msgspec.json.decode((path / _LIST).read_bytes(), type=_SiteList)
         except (OSError, msgspec.DecodeError):
             raise UsageError(
-                f"--to {self.path}: is not empty and holds no {_LIST} of an earlier site; expected a folder that is "
-                "empty, not there yet, or of an earlier `league site`"
+                f"--to {path}: is not empty and holds no {_LIST} of an earlier site; expected a folder that is empty, "
+                "not there yet, or of an earlier `league site`"
             ) from None
+        self._old = [] if listed is None else listed.files
 
     async def write(self, files: AsyncIterator[SiteFile]) -> tuple[int, int]:
         """Write the files and remove those of the earlier site that are not among them; returns number and bytes.

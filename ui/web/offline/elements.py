@@ -1,7 +1,4 @@
-"""HTML elements: texts of agents, models and events are escaped, and control characters in them spelled out.
-
-``rating_chart`` is the rating curve of a policy as inline SVG: its evaluated versions, the best so far and baselines.
-"""
+"""HTML elements, tables and charts: texts of agents, models and events are escaped, control characters spelled out."""
 
 import base64
 import csv
@@ -54,15 +51,12 @@ def agent_link(name: str, links: Mapping[str, str]) -> Markup:
 
 def join(*children: Child) -> Markup:
     """Children one after the other; None is nothing."""
-    return Markup("".join(_inner(child) for child in children))
-
-
-def _inner(child: Child) -> str:
-    if child is None:
-        return ""
-    if isinstance(child, Markup):
-        return child
-    return escape(child) if isinstance(child, str | int | float) else join(*child)
+    parts = []
+    for child in children:
+        if child is not None and not isinstance(child, Markup):
+            child = Markup(escape(child)) if isinstance(child, str | int | float) else join(*child)
+        parts.append(child or "")
+    return Markup("".join(parts))
 
 
 class Column(NamedTuple):
@@ -86,28 +80,27 @@ class Table(NamedTuple):
     """Name of the CSV file beside the page, without ``.csv``; empty for a table without one."""
 
 
+_STYLES: dict[bool, dict[str, object]] = {False: {}, True: {"class": "number"}}
+
+
 def render_table(table: Table) -> Markup:
     """A table, with the address of its CSV file below it."""
-    head = h("tr", None, (h("th", {"scope": "col", **_number(column)}, column.name) for column in table.columns))
-    body = (h("tr", None, (_cell(column, row) for column in table.columns)) for row in table.rows)
+
+    def cell(column: Column, row: Any) -> Markup:
+        shown = column.show(row) if column.show is not None else column.value(row)
+        return h("td", _STYLES[column.is_number], shown if isinstance(shown, Markup | None) else str(shown))
+
+    head = (h("th", {"scope": "col", **_STYLES[column.is_number]}, column.name) for column in table.columns)
+    body = (h("tr", None, (cell(column, row) for column in table.columns)) for row in table.rows)
+    caption = h("caption", None, table.caption)
     return join(
         h(
             "div",
             {"class": "scroll", "tabindex": 0, "role": "region", "aria-label": table.caption},
-            h("table", None, h("caption", None, table.caption), h("thead", None, head), h("tbody", None, body)),
+            h("table", None, caption, h("thead", None, h("tr", None, head)), h("tbody", None, body)),
         ),
         h("p", None, h("a", {"href": f"{table.name}.csv"}, f"{table.name}.csv")) if table.name else None,
     )
-
-
-def _cell(column: Column, row: Any) -> Markup:
-    shown = column.show(row) if column.show is not None else column.value(row)
-    text = shown if isinstance(shown, Markup) or shown is None else str(shown)
-    return h("td", _number(column), text)
-
-
-def _number(column: Column) -> dict[str, object]:
-    return {"class": "number"} if column.is_number else {}
 
 
 def encode_csv(table: Table) -> bytes:
@@ -181,7 +174,7 @@ class _Scale(NamedTuple):
 
 
 def draw_rating_curve(curve: RatingCurve) -> Markup:
-    """The chart of a curve with at least one version."""
+    """The chart of a policy's curve, with at least one version: these, the best so far and baselines."""
     named = {curve.policy: curve.hero, "past best": curve.past_best, **curve.baselines}
     lines = {
         name: points

@@ -46,7 +46,6 @@ _CHOSEN_MATCHES = """
     SELECT sequence FROM ranked ORDER BY sequence DESC
 """
 
-
 MatchPath = Callable[[Mapping[str, Any]], str]
 """The address of a match's page, by its row."""
 
@@ -79,14 +78,17 @@ async def make_site(
     """
     report("reading the league", 0.0)
     data = await _load_data(league, matches)
-    agents = _agent_rows(data)
+    # By rating, then those that are not rated; with their origins where they have any.
+    known = {row["agent"]: dict(row) for row in data.parents}
+    agents = [msgspec.to_builtins(row) | known.pop(row.agent, {}) for row in data.board.rows] + list(known.values())
     links = {row["agent"]: f"agents.html#agent-{number}" for number, row in enumerate(agents)}
     name = str(data.counts["league"])
+    header = _header(name, runs or {})
     for title, path, tables, body in (
         (name, "index.html", *_overview(data, links, match_path or _match_path)),
         (f"Agents · {name}", "agents.html", *_agents(agents, links)),
     ):
-        yield SiteFile(path, make_document(title, join(_header(data, runs or {}), h("main", None, body))).encode())
+        yield SiteFile(path, make_document(title, join(header, h("main", None, body))).encode())
         for table in tables:
             yield SiteFile(f"{table.name}.csv", encode_csv(table))
     if match_path is not None:
@@ -120,16 +122,14 @@ async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
     )
 
 
-def _header(data: _LeagueData, runs: Mapping[str, str]) -> Markup:
-    pages = (("index.html", "League"), ("agents.html", "Agents"))
-    others = h("nav", {"aria-label": "Runs"}, (h("a", {"href": path}, name) for name, path in runs.items()))
-    return h(
-        "header",
-        None,
-        h("strong", None, data.counts["league"]),
-        h("nav", {"aria-label": "Pages"}, (h("a", {"href": path}, name) for path, name in pages)),
-        others if runs else None,
+def _header(name: str, runs: Mapping[str, str]) -> Markup:
+    pages = {"League": "index.html", "Agents": "agents.html"}
+    navigation = (
+        h("nav", {"aria-label": label}, (h("a", {"href": path}, text) for text, path in links.items()))
+        for label, links in (("Pages", pages), ("Runs", runs))
+        if links
     )
+    return h("header", None, h("strong", None, name), navigation)
 
 
 def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath) -> tuple[list[Table], Markup]:
@@ -142,13 +142,23 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
         "events": f"{counts['sequence']:,}",
     }
     curves = {f"curve {curve.policy}": _ratings_table(curve) for curve in data.curves}
+    parts = () if isinstance(data.criteria, str) else ("baseline_beat", "no_regression", "diversity", "stability")
+    judged = (
+        Column("criterion", lambda name: name.replace("_", " ")),
+        Column("verdict", lambda name: "met" if getattr(data.criteria, name).passed else "not met"),
+        Column("reasons", lambda name: "; ".join(getattr(data.criteria, name).problems)),
+    )
+    kinds = (
+        Column("type", lambda row: row["type"] or "unreadable"),
+        Column("events", lambda row: row["events"], is_number=True),
+    )
     tables = {
         **curves,
         "benchmarks": _benchmarks_table(data.benchmarks, links),
         "leaderboard": _leaderboard_table(board, links),
-        "criteria": _criteria_table(data.criteria),
+        "criteria": Table("The four success criteria, judged from the history", judged, parts, "criteria"),
         "matches": _matches_table(data.matches, links, match_path),
-        "events": _events_table(data.events),
+        "events": Table("Events by type", kinds, data.events, "events"),
     }
     shown = {name: render_table(table) for name, table in tables.items()}
     return list(tables.values()), join(
@@ -174,20 +184,19 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
 
 
 def _ratings_table(curve: RatingCurve) -> Table:
+    def rated(name: str, ratings: Sequence[float]) -> Column:
+        return Column(name, ratings.__getitem__, lambda number: f"{ratings[number]:,.1f}", is_number=True)
+
     columns = (
         Column("gradient step", lambda number: curve.steps[number], is_number=True),
         *(
-            Column(name, ratings.__getitem__, _rounded(ratings), is_number=True)
+            rated(name, ratings)
             for name, ratings in {curve.policy: curve.hero, "past best": curve.past_best, **curve.baselines}.items()
         ),
     )
     name = re.sub(r"[^A-Za-z0-9_-]", "_", curve.policy)
     caption = f"Ratings of {curve.policy} and its baselines, at the end of each version's evaluation"
     return Table(caption, columns, range(len(curve.steps)), f"ratings-{name}")
-
-
-def _rounded(ratings: Sequence[float]) -> Callable[[int], str]:
-    return lambda number: f"{ratings[number]:,.1f}"
 
 
 def _benchmarks_table(rows: Sequence[BenchmarkRow], links: Mapping[str, str]) -> Table:
@@ -235,16 +244,6 @@ def _interval_columns(
     )
 
 
-def _criteria_table(report: CriteriaReport | str) -> Table:
-    parts = () if isinstance(report, str) else ("baseline_beat", "no_regression", "diversity", "stability")
-    columns = (
-        Column("criterion", lambda name: name.replace("_", " ")),
-        Column("verdict", lambda name: "met" if getattr(report, name).passed else "not met"),
-        Column("reasons", lambda name: "; ".join(getattr(report, name).problems)),
-    )
-    return Table("The four success criteria, judged from the history", columns, parts, "criteria")
-
-
 def _matches_table(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str], match_path: MatchPath) -> Table:
     columns = (
         Column("match", lambda row: row["match_id"], lambda row: h("a", {"href": match_path(row)}, row["match_id"])),
@@ -265,24 +264,12 @@ def _match_path(row: Mapping[str, Any]) -> str:
     return f"{MATCH_FOLDER}/{match_file_name(row['match_id'])}"
 
 
-def _events_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        Column("type", lambda row: row["type"] or "unreadable"),
-        Column("events", lambda row: row["events"], is_number=True),
-    )
-    return Table("Events by type", columns, rows, "events")
-
-
-def _agent_rows(data: _LeagueData) -> list[dict[str, Any]]:
-    """Agents by rating, then those that are not rated; with their origins where they have any."""
-    known = {row["agent"]: dict(row) for row in data.parents}
-    rows = [msgspec.to_builtins(row) | known.pop(row.agent, {}) for row in data.board.rows]
-    return rows + list(known.values())
-
-
 def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tuple[list[Table], Markup]:
     def named(row: Mapping[str, Any]) -> Markup:
         return h("span", {"id": links[row["agent"]].partition("#")[2]}, row["agent"])
+
+    def rating(row: Mapping[str, Any]) -> str:
+        return "" if row["rating"] is None else f"{row['rating']:,.1f}"
 
     columns = (
         Column("agent", lambda row: row["agent"], named),
@@ -292,13 +279,9 @@ def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tupl
         Column("last step", lambda row: row.get("version"), is_number=True),
         Column("reason", lambda row: row["reason"]),
         Column("drawn", lambda row: "yes" if row["active"] else "no"),
-        Column("rating", lambda row: row["rating"], lambda row: _rating(row["rating"]), is_number=True),
+        Column("rating", lambda row: row["rating"], rating, is_number=True),
         Column("rated games", lambda row: row["rated_games"], is_number=True),
         Column("event", lambda row: row.get("joined_sequence"), is_number=True),
     )
     table = Table("Agents by rating, with the parents of checkpoints and the steps between", columns, rows, "agents")
     return [table], join(h("h1", None, "Agents"), render_table(table))
-
-
-def _rating(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"

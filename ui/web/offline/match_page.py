@@ -37,6 +37,8 @@ def render_match(
     details, match_id = match.details, match.details["match_id"]
     finished = details["finished"]
     links = links or {}
+    attributes = {"src": match_file_name(match_id), "title": f"Match {match_id}", "sandbox": "allow-scripts"}
+    frame = h("iframe", {**attributes, "loading": "lazy", "width": "100%", "height": 760})
     body = join(
         h("header", None, h("strong", None, h("a", {"href": home}, league) if home else league)),
         h(
@@ -44,7 +46,8 @@ def render_match(
             None,
             h("h1", None, f"Match {match_id}"),
             _outcome(details),
-            _embedding(match_id),
+            # Its script inserts the page's own address and phase.
+            h("details", {"class": "embed"}, h("summary", None, "embed"), h("pre", None, str(frame))),
             h("p", {"class": "problem"}, f"No moves to show: {match.problem}")
             if match.problem
             else _played(match, _Prompts(prompt_chars)),
@@ -63,6 +66,8 @@ def _outcome(details: Mapping[str, Any]) -> Markup:
         return h("p", {"class": "problem"}, f"Failed at {failed['worker']} ({place}): {failed['error']}")
     if not finished:
         return h("p", None, "Drawn, and neither finished nor failed yet.")
+    first = next((seat for seat in finished["seats"] if seat["seat"] == finished["winner"]), None)
+    won = f"Won by {first['role']} {first['agent']}." if first else "No winner."
     voiding = voided and f"Voided by event {voided['sequence']:,} ({voided['time']}): {voided['reason']}"
     return join(
         h(
@@ -70,23 +75,11 @@ def _outcome(details: Mapping[str, Any]) -> Markup:
             None,
             f"{finished['environment'] or finished['game']}, {finished['purpose']}, played by {finished['worker']} "
             f"in {finished['seconds']:.3g} s: {finished['length']:,} turns, {finished['tokens']:,} tokens "
-            f"written, ended by {finished['reason'].replace('_', ' ')}. {_winner(finished)}",
+            f"written, ended by {finished['reason'].replace('_', ' ')}. {won}",
         ),
         h("p", {"class": "soft"}, f"Event {finished['sequence']:,}, {finished['time']}, seed {finished['seed']}"),
         h("p", {"class": "problem"}, voiding) if voiding else None,
     )
-
-
-def _embedding(match_id: str) -> Markup:
-    """Embedding code of the page; its script inserts its own address and phase."""
-    attributes = {"src": match_file_name(match_id), "title": f"Match {match_id}", "sandbox": "allow-scripts"}
-    frame = h("iframe", {**attributes, "loading": "lazy", "width": "100%", "height": 760})
-    return h("details", {"class": "embed"}, h("summary", None, "embed"), h("pre", None, str(frame)))
-
-
-def _winner(finished: Mapping[str, Any]) -> str:
-    first = next((seat for seat in finished["seats"] if seat["seat"] == finished["winner"]), None)
-    return f"Won by {first['role']} {first['agent']}." if first else "No winner."
 
 
 def _seats(finished: Mapping[str, Any], links: Mapping[str, str]) -> Markup:
@@ -151,7 +144,17 @@ def _phases(match: WholeMatch, prompts: "_Prompts") -> Iterator[Markup]:
     turns, pictures = match.replay.turns, match.replay.pictures
     for number in range(max(len(turns), len(pictures))):
         turn = turns[number] if number < len(turns) else None
-        title = _phase_name(turn.title) if turn else "The end"
+        title = turn.title if turn else "The end"
+        # A phase of Diplomacy in words, ``Spring 1901, moves`` for ``S1901M``.
+        if phase := re.fullmatch(r"([SFW])(\d{4})([MRA])", title):
+            title = f"{_SEASONS[phase[1]]} {phase[2]}, {_PHASE_KINDS[phase[3]]}"
+        shown = None
+        if match.maps is not None:
+            label = f"Map of {pictures[number].words}"
+            attributes = {"class": f"battlefield phase-{number}", "viewBox": match.maps.view_box, "role": "img"}
+            drawn = Markup(match.maps.phases[number])
+            land, labels = h("use", {"href": "#land"}), h("use", {"href": "#labels"})
+            shown = h("svg", {**attributes, "aria-label": label}, land, drawn, labels)
         moves = [
             _moves(match, number, place, role, lines, prompts)
             for place, (role, lines) in enumerate(turn.moves.items() if turn else ())
@@ -161,27 +164,10 @@ def _phases(match: WholeMatch, prompts: "_Prompts") -> Iterator[Markup]:
             "section",
             {"class": "phase", "id": f"phase-{number}"},
             h("h3", None, title),
-            _map(match, number),
+            shown,
             h("div", {"class": "cards"}, moves),
             notes,
         )
-
-
-def _map(match: WholeMatch, number: int) -> Markup | None:
-    if match.maps is None:
-        return None
-    return h(
-        "svg",
-        {
-            "class": f"battlefield phase-{number}",
-            "viewBox": match.maps.view_box,
-            "role": "img",
-            "aria-label": f"Map of {match.replay.pictures[number].words}",
-        },
-        h("use", {"href": "#land"}),
-        Markup(match.maps.phases[number]),
-        h("use", {"href": "#labels"}),
-    )
 
 
 def _moves(match: WholeMatch, number: int, place: int, role: str, lines: list[str], prompts: "_Prompts") -> Markup:
@@ -247,9 +233,3 @@ def _episode(episode: EpisodeNode, prompts: _Prompts) -> Markup:
         h("p", {"class": "problem"}, f"Failed: {episode.failure}") if episode.failure else None,
         h("p", {"class": "soft"}, ", ".join(earned)),
     )
-
-
-def _phase_name(title: str) -> str:
-    """A phase of Diplomacy in words, ``Spring 1901, moves`` for ``S1901M``; other titles as they are."""
-    match = re.fullmatch(r"([SFW])(\d{4})([MRA])", title)
-    return f"{_SEASONS[match[1]]} {match[2]}, {_PHASE_KINDS[match[3]]}" if match else title
