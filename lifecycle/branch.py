@@ -1,7 +1,4 @@
-"""Leagues in a new run folder, which appears whole or not at all: branches, and restorations.
-
-A restoration rebuilds a league from its archive and what a damaged broker still holds.
-"""
+"""Leagues in a new run folder, which appears whole or not at all: branches, and restorations of damaged runs."""
 
 import contextlib
 import os
@@ -77,9 +74,7 @@ class BranchResult(msgspec.Struct, frozen=True):
 async def make_branch(
     source: Run, history: JetStreamLog, at: int, target: Path, report: ProgressReporter
 ) -> BranchResult:
-    """Make a run whose league starts as a copy of another's.
-
-    It begins after the event ``at`` of ``history``; the folder ``target`` must not exist.
+    """Make a run in a new folder ``target``, whose league starts as a copy of another's up to the event ``at``.
 
     Raises:
         UsageError: the folder exists, or the league was not open yet at ``at``.

@@ -270,10 +270,7 @@ def _require_agent(state: LeagueState, name: str) -> Any:
 
 
 async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutlook, list[e.Event]]:
-    """Returns the decisions that are due, and the events appended for them and for what follows from them.
-
-    A dry run appends none.
-    """
+    """Returns the decisions that are due, and the events appended for them and for what follows; none in a dry run."""
     appended = dict[str, e.Event]()
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))

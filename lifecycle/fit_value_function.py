@@ -145,10 +145,7 @@ def play_all(games: int, processes: int, done: Callable[[int], None]) -> Samples
 
 
 def fit(samples: Samples, epochs: int, done: Callable[[int], None]) -> dict[str, NDArray[np.float32]]:
-    """Parameters of ``value_function.forward`` after this many passes over the samples, by name.
-
-    ``done`` is called with how many positions were taken, those of all passes together.
-    """
+    """Parameters of ``value_function.forward`` by name; ``done`` is called with the positions of all passes so far."""
     parameters = {name: each.requires_grad_() for name, each in initial_parameters().items()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     count = len(samples.years_N)

@@ -38,10 +38,7 @@ class ModelDimensions(msgspec.Struct, frozen=True):
         return 2 * self.layers * self.kv_heads * self.head_dim * BFLOAT16_BYTES
 
     def adapter_parameters(self, rank: int, targets: tuple[str, ...] = ()) -> int:
-        """Parameters of a LoRA adapter: a matrix of ``rank`` rows on either side of each linear.
-
-        Without ``targets`` all linears are adapted.
-        """
+        """Parameters of a LoRA adapter: ``rank`` rows on either side of each linear, or of each of the ``targets``."""
         linears = {name: size for name, size in self._linears().items() if not targets or name in targets}
         return self.layers * rank * sum(fan_in + fan_out for fan_in, fan_out in linears.values())
 

@@ -51,10 +51,7 @@ def configuration_event(state: LeagueState, config: LeagueConfig, model: str = "
 
 
 def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: LeagueConfig) -> LeagueConfig:
-    """Returns a settings file's configuration, with the agents added that were registered after the league's opening.
-
-    ``opened`` is the configuration that the league was opened with, ``now`` the one in force.
-    """
+    """Returns a settings file's configuration, with the agents in force ``now`` that it was not ``opened`` with."""
     known = {*opened.get("agents", {}), *file.agents}
     later = {name: agent for name, agent in now.agents.items() if name not in known}
     return msgspec.structs.replace(file, agents=file.agents | later) if later else file
@@ -79,15 +76,11 @@ def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig
 
 def _agent_identities(config: LeagueConfig) -> dict[str, Any]:
     """Properties of agents that must not change; a remote agent's address may."""
-    return {
-        name: (
-            agent.kind,
-            agent.rating,
-            agent.baseline,
-            agent.remote and (agent.remote.training, agent.remote.play_settings),
-        )
-        for name, agent in config.agents.items()
-    }
+    identities = {}
+    for name, agent in config.agents.items():
+        played = agent.remote and (agent.remote.training, agent.remote.play_settings)
+        identities[name] = (agent.kind, agent.rating, agent.baseline, played)
+    return identities
 
 
 def render_settings(config: LeagueConfig) -> str:

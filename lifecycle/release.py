@@ -1,7 +1,4 @@
-"""Writes a release: a folder with one trained version, everything needed to play it, and its provenance.
-
-``league import FOLDER`` makes a run of it. The folder appears whole or not at all.
-"""
+"""Writes a release: a new folder with one trained version, everything needed to play it, and its provenance."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""Runs a league on one machine from its opening to its final report.
-
-The report shows the leaderboard, benchmarks before and after training, and whether a replay is identical.
-"""
+"""Runs a league on one machine from its opening to its final report: ratings, benchmarks, and an identical replay."""
 
 import asyncio
 import contextlib
@@ -128,11 +125,8 @@ async def open_without_workers(run: Run, settings: LeagueConfig, console: Consol
 async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console) -> int:
     """Open or resume a league, run its workers until training is done, and report; return the exit code.
 
-    Args:
-        run: Its folder.
-        stages: Settings of the league, in force one after the other, each until its training is done; those whose
-            stop condition the history has met already are passed over. Empty to keep the settings in force.
-        console: Where progress is shown.
+    ``stages`` are in force one after the other, each until its training is done; those whose stop condition the history
+    has met already are passed over. Without any the settings stay as they are. ``console`` shows the progress.
 
     Raises:
         ConfigError: invalid settings, a package, GPU or store of blobs that this machine lacks, or a remote agent's key

@@ -78,7 +78,6 @@ async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, l
 
 
 async def _make_condition(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
-    """Condition on ``matches`` for those of a request."""
     if (worker := request.worker) is None:
         condition = f"match_id IN ({', '.join(sql_literal(name) for name in request.matches)})"
         rows = await query(f"SELECT match_id FROM matches WHERE {condition}")
@@ -103,7 +102,6 @@ async def _make_condition(query: QueryFunction, history: JetStreamLog, request: 
 
 
 async def _find_matches(query: QueryFunction, condition: str) -> VoidImpact:
-    """Find the matches that satisfy a condition on ``matches``."""
     rows = await query(f"SELECT match_id, sequence, voided_sequence FROM matches WHERE {condition}")
     fresh = sorted((sequence, name) for name, sequence, voided in rows if voided is None)
     chosen = f"SELECT match_id, evaluation_id FROM matches WHERE ({condition}) AND voided_sequence IS NULL"
@@ -165,5 +163,4 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
 
 
 async def _read_ratings(query: QueryFunction) -> list[AgentRating]:
-    """Current rating of every agent, as recorded."""
     return [AgentRating(*row) for row in await query("SELECT agent, rating, rated_games FROM current_ratings")]

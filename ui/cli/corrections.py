@@ -60,7 +60,6 @@ async def void(
 
 
 async def _execute(run: Run, request: "VoidRequest", as_json: bool) -> None:
-    """Void matches, and print the consequences."""
     from lifecycle.void_matches import execute_request
 
     impact, moves = await execute_request(run, request)

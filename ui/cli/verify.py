@@ -151,7 +151,6 @@ def _print_audit(report: IntegrityReport) -> None:
 
 
 def _verdict(report: IntegrityReport) -> str:
-    """The outcome in one line."""
     match report.outcome:
         case ExitCode.DAMAGED if report.damage:
             return "DAMAGED: not everything is as it was sealed"

@@ -19,6 +19,8 @@ from schemas.errors import UsageError
 from ui.cli.options import JsonOption
 from ui.output import format_bytes, format_count, print_json
 
+ListenOption = Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")]
+
 
 async def status(
     *,
@@ -38,11 +40,7 @@ async def status(
         print_status(Console(), result)
 
 
-def metrics(
-    listen: Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")] = ("127.0.0.1:9464"),
-    *,
-    run: Run,
-) -> None:
+def metrics(listen: ListenOption = "127.0.0.1:9464", *, run: Run) -> None:
     """Serve a league's metrics to Prometheus at /metrics, until stopped."""
     host, port = parse_address(listen)
     from workers.monitoring.exposition import serve_metrics
@@ -118,7 +116,7 @@ async def site(
 
 
 def web(
-    listen: Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")] = ("127.0.0.1:8080"),
+    listen: ListenOption = "127.0.0.1:8080",
     token: Annotated[
         str | None,
         typer.Option(

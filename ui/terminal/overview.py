@@ -130,11 +130,7 @@ def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
 _WORKER_COLUMNS = (
     Column("worker", most=16),
     Column("health"),
-    Column("up", number=True),
-    Column("memory", number=True),
-    Column("cores", number=True),
-    Column("behind", number=True),
-    Column("computing", number=True),
+    *(Column(name, number=True) for name in ("up", "memory", "cores", "behind", "computing")),
     Column("at work on"),
 )
 
