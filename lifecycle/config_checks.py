@@ -34,6 +34,9 @@ from trainer.rewards import REWARDS
 from workers.discover_servers import make_servers_config, make_vllm_servers_config
 from workers.trackers.sinks import make_sink
 
+_GAME_ONLY_KEYS = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
+"""Keys of ``[prompts]`` on requesting and parsing moves; episodes define that themselves."""
+
 
 def check_config(config: LeagueConfig) -> None:
     """Build every plugin once.
@@ -165,10 +168,6 @@ def _check_reward(config: LeagueConfig, contest: EnvironmentSpec) -> None:
             f"trainer.reward: {config.trainer.reward.name!r} does not look at the score, which is all that {subject} "
             f"tells of what was earned; expected 'outcome'"
         )
-
-
-_GAME_ONLY_KEYS = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
-"""Keys of ``[prompts]`` on requesting and parsing moves; episodes define that themselves."""
 
 
 def _check_episodes(config: LeagueConfig) -> None:

@@ -23,6 +23,8 @@ from schemas.jobs import EXTERNAL_PURPOSE
 from schemas.subjects import check_name
 
 PRODUCER = "import"
+_KnownEnds = dict[str, dict[int, tuple[str, float]]]
+"""Agent and score by seat, by match; no seats for a failed match."""
 
 
 class ResultsFile(NamedTuple):
@@ -170,10 +172,6 @@ def _external_event(
         tokens=result.tokens,
         environment=result.environment,
     )
-
-
-_KnownEnds = dict[str, dict[int, tuple[str, float]]]
-"""Agent and score by seat, by match; no seats for a failed match."""
 
 
 async def _known_ends(query: QueryFunction, origin: str) -> _KnownEnds:

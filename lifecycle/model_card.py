@@ -18,6 +18,11 @@ from schemas.config import LeagueConfig
 from schemas.errors import escape_unprintable
 from schemas.ids import derive_seed
 
+_TEMPLATE = Path(__file__).with_suffix(".md.jinja")
+_MAX_OPPONENTS = 12
+_MAX_AHEAD = 6
+_MAX_PROMPT_CHARS = 1_500
+
 
 class ReleaseVersion(msgspec.Struct, frozen=True):
     """The version to release."""
@@ -126,12 +131,6 @@ class ReleaseFacts(msgspec.Struct, frozen=True):
     """Changes during the version's training, the oldest first."""
     ahead: list[OpponentShare]
     """Opponents that took more than half of the points from it, the worst first."""
-
-
-_TEMPLATE = Path(__file__).with_suffix(".md.jinja")
-_MAX_OPPONENTS = 12
-_MAX_AHEAD = 6
-_MAX_PROMPT_CHARS = 1_500
 
 
 class ReleaseContents(msgspec.Struct, frozen=True):

@@ -30,6 +30,8 @@ PERCENTILES = (0, 1, 50, 99, 100)
 
 FREE_TOKENS = 24
 """Maximum length of an unconstrained completion, in tokens."""
+RecomputeLogprobs = Callable[[Sequence[ModelCall]], tuple[Floats, Floats]]
+"""The learner's and the recorded log-probabilities [W] of all choices; see ``trainer.loss_inputs``."""
 
 
 class ParityTolerance(msgspec.Struct, frozen=True):
@@ -129,10 +131,6 @@ def sample_prompts(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) ->
                 assert question.constraint is not None
                 yield PromptSample(question.prompt_ids, question.constraint)
             play.apply({seat: player.act(play, seat, rng) for seat in moving})
-
-
-RecomputeLogprobs = Callable[[Sequence[ModelCall]], tuple[Floats, Floats]]
-"""The learner's and the recorded log-probabilities [W] of all choices; see ``trainer.loss_inputs``."""
 
 
 async def measure_parity(

@@ -34,6 +34,8 @@ from workers.progress import ProgressReporter
 
 _MAX_GAMES = 3
 _GAME_WIDTH = 110
+MatchRenderer = Callable[[Run, JetStreamLog, Sequence[str]], Awaitable[list[str]]]
+"""Renders matches, by their ids, as HTML pages."""
 
 
 class ReleaseResult(msgspec.Struct, frozen=True):
@@ -45,10 +47,6 @@ class ReleaseResult(msgspec.Struct, frozen=True):
     """Sequence of the newest event that the release describes."""
     bytes: dict[str, int]
     """Size of each file, by its path in the folder."""
-
-
-MatchRenderer = Callable[[Run, JetStreamLog, Sequence[str]], Awaitable[list[str]]]
-"""Renders matches, by their ids, as HTML pages."""
 
 
 async def write_release(

@@ -149,8 +149,8 @@ def _query_time(tables: TableReader, statement: str, *parameters: Any) -> str:
 def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Benchmark:
     requested, mean_rank = rows[0][2], rows[0][3]
     results = {row[6]: BenchmarkResult(row[4], row[5]) for row in rows}
-    seats = seat_shares(results)
-    wins = sum(result.won for result in results.values())
+    seats, wins = seat_shares(results), sum(result.won for result in results.values())
+    low, high = wilson_interval(wins, requested)
     return Benchmark(
         agent=agent,
         opponent=opponent,
@@ -158,8 +158,8 @@ def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Be
         games=requested,
         failed=requested - len(results),
         share=wins / requested,
-        low=wilson_interval(wins, requested)[0],
-        high=wilson_interval(wins, requested)[1],
+        low=low,
+        high=high,
         mean_rank=mean_rank,
         worst=seats[0] if len(seats) > 1 else None,
         matches=[(row[6], row[7]) for row in rows],

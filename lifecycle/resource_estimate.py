@@ -59,6 +59,8 @@ ASLEEP_GB = 1.5
 """GPU memory that vLLM keeps while it sleeps: context, captured graphs; assumed, not measured."""
 _MATCH_BYTES = 1_100
 """Size of a training match's events, measured."""
+BETWEEN_TURNS = ("trainer: CUDA", "trainer: the adapter")
+"""What the trainer leaves on a shared GPU."""
 
 
 class MemoryItem(msgspec.Struct, frozen=True):
@@ -221,10 +223,6 @@ def _device_estimates(
 def _gpus(device: str, count: int) -> list[str]:
     """Names of the GPUs of a process that computes on ``count`` of them, from the first one on, or on one."""
     return [f"cuda:{rank}" for rank in range(count)] if count > 1 or device == "cuda" else [device]
-
-
-BETWEEN_TURNS = ("trainer: CUDA", "trainer: the adapter")
-"""What the trainer leaves on a shared GPU."""
 
 
 def _playing_memory(

@@ -38,6 +38,7 @@ from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, sho
 
 BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
 SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
+_CURVE_WIDTH, _CURVE_LINES = 72, 8
 
 
 def print_policies(console: Console, state: LeagueState) -> None:
@@ -59,9 +60,6 @@ def print_policies(console: Console, state: LeagueState) -> None:
         )
     columns = ["policy", "role", *number_columns("steps", "checkpoints", "best Elo"), "resets"]
     print_table(console, columns, rows, ("role",), "Trained policies")
-
-
-_CURVE_WIDTH, _CURVE_LINES = 72, 8
 
 
 async def print_report(run: Run, history: JetStreamLog, console: Console, progress: Console) -> bool:

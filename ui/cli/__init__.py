@@ -144,16 +144,13 @@ COMMANDS = {words: target for commands in _PANELS.values() for words, target in 
 PANELS = {panel: tuple(dict.fromkeys(words.split()[0] for words in commands)) for panel, commands in _PANELS.items()}
 """Commands and groups by panel."""
 
-EPILOGUE = "\n".join(
-    (
-        "[bold]The first three[/bold]",
-        "  league config init league.toml        write a settings file, from four questions",
-        "  league up --config league.toml        open the league, train until done",
-        "  league dash                           watch it, from another terminal",
-        "",
-        "league COMMAND --help explains a command. Tab completes, after league --install-completion.",
-    )
-)
+EPILOGUE = """\
+[bold]The first three[/bold]
+  league config init league.toml        write a settings file, from four questions
+  league up --config league.toml        open the league, train until done
+  league dash                           watch it, from another terminal
+
+league COMMAND --help explains a command. Tab completes, after league --install-completion."""
 
 
 class _Conversion:

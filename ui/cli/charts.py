@@ -17,6 +17,8 @@ from ui.output import format_count, terminal_width, writing
 if TYPE_CHECKING:
     from league.analysis.payoff import PayoffReport
 
+_SUFFIXES = (".png", ".svg", ".html")
+
 
 class MatrixFormat(StrEnum):
     """Format of the matrix."""
@@ -143,9 +145,6 @@ def _circularity_text(report: "PayoffReport") -> str:
     if report.nash is None:
         return f"{first}\nNo Nash average: {report.problem}\n"
     return f"{first}\nThe Nash shares are as diverse as {exp(report.nash.entropy):.2f} equal agents.\n"
-
-
-_SUFFIXES = (".png", ".svg", ".html")
 
 
 class PlotKind(StrEnum):

@@ -27,6 +27,10 @@ CONSPICUOUS_Z = 4.0
 """By chance one worker in 16,000 is so far from the others."""
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the consequences.")]
+_MAX_SHOWN_CHARS = 4_000
+NumberArgument = Annotated[int, typer.Argument(help="Number of the letter in the list.")]
+NumbersArgument = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
+AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 
 async def void(
@@ -144,13 +148,6 @@ async def quarantine(
     await _execute(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
     if not as_json and not dry_run:
         print(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
-
-
-_MAX_SHOWN_CHARS = 4_000
-
-NumberArgument = Annotated[int, typer.Argument(help="Number of the letter in the list.")]
-NumbersArgument = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 
 async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from league.success_criteria.against_baselines import BaselineBeat, NoRegression, VersionDifference
     from league.success_criteria.training import Diversity, Stability
 
+# Sky blue and orange of Okabe and Ito's palette, which colour-blind readers tell apart; the words say it too.
+_PASS, _FAIL = Text(" PASS ", "black on #56B4E9"), Text(" FAIL ", "black on #E69F00")
+ALL = "all"
+_MAX_SHOWN = 3
+"""Number of tests with a recorded verdict to print; --json has all."""
+
 
 async def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> None:
     """Judge a run by the four success criteria, from its history alone; exits 1 unless all are met.
@@ -43,10 +49,6 @@ async def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False
     report = await judge_run(run, at)
     print_answer(report, as_json, _print_criteria)
     raise typer.Exit(0 if report.passed else 1)
-
-
-# Sky blue and orange of Okabe and Ito's palette, which colour-blind readers tell apart; the words say it too.
-_PASS, _FAIL = Text(" PASS ", "black on #56B4E9"), Text(" FAIL ", "black on #E69F00")
 
 
 def _print_criteria(report: "CriteriaReport") -> None:
@@ -156,11 +158,6 @@ def _stability_lines(result: "Stability") -> Iterator[RenderableType]:
     ):
         table.add_row(*row)
     yield table
-
-
-ALL = "all"
-_MAX_SHOWN = 3
-"""Number of tests with a recorded verdict to print; --json has all."""
 
 
 async def promote(

@@ -17,6 +17,9 @@ from schemas.errors import UsageError
 from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types
 from ui.output import print_json, terminal_width
 
+_DRAIN_TIMEOUT_S = 5.0
+"""Time for a batch that is on its way when the command is stopped."""
+
 
 class GroupBy(StrEnum):
     """Entrants of the leaderboard."""
@@ -131,10 +134,6 @@ async def ledger(*, run: Run, as_json: JsonOption = False) -> None:
         rows = [list(account.values()) for account in accounts]
         print_table(Console(), [policy, *number_columns(*counts), balanced], rows)
     raise typer.Exit(0 if all(account["balanced"] for account in accounts) else 1)
-
-
-_DRAIN_TIMEOUT_S = 5.0
-"""Time for a batch that is on its way when the command is stopped."""
 
 
 async def forward(

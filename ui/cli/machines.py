@@ -40,6 +40,8 @@ ROLE_MODULES = {
     "tracker": "tracker",
 }
 """Module of ``workers`` by role; each has a ``serve``."""
+DirOption = Annotated[Path, typer.Option("--dir", help="Folder of the keys that issue credentials.")]
+DEFAULT_DIR = Path(".league-auth")
 
 
 def up(
@@ -190,10 +192,6 @@ def parse_worker_range(text: str) -> tuple[int, int] | None:
     if not 1 <= least <= most:
         raise UsageError(f"--workers {text}: expected N, MIN..MAX or auto; at least 1")
     return least, most
-
-
-DirOption = Annotated[Path, typer.Option("--dir", help="Folder of the keys that issue credentials.")]
-DEFAULT_DIR = Path(".league-auth")
 
 
 def init(

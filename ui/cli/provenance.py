@@ -34,6 +34,7 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the match, 
 RecordOption = Annotated[
     Path | None, typer.Option("--record", help="A copy of the record, for a league that keeps its digest only.")
 ]
+_MAX_OPPONENTS = 6
 
 
 async def show(
@@ -178,9 +179,6 @@ def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
 
 def _in_percent(share: float | None) -> str:
     return format_percent(share, 1).removesuffix(" %")
-
-
-_MAX_OPPONENTS = 6
 
 
 async def lineage(

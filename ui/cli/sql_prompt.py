@@ -46,6 +46,7 @@ _COMPLETIONS = """
                  AND keyword_name ~ '^[a-z]+$'
     UNION SELECT unnest(['BY', 'IS', 'LIKE', 'BETWEEN', 'JOIN', 'LEFT', 'EXISTS', 'OVER', 'PARTITION', 'EXPLAIN'])
 """
+_QUOTE_PAIRS = {"'": "'", '"': '"', "--": "\n", "/*": "*/"}
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
@@ -65,9 +66,6 @@ def split_statements(text: str) -> tuple[list[str], str]:
             start = place + 1
         place += 1
     return [statement for statement in statements if statement], text[start:].strip()
-
-
-_QUOTE_PAIRS = {"'": "'", '"': '"', "--": "\n", "/*": "*/"}
 
 
 class SqlPrompt:

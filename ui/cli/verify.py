@@ -23,6 +23,13 @@ from ui.output import format_bytes, format_count, print_answer, print_error, pri
 from workers.progress import progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
+_OUTCOMES = {
+    ExitCode.SUCCESS: "sound",
+    ExitCode.DAMAGED: "damaged",
+    ExitCode.INCONSISTENT: "inconsistent",
+    ExitCode.BLOBS: "blobs",
+    ExitCode.NOT_SEALED: "not sealed",
+}
 
 
 async def verify(
@@ -108,15 +115,6 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
     else:
         _print_audit(audit)
     return audit.outcome
-
-
-_OUTCOMES = {
-    ExitCode.SUCCESS: "sound",
-    ExitCode.DAMAGED: "damaged",
-    ExitCode.INCONSISTENT: "inconsistent",
-    ExitCode.BLOBS: "blobs",
-    ExitCode.NOT_SEALED: "not sealed",
-}
 
 
 def _print_results(report: SignatureReport) -> None:

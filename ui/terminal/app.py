@@ -75,15 +75,8 @@ class DashboardApp(App[None]):
         # The terminal's own colours fit its theme, dark or light.
         super().__init__(ansi_color=True)
         self._source = source
-        self.views: list[View] = [
-            OverviewView(),
-            LeaderboardView(),
-            RatingsView(),
-            HeadToHeadView(),
-            OpponentsView(),
-            WorkersView(),
-            EventsView(),
-        ]
+        kinds = (OverviewView, LeaderboardView, RatingsView, HeadToHeadView, OpponentsView, WorkersView, EventsView)
+        self.views: list[View] = [kind() for kind in kinds]
         self._view_index = 0
         self.as_of: int | None = None
         """Sequence of the event at which the league is shown; None for the present."""

@@ -27,6 +27,23 @@ _FIELDS: dict[Column, Callable[[dict[str, Any]], str]] = {
 _CELL_WIDTH = 4
 _NAME_WIDTH = 26
 _SHADES = (0, 80, 110, 140, 170)
+_BAR_WIDTH = 14
+_BUCKET_COLUMNS = (
+    Column("bucket", most=20),
+    Column("target", number=True),
+    Column(""),
+    Column("realised", number=True),
+    Column(" "),
+)
+_AGENT_COLUMNS = (
+    Column("opponent", most=28),
+    Column("picks", number=True),
+    Column("share", number=True),
+    Column("", most=_BAR_WIDTH),
+    Column("chance now", number=True),
+)
+_MAX_AGENTS = 8
+_MIN_LINES = 5
 
 
 def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
@@ -99,23 +116,6 @@ def _share_cell(share: float | None) -> Text:
     return Text(f"{100 * share:.0f}".rjust(_CELL_WIDTH), f"rgb(255,255,255) on {colour}" if strength else "")
 
 
-_BAR_WIDTH = 14
-_BUCKET_COLUMNS = (
-    Column("bucket", most=20),
-    Column("target", number=True),
-    Column(""),
-    Column("realised", number=True),
-    Column(" "),
-)
-_AGENT_COLUMNS = (
-    Column("opponent", most=28),
-    Column("picks", number=True),
-    Column("share", number=True),
-    Column("", most=_BAR_WIDTH),
-    Column("chance now", number=True),
-)
-
-
 class OpponentsView(View):
     """Target and realised shares of the sampler, and the opponents that were drawn."""
 
@@ -166,10 +166,6 @@ def _audit_lines(audit: dict[str, Any] | None, why: str) -> list[RenderableType]
         distances = [format_percent(whole[name]) for name in ("distance", "by_chance")]
         summary += "{} apart, {} to be expected by chance".format(*distances)
     return [make_table(_BUCKET_COLUMNS, rows), Text(summary, "dim")]
-
-
-_MAX_AGENTS = 8
-_MIN_LINES = 5
 
 
 class RatingsView(View):

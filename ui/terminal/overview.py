@@ -21,6 +21,16 @@ from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200
 _COLUMNS = (Column("event", number=True), Column("time"), Column("type", most=22), Column("what"))
+_MAX_EVENTS = 60
+_BAR_WIDTH = 12
+_MAX_POLICIES = 4
+"""Maximum number of policies shown; the workers view shows all."""
+_WORKER_COLUMNS = (
+    Column("worker", most=16),
+    Column("health"),
+    *(Column(name, number=True) for name in ("up", "memory", "cores", "behind", "computing")),
+    Column("at work on"),
+)
 
 
 def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
@@ -49,12 +59,6 @@ class EventsView(View):
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: one event per line."""
         return events_table(options.select_rows(data, "type", "text", "agent", "match_id"))
-
-
-_MAX_EVENTS = 60
-_BAR_WIDTH = 12
-_MAX_POLICIES = 4
-"""Maximum number of policies shown; the workers view shows all."""
 
 
 class OverviewView(View):
@@ -125,14 +129,6 @@ def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
         Text(f"a second  {rates['games_s']:.1f} games, {sampled} tokens sampled, {trained} tokens trained on"),
         Text(f"workers   {health.count('ok')} well{silent}, {rates['cores']:.1f} cores, {data['lag']:,} events behind"),
     ]
-
-
-_WORKER_COLUMNS = (
-    Column("worker", most=16),
-    Column("health"),
-    *(Column(name, number=True) for name in ("up", "memory", "cores", "behind", "computing")),
-    Column("at work on"),
-)
 
 
 class WorkersView(View):

@@ -14,6 +14,8 @@ from league.queries.live_league import LiveLeague
 from league.queries.pages import QueryHandler, RequestParams
 from schemas.errors import escape_unprintable
 
+_BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
+
 
 class QuerySource:
     """Data source of the views: the query functions behind the web pages. The caller keeps the league up to date."""
@@ -79,9 +81,6 @@ class View(ABC):
     @abstractmethod
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """Renders the view."""
-
-
-_BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 class Column(NamedTuple):

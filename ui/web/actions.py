@@ -22,6 +22,20 @@ from ui.play.human_match import HumanMatch, HumanMatchLobby
 
 ActionHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
+_POLL_TIMEOUT_S = 20.0
+"""Maximum wait for a new view; shorter than the timeouts of proxies."""
+MAX_ROWS = 1_000
+"""Maximum number of rows shown on a page."""
+MAX_FILE_ROWS = 100_000
+"""Maximum number of rows in a download, which is built in this process's memory."""
+MAX_CONCURRENT = 3
+"""Maximum number of concurrent queries; each may use a gigabyte and a core."""
+_MAX_CELL_CHARS = 2_000
+"""Maximum number of characters of a cell on a page; downloads have all of them."""
+_MAX_SAFE_INTEGER = 2**53
+"""Largest integer that browsers represent exactly."""
+PositionedResult = tuple[QueryResult, int]
+"""A result, and the sequence of the last event that it includes."""
 
 
 async def decode_body(request: web.Request, kind: type[T]) -> T:
@@ -41,10 +55,6 @@ def json_response(value: Any) -> web.Response:
     return web.Response(
         body=msgspec.json.encode(value), content_type="application/json", headers={"Cache-Control": "no-store"}
     )
-
-
-_POLL_TIMEOUT_S = 20.0
-"""Maximum wait for a new view; shorter than the timeouts of proxies."""
 
 
 class StartGameRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -136,18 +146,6 @@ class PlayActions:
         return self._lobby
 
 
-MAX_ROWS = 1_000
-"""Maximum number of rows shown on a page."""
-MAX_FILE_ROWS = 100_000
-"""Maximum number of rows in a download, which is built in this process's memory."""
-MAX_CONCURRENT = 3
-"""Maximum number of concurrent queries; each may use a gigabyte and a core."""
-_MAX_CELL_CHARS = 2_000
-"""Maximum number of characters of a cell on a page; downloads have all of them."""
-_MAX_SAFE_INTEGER = 2**53
-"""Largest integer that browsers represent exactly."""
-
-
 class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Request to run a statement."""
 
@@ -161,10 +159,6 @@ class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Request to cancel a page's statement."""
 
     page: str
-
-
-PositionedResult = tuple[QueryResult, int]
-"""A result, and the sequence of the last event that it includes."""
 
 
 class SqlActions:

@@ -40,6 +40,7 @@ _SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+_ERROR_STATUSES: ErrorStatuses = ((UsageError, 400), ((BusyError, LogError), 503), (LeagueError, 404))
 
 
 async def serve_web(
@@ -228,9 +229,6 @@ def _sse_handler(choose: Callable[[web.Request], LiveLeague]) -> Handler:
         return response
 
     return handle
-
-
-_ERROR_STATUSES: ErrorStatuses = ((UsageError, 400), ((BusyError, LogError), 503), (LeagueError, 404))
 
 
 def _render_error(request: web.Request, refused: RefusedError) -> web.Response:

@@ -18,6 +18,14 @@ _STATIC = Path(__file__).parents[1] / "static"
 _VOID = {"input", "link", "meta"}
 # As in static/dom.js: bidirectional overrides could make a name look like another. No file can hold lone surrogates.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ud800-\udfff\ufeff]")
+_CELL_ATTRIBUTES: dict[bool, dict[str, object]] = {False: {}, True: {"class": "number"}}
+_WIDTH, _HEIGHT = 900, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 150, 12, 36
+_COLORS = 8
+"""Colours ``--series-N`` of the pages' styles."""
+_LABEL_PX = 13
+Point = tuple[int, float]
+"""Gradient step and rating."""
 
 
 class Markup(str):
@@ -80,17 +88,14 @@ class Table(NamedTuple):
     """Name of the CSV file beside the page, without ``.csv``; empty for a table without one."""
 
 
-_STYLES: dict[bool, dict[str, object]] = {False: {}, True: {"class": "number"}}
-
-
 def render_table(table: Table) -> Markup:
     """A table, with the address of its CSV file below it."""
 
     def cell(column: Column, row: Any) -> Markup:
         shown = column.show(row) if column.show is not None else column.value(row)
-        return h("td", _STYLES[column.is_number], shown if isinstance(shown, Markup | None) else str(shown))
+        return h("td", _CELL_ATTRIBUTES[column.is_number], shown if isinstance(shown, Markup | None) else str(shown))
 
-    head = (h("th", {"scope": "col", **_STYLES[column.is_number]}, column.name) for column in table.columns)
+    head = (h("th", {"scope": "col", **_CELL_ATTRIBUTES[column.is_number]}, column.name) for column in table.columns)
     body = (h("tr", None, (cell(column, row) for column in table.columns)) for row in table.rows)
     caption = h("caption", None, table.caption)
     return join(
@@ -149,16 +154,6 @@ def _static(name: str) -> str:
 
 def _hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-_WIDTH, _HEIGHT = 900, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 150, 12, 36
-_COLORS = 8
-"""Colours ``--series-N`` of the pages' styles."""
-_LABEL_PX = 13
-
-Point = tuple[int, float]
-"""Gradient step and rating."""
 
 
 class _Scale(NamedTuple):
