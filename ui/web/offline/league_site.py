@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -205,7 +206,7 @@ def _benchmarks_table(rows: Sequence[BenchmarkRow], links: Mapping[str, str]) ->
         Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
         Column("games", lambda row: row.games, is_number=True),
         Column("won", lambda row: row.wins, is_number=True),
-        *_interval_columns("share", lambda row: row.share, lambda row: (row.low, row.high), 3),
+        *_interval_columns("share", 3),
         Column("mean rank", lambda row: row.mean_rank, lambda row: f"{row.mean_rank:.2f}", is_number=True),
     )
     # Stable: under each opponent, the base model's comes first.
@@ -218,7 +219,7 @@ def _leaderboard_table(board: Leaderboard, links: Mapping[str, str]) -> Table:
         Column("#", lambda row: row.rank, is_number=True),
         Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
         Column("kind", lambda row: row.kind),
-        *_interval_columns("rating", lambda row: row.rating, lambda row: (row.low, row.high), 1),
+        *_interval_columns("rating", 1),
         Column("games", lambda row: row.rated_games, is_number=True),
         Column("wins", lambda row: row.wins, is_number=True),
     )
@@ -226,22 +227,17 @@ def _leaderboard_table(board: Leaderboard, links: Mapping[str, str]) -> Table:
     return Table(caption, columns, board.rows, "leaderboard")
 
 
-def _interval_columns(
-    name: str,
-    value: Callable[[Any], float | None],
-    ends: Callable[[Any], tuple[float | None, float | None]],
-    digits: int,
-) -> tuple[Column, ...]:
-    """Columns with a number and the ends of its 95 % interval."""
+def _interval_columns(name: str, digits: int) -> tuple[Column, ...]:
+    """Columns with a number, which is the field ``name`` of rows, and the ends of its 95 % interval."""
 
-    def show(number: float | None) -> str:
-        return "" if number is None else f"{number:,.{digits}f}"
+    def column(title: str, field: str) -> Column:
+        def show(row: Any) -> str:
+            value = getattr(row, field)
+            return "" if value is None else f"{value:,.{digits}f}"
 
-    return (
-        Column(name, value, lambda row: show(value(row)), is_number=True),
-        Column("95 % from", lambda row: ends(row)[0], lambda row: show(ends(row)[0]), is_number=True),
-        Column("to", lambda row: ends(row)[1], lambda row: show(ends(row)[1]), is_number=True),
-    )
+        return Column(title, attrgetter(field), show, is_number=True)
+
+    return column(name, name), column("95 % from", "low"), column("to", "high")
 
 
 def _matches_table(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str], match_path: MatchPath) -> Table:
