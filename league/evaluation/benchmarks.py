@@ -5,7 +5,7 @@ that follows from the benchmark's alone: all agents and opponents meet the same 
 request it was played for, so that a repeated benchmark plays only what is missing.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -59,13 +59,8 @@ class GameResult(NamedTuple):
 class BenchmarkGames:
     """The games of one benchmark: played, failed, waiting and missing.
 
-    Args:
-        terms: The benchmark.
-        seats: Numbers of seats of the evaluated game.
-        games: Number of games.
-        requests: All requests of the league.
-        ends: Ends of all matches of this purpose.
-        voided: Ids of matches that were voided, and do not count.
+    Of the league come all ``requests``, the ``ends`` of all matches of this purpose, and the ids of ``voided`` matches,
+    which do not count.
     """
 
     def __init__(
@@ -80,7 +75,9 @@ class BenchmarkGames:
         self.terms = terms
         self._seats = seats
         self._requests = [request for request in requests if request.benchmark_id.rpartition("-")[0] == terms.name]
-        self._needed = list(islice(_iterate_places(terms.seed, seats), games))
+        rounds = (derive_seed(terms.seed, "benchmark", number) for number in count())
+        places = (_Place(seed, seat) for seed in rounds for seat in range(seats.choose(seed).seats))
+        self._needed = list(islice(places, games))
         own = {match_id: place for request in self._requests for match_id, place in _places(request).items()}
         self._waiting = {match_id: place for match_id, place in own.items() if place in set(self._needed)}
         self._played: dict[_Place, GameResult] = {}
@@ -109,8 +106,19 @@ class BenchmarkGames:
         """The request for games that are neither played nor waiting; None if there are none."""
         numbers = {*self._waiting.values(), *self._played}
         missing = [place for place in self._needed if place not in numbers]
+        if not missing:
+            return None
         name = f"{self.terms.name}-{len(self._requests) + 1}"
-        return _make_request(self.terms, name, missing) if missing else None
+        return BenchmarkRequested(
+            benchmark_id=name,
+            agent=self.terms.agent,
+            opponent=self.terms.opponent,
+            seed=self.terms.seed,
+            settings=dict(self.terms.settings),
+            matches=[f"{name}-{number}" for number in range(len(missing))],
+            seats=[place.seat for place in missing],
+            seeds=[place.seed for place in missing],
+        )
 
     def add(self, request: BenchmarkRequested) -> None:
         """Add a request that was just recorded."""
@@ -121,31 +129,13 @@ class BenchmarkGames:
     def jobs(self) -> list[PlayMatch]:
         """The matches that wait."""
         owner = {match_id: request.benchmark_id for request in self._requests for match_id in request.matches}
-        return [self._make_job(match_id, place, owner[match_id]) for match_id, place in self._waiting.items()]
-
-    def _make_job(self, match_id: str, place: _Place, benchmark_id: str) -> PlayMatch:
-        seats = [self.terms.opponent] * self._seats.choose(place.seed).seats
-        seats[place.seat] = self.terms.agent
-        return PlayMatch(match_id, BENCHMARK_PURPOSE, seats, place.seed, benchmark_id, dict(self.terms.settings))
-
-
-def _iterate_places(seed: int, seats: SeatCounts) -> Iterator[_Place]:
-    for number in count():
-        own = derive_seed(seed, "benchmark", number)
-        yield from (_Place(own, seat) for seat in range(seats.choose(own).seats))
-
-
-def _make_request(terms: BenchmarkTerms, name: str, places: Sequence[_Place]) -> BenchmarkRequested:
-    return BenchmarkRequested(
-        benchmark_id=name,
-        agent=terms.agent,
-        opponent=terms.opponent,
-        seed=terms.seed,
-        settings=dict(terms.settings),
-        matches=[f"{name}-{number}" for number in range(len(places))],
-        seats=[place.seat for place in places],
-        seeds=[place.seed for place in places],
-    )
+        jobs = []
+        for match_id, (seed, seat) in self._waiting.items():
+            seats = [self.terms.opponent] * self._seats.choose(seed).seats
+            seats[seat] = self.terms.agent
+            settings = dict(self.terms.settings)
+            jobs.append(PlayMatch(match_id, BENCHMARK_PURPOSE, seats, seed, owner[match_id], settings))
+        return jobs
 
 
 def _places(request: BenchmarkRequested) -> dict[str, _Place]:
@@ -188,12 +178,16 @@ def _make_row(seat: str, results: Sequence[GameResult]) -> SeatSummary:
     for _, own in results:
         for metric, value in own.metrics.items():
             means.setdefault(metric, []).append(value)
-    kinds = {"won": _has_won, "tied": _has_tied}
+    won = [match.winner == own.seat for match, own in results]
+    kinds = {
+        "won": won,
+        "tied": [match.winner is None and _lead(own) == max(map(_lead, match.seats)) for match, own in results],
+    }
     if CENTERS in means:
-        kinds[SOLO] = _has_soloed
+        kinds[SOLO] = [first and match.reason == SOLO for first, (match, _) in zip(won, results, strict=True)]
     if means.pop(SURVIVED, None) is not None:
-        kinds[SURVIVED] = _has_survived
-    counts = {kind: sum(map(is_one, results)) for kind, is_one in kinds.items()}
+        kinds[SURVIVED] = [own.metrics.get(SURVIVED, 0.0) > 0 for _, own in results]
+    counts = {kind: sum(flags) for kind, flags in kinds.items()}
     return SeatSummary(
         seat=seat,
         games=n,
@@ -202,19 +196,6 @@ def _make_row(seat: str, results: Sequence[GameResult]) -> SeatSummary:
     )
 
 
-def _has_won(result: GameResult) -> bool:
-    return result.match.winner == result.own.seat
-
-
-def _has_tied(result: GameResult) -> bool:
-    leads = [seat.metrics.get(CENTERS, seat.score) for seat in result.match.seats]
-    own = result.own.metrics.get(CENTERS, result.own.score)
-    return result.match.winner is None and own == max(leads)
-
-
-def _has_soloed(result: GameResult) -> bool:
-    return _has_won(result) and result.match.reason == SOLO
-
-
-def _has_survived(result: GameResult) -> bool:
-    return result.own.metrics.get(SURVIVED, 0.0) > 0
+def _lead(seat: SeatResult) -> float:
+    """The game's own measure of a seat: in Diplomacy its centres."""
+    return seat.metrics.get(CENTERS, seat.score)

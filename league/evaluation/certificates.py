@@ -99,7 +99,13 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: Promot
     match_ids = set(evidence.requested.matches)
     async for batch in history.batches(first, sequence):
         for recorded in batch:
-            _add_event(evidence, recorded.event, match_ids)
+            event = recorded.event
+            if isinstance(event, MatchFinished) and event.match_id in match_ids - evidence.lost.keys():
+                evidence.played.setdefault(event.match_id, event)
+            elif isinstance(event, MatchFailed) and event.match_id in match_ids - evidence.played.keys():
+                evidence.lost.setdefault(event.match_id, "failed")
+            elif isinstance(event, MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
+                evidence.lost[event.match.match_id] = "was voided"
     named = {name for pair in certificate.pairs for name in pair}
     async for recorded in history.read(sequence + 1, only=MatchVoided):
         event = recorded.event
@@ -118,15 +124,6 @@ async def _read_terms(history: EventLog, first: int) -> SprtConfig:
     return terms
 
 
-def _add_event(evidence: CertificateEvidence, event: object, match_ids: set[str]) -> None:
-    if isinstance(event, MatchFinished) and event.match_id in match_ids - evidence.lost.keys():
-        evidence.played.setdefault(event.match_id, event)
-    elif isinstance(event, MatchFailed) and event.match_id in match_ids - evidence.played.keys():
-        evidence.lost.setdefault(event.match_id, "failed")
-    elif isinstance(event, MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
-        evidence.lost[event.match.match_id] = "was voided"
-
-
 def find_differences(certificate: PromotionDecided, evidence: CertificateEvidence) -> list[str]:
     """Differences between a certificate and the history; empty when it holds."""
     requested = evidence.requested
@@ -134,17 +131,13 @@ def find_differences(certificate: PromotionDecided, evidence: CertificateEvidenc
         return [f"evaluation {certificate.evaluation_id!r} was not asked for before the verdict"]
     if (requested.agent, requested.opponents) != (certificate.candidate, [certificate.incumbent]):
         return [f"asked for was {requested.agent} against {requested.opponents}"]
+    terms = evidence.terms
     return [
-        *_term_differences(certificate, evidence.terms),
+        *([f"terms: recorded {certificate.test}, in force {terms}"] if terms not in (None, certificate.test) else ()),
         *_pair_differences(certificate, requested, evidence),
         *_score_differences(certificate, evidence),
         *_verdict_differences(certificate, requested, evidence),
     ]
-
-
-def _term_differences(certificate: PromotionDecided, terms: SprtConfig | None) -> Iterator[str]:
-    if terms is not None and terms != certificate.test:
-        yield f"terms: recorded {certificate.test}, in force {terms}"
 
 
 def _pair_differences(
@@ -178,20 +171,16 @@ def _score_differences(certificate: PromotionDecided, evidence: CertificateEvide
             yield f"match {missing[0]}: {why} before the verdict"
             continue
         first, second = (evidence.played[name] for name in pair)
-        yield from _seat_differences(certificate, first, second)
+        if first.seed != second.seed:
+            yield f"pair {first.match_id}, {second.match_id}: seeds {first.seed} and {second.seed}; expected one"
+        exchange = {certificate.candidate: certificate.incumbent, certificate.incumbent: certificate.candidate}
+        if [exchange.get(seat.agent) for seat in first.seats] != [seat.agent for seat in second.seats]:
+            yield f"pair {first.match_id}, {second.match_id}: the seats are not exchanged"
         shares = [share_of(match, certificate.candidate, [certificate.incumbent]) for match in (first, second)]
         if shares[0] is None or shares[1] is None:
             yield f"pair {pair}: its scores say nothing"
         elif (score := sprt.pair_score(shares[0], shares[1])) != recorded:
             yield f"pair {pair}: recorded {recorded}, its matches give {score}"
-
-
-def _seat_differences(certificate: PromotionDecided, first: MatchFinished, second: MatchFinished) -> Iterator[str]:
-    if first.seed != second.seed:
-        yield f"pair {first.match_id}, {second.match_id}: seeds {first.seed} and {second.seed}; expected one"
-    exchange = {certificate.candidate: certificate.incumbent, certificate.incumbent: certificate.candidate}
-    if [exchange.get(seat.agent) for seat in first.seats] != [seat.agent for seat in second.seats]:
-        yield f"pair {first.match_id}, {second.match_id}: the seats are not exchanged"
 
 
 def _verdict_differences(

@@ -146,22 +146,18 @@ def _pairs_left(test: Evaluation, done: SprtProgress) -> int | None:
 
 
 def _waiting_candidates(state: LeagueState, less: list[CappedEvaluation]) -> list[WaitingCandidate]:
-    prevented = {cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches}
-    at_once = {getattr(event, "agent", "") for event in promotion.due_promotions(state)}
+    capped = [cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches]
+    due = [event.agent for event in promotion.due_promotions(state)]
+    reasons = dict.fromkeys(capped, "a cap of evaluations leaves no test")
+    reasons |= dict.fromkeys(due, "is to be promoted without a test")
     return [
         WaitingCandidate(
             agent=candidate.agent,
             rating=candidate.rating,
             best_other=candidate.best_other,
             incumbent=promotion.incumbent(state, candidate.agent),
-            why=_waiting_reason(candidate.agent, at_once, prevented),
+            why=reasons.get(candidate.agent, "waits for its test"),
         )
         for candidate in promotion.candidates(state)
         if candidate.agent not in state.evaluation_table.tests
     ]
-
-
-def _waiting_reason(agent: str, at_once: set[str], prevented: set[str]) -> str:
-    if agent in at_once:
-        return "is to be promoted without a test"
-    return "a cap of evaluations leaves no test" if agent in prevented else "waits for its test"

@@ -26,12 +26,11 @@ import msgspec
 from league.evaluation.promotion import candidates_to_test
 from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
-from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
+from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
 from schemas.ids import agent_name, derive_seed
 from schemas.jobs import PlayMatch, SeatCounts
-from schemas.standings import Agent
 
 PURPOSE = "evaluation"
 
@@ -58,9 +57,7 @@ def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[Evalua
     suite is an agent evaluated twice. A remote agent whose budget is spent is not used: gatekeepers proceed without it,
     and its benchmarks wait until the budget is raised.
 
-    Args:
-        state: The league's state.
-        seats: Number of seats of the evaluated game, or of each of its environments.
+    ``seats`` is the number of seats of the evaluated game, or of each of its environments.
     """
     return [request for request, _ in _planned_requests(state, seats) if request.matches]
 
@@ -120,18 +117,13 @@ def finished_evaluations(state: LeagueState) -> list[EvaluationFinished]:
             wins=evaluation.wins,
             mean_score=evaluation.mean_score(),
             mean_rank=evaluation.mean_rank(),
-            decided=_decision_summary(evaluation),
+            decided=f"{decision.verdict} after {len(decision.scores)} pairs"
+            if (decision := evaluation.decision) is not None and evaluation.dropped
+            else "",
         )
         for evaluation in state.evaluations.values()
         if evaluation.finished is None and evaluation.is_complete
     ]
-
-
-def _decision_summary(evaluation: Evaluation) -> str:
-    decision = evaluation.decision
-    if decision is None or not evaluation.dropped:
-        return ""
-    return f"{decision.verdict} after {len(decision.scores)} pairs"
 
 
 def _planned_requests(state: LeagueState, seats: int | SeatCounts) -> list[tuple[EvaluationRequested, int]]:
@@ -139,11 +131,7 @@ def _planned_requests(state: LeagueState, seats: int | SeatCounts) -> list[tuple
     if state.config is None:
         return []
     allowance = _Allowance(state, state.config, _seat_counts(seats))
-    requests = list(_initial_benchmarks(state, state.config))
-    for policy in state.policies:
-        requests += _version_evaluations(state, state.config, policy)
-        requests += _final_evaluations(state, state.config, policy)
-    distinct = {request.evaluation_id: request for request in requests}.values()
+    distinct = {request.evaluation_id: request for request in _routine_requests(state, state.config)}.values()
     planned = [(allowance.cut(request), len(request.matches)) for request in distinct]
     # With one seat there is no opponent: a test would compare nothing.
     for request in _promotion_requests(state, state.config) if allowance.counts.most > 1 else ():
@@ -210,29 +198,26 @@ class _Allowance:
         return self._used[agent]
 
 
-def _initial_benchmarks(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
+def _routine_requests(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
+    """Gatekeepers and benchmarks that are due; the same one may come twice."""
+    opponents, criterion = config.evaluation.benchmark_opponents, config.stop.criterion
     if config.base_agent in state.agents:
-        for opponent in config.evaluation.benchmark_opponents:
+        for opponent in opponents:
             yield from _benchmark_request(state, config, config.base_agent, opponent)
-
-
-def _version_evaluations(state: LeagueState, config: LeagueConfig, policy: str) -> Iterator[EvaluationRequested]:
-    for version in sorted(state.published[policy]):
-        agent = agent_name(policy, version)
-        due = version > 0 and version % config.evaluation.every == 0
-        if due or agent in state.agents:
+    for policy in state.policies:
+        for version in sorted(state.published[policy]):
+            agent = agent_name(policy, version)
+            due = version > 0 and version % config.evaluation.every == 0
+            if due or agent in state.agents:
+                yield from _gatekeeper_request(state, config, agent)
+            if due and criterion is not None:
+                yield from _benchmark_request(state, config, agent, criterion.opponent)
+        end = state.training_finished(policy)
+        if end is not None and end.version in state.published[policy]:
+            agent = agent_name(policy, end.version)
             yield from _gatekeeper_request(state, config, agent)
-        if due and config.stop.criterion is not None:
-            yield from _benchmark_request(state, config, agent, config.stop.criterion.opponent)
-
-
-def _final_evaluations(state: LeagueState, config: LeagueConfig, policy: str) -> Iterator[EvaluationRequested]:
-    end = state.training_finished(policy)
-    if end is not None and end.version in state.published[policy]:
-        agent = agent_name(policy, end.version)
-        yield from _gatekeeper_request(state, config, agent)
-        for opponent in config.evaluation.benchmark_opponents:
-            yield from _benchmark_request(state, config, agent, opponent)
+            for opponent in opponents:
+                yield from _benchmark_request(state, config, agent, opponent)
 
 
 def _gatekeeper_request(state: LeagueState, config: LeagueConfig, agent: str) -> Iterator[EvaluationRequested]:
@@ -302,7 +287,9 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
     """Resolve a rule of ``evaluation.gatekeepers`` for ``agent``; None if no agent fits."""
     others = [other for other in state.checkpoints if other.active and other.name != agent]
     if rule == "previous_best":
-        return max(others, key=_strength).name if others else None
+        # An unrated checkpoint has an older one's rating: that one goes first.
+        others.sort(key=lambda other: (other.rating, other.games > 0, other.version, other.name))
+        return others[-1].name if others else None
     if rule == "recent":
         return others[-1].name if others else None
     return rule if rule != agent and _is_available(state, rule) else None
@@ -310,11 +297,6 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
 
 def _is_available(state: LeagueState, agent: str) -> bool:
     return agent in state.agents and not is_over_budget(state, agent)
-
-
-def _strength(agent: Agent) -> tuple[float, bool, int, str]:
-    # An unrated checkpoint has an older one's rating: that one goes first.
-    return agent.rating, agent.games > 0, agent.version, agent.name
 
 
 class _Unit(NamedTuple):
@@ -364,13 +346,10 @@ def _seat_counts(seats: int | SeatCounts) -> SeatCounts:
 def _line_up(requested: EvaluationRequested, unit: _Unit, place: int) -> list[str]:
     """Agents of the match at a place in its round or pair."""
     if requested.suite == PROMOTION:
-        return _paired_line_up(requested, unit.number, place, unit.seats)
+        own = {(unit.number + 2 * step) % unit.seats for step in range((unit.seats + 1) // 2)}
+        agent, opponent = requested.agent, requested.opponents[0]
+        return [agent if (seat in own) != bool(place) else opponent for seat in range(unit.seats)]
     opponents = requested.opponents
     line_up = [opponents[(unit.number + other) % len(opponents)] for other in range(unit.seats - 1)]
     line_up.insert(place, requested.agent)
     return line_up
-
-
-def _paired_line_up(requested: EvaluationRequested, pair: int, second: int, seats: int) -> list[str]:
-    own = {(pair + 2 * step) % seats for step in range((seats + 1) // 2)}
-    return [requested.agent if (seat in own) != bool(second) else requested.opponents[0] for seat in range(seats)]

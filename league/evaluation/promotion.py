@@ -61,7 +61,7 @@ def candidates(state: LeagueState) -> list[Candidate]:
         for agent, evaluation in sorted(state.evaluation_table.high_scores.items(), key=_version_order)
         if evaluation.verdict is not None
         and agent not in elite
-        and not _was_rejected(tests.get(agent))
+        and not ((test := tests.get(agent)) and test.decision is not None and test.decision.verdict == "keep")
         and _can_join(state, agent)
     ]
 
@@ -126,7 +126,22 @@ def due_decisions(state: LeagueState) -> list[Decision]:
 def due_verdicts(state: LeagueState) -> list[PromotionDecided]:
     """Certificates of the tests that have reached a verdict."""
     verdicts = [(test, sprt_progress(test)) for test in state.evaluation_table.tests.values() if test.decision is None]
-    return [_make_certificate(test, done) for test, done in verdicts if done.verdict != "undecided"]
+    return [
+        PromotionDecided(
+            evaluation_id=test.requested.evaluation_id,
+            candidate=test.agent,
+            incumbent=test.requested.opponents[0] if test.requested.opponents else "",
+            test=test.test or PromotionConfig().test,
+            pairs=done.pairs,
+            scores=done.scores,
+            llr=done.sprt.llr,
+            lower=done.sprt.lower,
+            upper=done.sprt.upper,
+            verdict=done.verdict,
+        )
+        for test, done in verdicts
+        if done.verdict != "undecided"
+    ]
 
 
 def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
@@ -134,8 +149,23 @@ def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromo
 
     Under ``sprt``: those whose test promotes them, and those without an incumbent.
     """
-    tests = state.evaluation_table.tests
-    return [_make_promotion(state, c) for c in candidates(state) if _has_won(state, c, tests.get(c.agent))]
+    due: list[CheckpointAdded | CheckpointPromoted] = []
+    for candidate in candidates(state):
+        agent, test = candidate.agent, state.evaluation_table.tests.get(candidate.agent)
+        if _promotion_config(state).rule == "high_score":
+            has_won = True
+        elif test is not None:
+            # Its verdict is recorded first: the promotion follows from it.
+            has_won = test.decision is not None
+        else:
+            # Ratings since then are ignored: due decisions must not depend on the time of the call.
+            has_won = (candidate.best_other is None and not state.elite) or incumbent(state, agent) is None
+        if has_won and agent in state.agents:
+            due.append(CheckpointPromoted(agent=agent, rating=candidate.rating))
+        elif has_won:
+            policy, version = split_agent(agent) or ("", 0)
+            due.append(make_checkpoint_added(state, policy, version, state.published[policy][version].adapter, ELITE))
+    return due
 
 
 def due_regressions(state: LeagueState) -> list[RegressionNoticed]:
@@ -166,10 +196,6 @@ def _version_order(scored: tuple[str, Evaluation]) -> tuple[int, str]:
     return (named[1] if named is not None else 0, scored[0])
 
 
-def _was_rejected(test: Evaluation | None) -> bool:
-    return test is not None and test.decision is not None and test.decision.verdict == "keep"
-
-
 def _promotion_config(state: LeagueState) -> PromotionConfig:
     return state.config.promotion if state.config is not None else PromotionConfig()
 
@@ -179,35 +205,3 @@ def _can_join(state: LeagueState, agent: str) -> bool:
     if member is not None:
         return member.kind == "checkpoint"
     return named is not None and named[1] in state.published.get(named[0], {})
-
-
-def _has_won(state: LeagueState, candidate: Candidate, test: Evaluation | None) -> bool:
-    if _promotion_config(state).rule == "high_score":
-        return True
-    if test is not None:
-        # Its verdict is recorded first: the promotion follows from it.
-        return test.decision is not None
-    # Ratings since then are ignored: due decisions must not depend on the time of the call.
-    return (candidate.best_other is None and not state.elite) or incumbent(state, candidate.agent) is None
-
-
-def _make_promotion(state: LeagueState, candidate: Candidate) -> CheckpointAdded | CheckpointPromoted:
-    if candidate.agent in state.agents:
-        return CheckpointPromoted(agent=candidate.agent, rating=candidate.rating)
-    policy, version = split_agent(candidate.agent) or ("", 0)
-    return make_checkpoint_added(state, policy, version, state.published[policy][version].adapter, ELITE)
-
-
-def _make_certificate(test: Evaluation, done: SprtProgress) -> PromotionDecided:
-    return PromotionDecided(
-        evaluation_id=test.requested.evaluation_id,
-        candidate=test.agent,
-        incumbent=test.requested.opponents[0] if test.requested.opponents else "",
-        test=test.test or PromotionConfig().test,
-        pairs=done.pairs,
-        scores=done.scores,
-        llr=done.sprt.llr,
-        lower=done.sprt.lower,
-        upper=done.sprt.upper,
-        verdict=done.verdict,
-    )

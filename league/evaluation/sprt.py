@@ -11,6 +11,7 @@ A fold, independent of clocks and random draws: the pairs in their order determi
 """
 
 from collections.abc import Iterable, Sequence
+from functools import partial, reduce
 from math import isfinite, log
 from typing import Literal
 
@@ -101,10 +102,7 @@ def recompute(config: SprtConfig, scores: Iterable[float]) -> SprtState:
     Raises:
         UsageError: a score that is not between 0 and 1.
     """
-    state = initial_state(config)
-    for score in scores:
-        state = advance(config, state, score)
-    return state
+    return reduce(partial(advance, config), scores, initial_state(config))
 
 
 def log_likelihood_ratio(config: SprtConfig, pairs: int, total: float, squares: float) -> float:
