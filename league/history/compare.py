@@ -124,14 +124,13 @@ def make_run_comparison(
 ) -> RunComparison:
     """Compare two runs, given their summaries, the states summarised, and their ``last_shared_sequence``."""
     configs = _require_config(states[0], first.run), _require_config(states[1], second.run)
-    notes = _comparability_notes(*configs)
     return RunComparison(
         first=first,
         second=second,
         shared=shared,
         configuration=config_differences(to_builtins(configs[0]), to_builtins(configs[1])),
         agents=_shared_agents(*states) if first.game == second.game else [],
-        notes=notes,
+        notes=_comparability_notes(*configs),
     )
 
 
@@ -211,32 +210,24 @@ def _comparability_notes(first: LeagueConfig, second: LeagueConfig) -> list[str]
 
 def _shared_agents(first: LeagueState, second: LeagueState) -> list[SharedAgent]:
     others = {row.agent: row for row in leaderboard_rows(second)}
-    return [
-        SharedAgent(
-            row.agent,
-            _is_same_player(first, second, row.agent),
-            row.rating,
-            row.rank,
-            others[row.agent].rating,
-            others[row.agent].rank,
-        )
-        for row in leaderboard_rows(first)
-        if row.agent in first.agents and row.agent in second.agents
-    ]
+    shared = []
+    for row in leaderboard_rows(first):
+        if row.agent in first.agents and row.agent in second.agents:
+            other, is_same = others[row.agent], _is_same_player(first, second, row.agent)
+            shared.append(SharedAgent(row.agent, is_same, row.rating, row.rank, other.rating, other.rank))
+    return shared
 
 
 def _is_same_player(first: LeagueState, second: LeagueState, agent: str) -> bool:
     one, other = first.agents[agent], second.agents[agent]
-    if one.kind == "base":
-        return one.kind == other.kind and first.model == second.model
-    if one.kind == "remote":
-        return one.kind == other.kind and _remote_settings(first, agent) == _remote_settings(second, agent)
     # The version that a searching agent plays changes.
-    if one.kind == "search":
+    if one.kind != other.kind or one.kind == "search":
         return False
-    return (
-        one.kind == other.kind and one.adapter == other.adapter and (one.kind == "bot" or first.model == second.model)
-    )
+    if one.kind == "base":
+        return first.model == second.model
+    if one.kind == "remote":
+        return _remote_settings(first, agent) == _remote_settings(second, agent)
+    return one.adapter == other.adapter and (one.kind == "bot" or first.model == second.model)
 
 
 def _remote_settings(state: LeagueState, agent: str) -> dict[str, Any] | None:
@@ -246,10 +237,8 @@ def _remote_settings(state: LeagueState, agent: str) -> dict[str, Any] | None:
 
 def align_curves(first: RatingCurve, second: RatingCurve) -> list[tuple[int, float | None, float | None]]:
     """Pair two curves by gradient step: the hero's rating in each run, None where it was not evaluated."""
-    one = dict(zip(first.steps, first.hero, strict=True))
-    other = dict(zip(second.steps, second.hero, strict=True))
-    return [(step, _finite(one.get(step)), _finite(other.get(step))) for step in sorted({*one, *other})]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    one, other = (
+        {step: rating for step, rating in zip(curve.steps, curve.hero, strict=True) if math.isfinite(rating)}
+        for curve in (first, second)
+    )
+    return [(step, one.get(step), other.get(step)) for step in sorted({*first.steps, *second.steps})]

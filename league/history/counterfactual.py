@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from league.ratings.arrays import MatchArrays, RatingRule, fold_arrays
+from league.ratings.arrays import RatingRule, fold_arrays
 from league.ratings.base import make_rating_system
 from league.ratings.load import load_matches
 from schemas.config import Plugin, RatingsConfig, convert, to_builtins
@@ -84,22 +84,18 @@ def compare_ratings(connection: Any, until: int, otherwise: Counterfactual) -> R
     recorded = f"SELECT agent, rating, rated_games FROM ratings_at({until}, under := ?)"
     rows = connection.execute(recorded, [system]).fetchall()
     rules = amend_rules([rule for rule in matches.rules if rule.sequence <= until], otherwise)
-    chosen = _select_matches(matches, otherwise)
-    place = game, rules[-1].ratings.system.name
-    after = fold_arrays(chosen, rules).get(place, [])
-    return RatingComparison(
-        until, *place, system, len(chosen), rating_shifts([AgentRating(*row) for row in rows], after)
-    )
-
-
-def _select_matches(matches: MatchArrays, otherwise: Counterfactual) -> MatchArrays:
     for agent in otherwise.without_agents:
         if agent not in matches.agents:
             raise UsageError(
                 f"agent {agent!r}: in no match up to there; expected {format_choices(matches.agents[:20])}"
             )
-    chosen = matches.exclude_matches(otherwise.without_matches) if otherwise.without_matches else matches
-    return chosen.exclude_agents(otherwise.without_agents) if otherwise.without_agents else chosen
+    if otherwise.without_matches:
+        matches = matches.exclude_matches(otherwise.without_matches)
+    if otherwise.without_agents:
+        matches = matches.exclude_agents(otherwise.without_agents)
+    place = game, rules[-1].ratings.system.name
+    moves = rating_shifts([AgentRating(*row) for row in rows], fold_arrays(matches, rules).get(place, []))
+    return RatingComparison(until, *place, system, len(matches), moves)
 
 
 def rating_shifts(recorded: Sequence[AgentRating], after: Sequence[AgentRating]) -> list[RatingShift]:
@@ -135,14 +131,26 @@ def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[
         for rule in rules or [RatingRule(0, RatingsConfig())]
     ]
     for setting in otherwise.settings:
-        key, value = _parse_setting(setting)
-        shorthand = _parse_shorthand(key)
-        if shorthand is not None and shorthand[0] not in {rule.ratings.system.name for rule in amended}:
-            raise ConfigError(
-                f"--set {key}: nothing was rated under {shorthand[0]!r}; expected ratings."
-                f"{amended[-1].ratings.system.name}.{shorthand[1]}, or --system {shorthand[0]} with it"
-            )
-        amended = [RatingRule(rule.sequence, _with_setting(rule.ratings, key, value)) for rule in amended]
+        key, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not key.startswith("ratings."):
+            raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
+        value, path = parse_value(text), key.split(".")[1:]
+        system = None
+        if len(path) == 2 and path[0] not in RatingsConfig.__struct_fields__:
+            # ``ratings.elo.k`` is a setting of the system where that is Elo.
+            system, name = path
+            path = ["system", "settings", name]
+            if system not in {rule.ratings.system.name for rule in amended}:
+                raise ConfigError(
+                    f"--set {key}: nothing was rated under {system!r}; expected ratings."
+                    f"{amended[-1].ratings.system.name}.{name}, or --system {system} with it"
+                )
+        amended = [
+            RatingRule(rule.sequence, _with_setting(rule.ratings, path, value))
+            if system in (None, rule.ratings.system.name)
+            else rule
+            for rule in amended
+        ]
     for rule in amended:
         make_rating_system(rule.ratings.system)
     return amended
@@ -154,25 +162,7 @@ def _with_system(ratings: RatingsConfig, name: str | None) -> RatingsConfig:
     return msgspec.structs.replace(ratings, system=named or ratings.system, also=())
 
 
-def _parse_setting(setting: str) -> tuple[str, Any]:
-    key, equals, text = (part.strip() for part in setting.partition("="))
-    if not equals or not key.startswith("ratings."):
-        raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
-    return key, parse_value(text)
-
-
-def _parse_shorthand(key: str) -> tuple[str, str] | None:
-    """Split ``ratings.elo.k`` into system and setting; None for a key as the configuration has it."""
-    parts = key.split(".")
-    return (parts[1], parts[2]) if len(parts) == 3 and parts[1] not in RatingsConfig.__struct_fields__ else None
-
-
-def _with_setting(ratings: RatingsConfig, key: str, value: Any) -> RatingsConfig:
-    shorthand = _parse_shorthand(key)
-    if shorthand is not None:
-        if ratings.system.name != shorthand[0]:
-            return ratings
-        key = f"ratings.system.settings.{shorthand[1]}"
+def _with_setting(ratings: RatingsConfig, path: Sequence[str], value: Any) -> RatingsConfig:
     changed = to_builtins(ratings)
-    assign_setting(changed, key.split(".")[1:], value, f"--set {key}")
+    assign_setting(changed, path, value, f"--set ratings.{'.'.join(path)}")
     return convert(changed, RatingsConfig, "ratings")

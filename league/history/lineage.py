@@ -154,7 +154,9 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
     versions = await _load_versions(query)
     rows = await query("SELECT agent, kind, reason, parent, adapter, joined_sequence FROM agents")
     registered = {row[0]: row for row in rows}
-    offspring = await _load_offspring(query)
+    parents = "list_transform(parents, lambda p: p.agent)"
+    reset_rows = await query(f"SELECT policy, version, operator, {parents} FROM resets WHERE len(parents) > 0")
+    offspring = {agent_name(row[0], row[1] + 1): _Offspring(row[2], row[3]) for row in reset_rows}
     path = _ancestry(agent, versions, {row[0]: row[3] for row in rows}, offspring)
     steps = await _load_steps(query, path)
     crossed = {name for child in path if (made := offspring.get(child[0])) for name in (child[0], *made.parents)}
@@ -172,8 +174,8 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
         adapter = version.adapter if version is not None else entry[4] if entry is not None else None
         sequence = version.sequence if version is not None else entry[5] if entry is not None else None
         kind, reason = (entry[1], entry[2] or "") if entry is not None else ("version", "")
-        parents = made.parents or [station for station in (nearest[name],) if station]
-        stations.append(LineageNode(name, kind, reason, adapter, sequence, pending, parents, made.operator))
+        follows = made.parents or [station for station in (nearest[name],) if station]
+        stations.append(LineageNode(name, kind, reason, adapter, sequence, pending, follows, made.operator))
         nearest[name], pending = name, []
     return Lineage(agent, stations)
 
@@ -184,12 +186,6 @@ _GRADIENT_STEPS = _Offspring("", [])
 async def _load_versions(query: QueryFunction) -> dict[str, _Version]:
     rows = await query("SELECT policy, version, parent, adapter, sequence FROM policies ORDER BY sequence")
     return {agent_name(row[0], row[1]): _Version(agent_name(row[0], row[1]), *row[2:]) for row in rows}
-
-
-async def _load_offspring(query: QueryFunction) -> dict[str, _Offspring]:
-    parents = "list_transform(parents, lambda p: p.agent)"
-    rows = await query(f"SELECT policy, version, operator, {parents} FROM resets WHERE len(parents) > 0")
-    return {agent_name(row[0], row[1] + 1): _Offspring(row[2], row[3]) for row in rows}
 
 
 def _ancestry(
@@ -231,8 +227,14 @@ async def _load_steps(query: QueryFunction, stations: Sequence[tuple[str, str | 
     }
     if not ranges:
         return {}
+    # One range a policy, with steps between its parts that are of no ancestor.
+    whole: dict[str, tuple[int, int]] = {}
+    for policy, first, last in ranges.values():
+        low, high = whole.get(policy, (first, last))
+        whole[policy] = (min(low, first), max(high, last))
     condition = " OR ".join(
-        f"(policy = {policy} AND step BETWEEN {first} AND {last})" for policy, first, last in _merge_ranges(ranges)
+        f"(policy = {sql_literal(policy)} AND step BETWEEN {first} AND {last})"
+        for policy, (first, last) in whole.items()
     )
     matches = await _load_matches(query, condition)
     rows = await query(
@@ -242,7 +244,7 @@ async def _load_steps(query: QueryFunction, stations: Sequence[tuple[str, str | 
                  LEFT JOIN policies p ON p.policy = g.policy AND p.version = g.step AND NOT g.skipped
             ORDER BY g.policy, g.step"""
     )
-    steps = [LineageStep(*values) for values in ((*row, matches.get((row[0], row[1]), [])) for row in rows)]
+    steps = [LineageStep(*row, matches.get((row[0], row[1]), [])) for row in rows]
     return {
         name: [step for step in steps if step.policy == policy and first <= step.step <= last]
         for name, (policy, first, last) in ranges.items()
@@ -257,15 +259,6 @@ def _step_range(agent: str, parent: str | None, resets: Sequence[Sequence[Any]])
     start = max((version for policy, version in resets if policy == named[0] and version < named[1]), default=0)
     first = before[1] + 1 if before is not None and before[0] == named[0] else start + 1
     return (named[0], first, named[1]) if first <= named[1] else None
-
-
-def _merge_ranges(ranges: dict[str, tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """Merge the ranges of each policy into one, which covers steps between them that are of no ancestor."""
-    whole: dict[str, tuple[int, int]] = {}
-    for policy, first, last in ranges.values():
-        low, high = whole.get(policy, (first, last))
-        whole[policy] = (min(low, first), max(high, last))
-    return [(sql_literal(policy), first, last) for policy, (first, last) in whole.items()]
 
 
 async def _load_matches(query: QueryFunction, condition: str) -> dict[tuple[str, int], list[UsedMatch]]:
@@ -301,19 +294,17 @@ def render_mermaid(lineage: Lineage) -> str:
         about = " ".join(filter(None, (station.kind, station.reason)))
         adapter = f"<br/>adapter {station.adapter[:12]}" if station.adapter else ""
         lines.append(f'    n{place}["{_escape_label(station.agent)}<br/>{_escape_label(about)}{adapter}"]')
-        text = station.operator or (_steps_label(station.steps) if station.steps else "")
+        text, steps = station.operator, station.steps
+        if steps and not text:
+            text = f"step {steps[0].step}" if len(steps) == 1 else f"steps {steps[0].step} to {steps[-1].step}"
+            text += f", {sum(len(step.matches) for step in steps)} matches"
+            tainted = sum(bool(step.tainted) for step in steps)
+            text += f", {tainted} tainted" if tainted else ""
         label = f'|"{_escape_label(text)}"|' if text else ""
         lines += [f"    n{places[name]} -->{label} n{place}" for name in station.parents if name in places]
         if station.tainted:
             lines.append(f"    style n{place} stroke:#c00,stroke-width:3px")
     return "\n".join(lines) + "\n"
-
-
-def _steps_label(steps: Sequence[LineageStep]) -> str:
-    numbers = f"step {steps[0].step}" if len(steps) == 1 else f"steps {steps[0].step} to {steps[-1].step}"
-    tainted = sum(bool(step.tainted) for step in steps)
-    matches = sum(len(step.matches) for step in steps)
-    return f"{numbers}, {matches} matches" + (f", {tainted} tainted" if tainted else "")
 
 
 def _escape_label(text: str) -> str:

@@ -269,46 +269,36 @@ def imported_events(
     ``config`` is from ``merge_baselines``; ``adapters`` has the digest of each checkpoint's stored adapter, if any, by
     its name in the file.
     """
-    names = {c.name: agent_name(config.trainer.policy, c.step) for c in registry.checkpoints}
-    yield (
-        HistoryImported(
-            source=registry.source,
-            digest=registry.digest,
-            agents=len(registry.baselines) + len(registry.checkpoints),
-            matches=len(registry.history),
-            metadata=registry.metadata | ({"imported_names": names} if names else {}),
-        ),
-        None,
+    policy = config.trainer.policy
+    names = {checkpoint.name: agent_name(policy, checkpoint.step) for checkpoint in registry.checkpoints}
+    imported = HistoryImported(
+        source=registry.source,
+        digest=registry.digest,
+        agents=len(registry.baselines) + len(registry.checkpoints),
+        matches=len(registry.history),
+        metadata=registry.metadata | ({"imported_names": names} if names else {}),
     )
+    yield imported, None
     for checkpoint in registry.checkpoints:
-        for event in _checkpoint_events(checkpoint, registry, config, names, adapters.get(checkpoint.name, "")):
-            yield event, checkpoint.created_ns
+        agent, created_ns = names[checkpoint.name], checkpoint.created_ns
+        parent = names.get(checkpoint.parent or "", checkpoint.parent or config.base_agent)
+        if adapter := adapters.get(checkpoint.name, ""):
+            published = PolicyPublished(policy=policy, version=checkpoint.step, adapter=adapter, parent=parent)
+            yield published, created_ns
+        added = CheckpointAdded(
+            agent=agent,
+            policy=policy,
+            version=checkpoint.step,
+            parent=parent,
+            reason=_join_reason(checkpoint, registry, config),
+            adapter=adapter,
+            rating=checkpoint.elo,
+        )
+        yield added, created_ns
+        if not adapter:
+            yield AgentRetired(agent=agent, reason=NO_ADAPTER), created_ns
     for index, played in enumerate(registry.history):
         yield _match_event(played, index, config, names), None
-
-
-def _checkpoint_events(
-    checkpoint: ImportedCheckpoint,
-    registry: ImportedRegistry,
-    config: LeagueConfig,
-    names: Mapping[str, str],
-    adapter: str,
-) -> Iterator[Event]:
-    agent, policy = names[checkpoint.name], config.trainer.policy
-    parent = names.get(checkpoint.parent or "", checkpoint.parent or config.base_agent)
-    if adapter:
-        yield PolicyPublished(policy=policy, version=checkpoint.step, adapter=adapter, parent=parent)
-    yield CheckpointAdded(
-        agent=agent,
-        policy=policy,
-        version=checkpoint.step,
-        parent=parent,
-        reason=_join_reason(checkpoint, registry, config),
-        adapter=adapter,
-        rating=checkpoint.elo,
-    )
-    if not adapter:
-        yield AgentRetired(agent=agent, reason=NO_ADAPTER)
 
 
 def _join_reason(checkpoint: ImportedCheckpoint, registry: ImportedRegistry, config: LeagueConfig) -> str:
@@ -323,15 +313,9 @@ def _join_reason(checkpoint: ImportedCheckpoint, registry: ImportedRegistry, con
 def _match_event(played: ImportedMatch, index: int, config: LeagueConfig, names: Mapping[str, str]) -> MatchFinished:
     scores = played.scores
     metrics = {} if played.step is None else {"step": float(played.step)}
+    ranks = 1 + (scores[1] > scores[0]), 1 + (scores[0] > scores[1])
     seats = [
-        SeatResult(
-            seat,
-            f"p{seat + 1}",
-            names.get(name, name),
-            scores[seat],
-            1 + (scores[1 - seat] > scores[seat]),
-            metrics=metrics,
-        )
+        SeatResult(seat, f"p{seat + 1}", names.get(name, name), scores[seat], ranks[seat], metrics=metrics)
         for seat, name in enumerate((played.first, played.second))
     ]
     return MatchFinished(

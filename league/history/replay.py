@@ -182,10 +182,9 @@ class VerifyReport(msgspec.Struct, frozen=True):
 class RatingVerifier:
     """Comparison of a history's events, in order, with their refold; ``report`` may be called at any time.
 
-    Args:
-        config: Rules of the refold; None for those of the history, as verification requires.
-        voids: The history's voided matches, and where they were voided.
-        corrected: Last sequences covered by its corrections; each needs another refold beside the main one.
+    ``config`` has the rules of the refold; None for those of the history, as verification requires. ``voids`` says
+    where the history's matches were voided. Each of its corrections, named by the last sequence covered, needs another
+    refold beside the main one.
     """
 
     def __init__(

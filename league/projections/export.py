@@ -61,39 +61,30 @@ def export_tables(path: Path, to: Path, report: Callable[[str, int, float], None
             raise UsageError(f"{to}: cannot be made ({error.strerror})") from None
         try:
             with drafts, connect_duckdb(path, LOADER_SETTINGS, read_only=True) as connection:
-                exported = _write_all(connection, draft, report)
+                rows = {}
+                for table in [*TABLES, *VIEWS]:
+                    began = time.monotonic()
+                    rows[table] = _write_table(connection, table, draft / table)
+                    report(table, rows[table], time.monotonic() - began)
+                [(position,)] = connection.execute("SELECT sequence FROM position").fetchall()
+                size = sum(file.stat().st_size for file in draft.rglob("*.parquet"))
         except (duckdb.Error, OSError) as error:
             raise LeagueError(f"{to}: the export was given up and nothing was left there: {error}") from error
-    return exported
-
-
-def _write_all(
-    connection: duckdb.DuckDBPyConnection, folder: Path, report: Callable[[str, int, float], None]
-) -> ExportReport:
-    rows = {}
-    for table in [*TABLES, *VIEWS]:
-        began = time.monotonic()
-        rows[table] = _write_table(connection, table, folder / table)
-        report(table, rows[table], time.monotonic() - began)
-    position = connection.execute("SELECT sequence FROM position").fetchall()[0][0]
-    size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
     return ExportReport(position, rows, size)
 
 
 def _write_table(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> int:
     folder.mkdir()
-    columns, target, options = PARTITIONS.get(table, ()), folder / f"{table}.parquet", ""
-    count = int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
-    if columns and count:
-        target, options = (
-            folder,
-            f", PARTITION_BY ({', '.join(columns)}), WRITE_PARTITION_COLUMNS true, OVERWRITE_OR_IGNORE",
-        )
+    target, options = folder / f"{table}.parquet", ""
+    [(count,)] = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    if count and table in PARTITIONS:
+        columns = ", ".join(PARTITIONS[table])
+        target, options = folder, f", PARTITION_BY ({columns}), WRITE_PARTITION_COLUMNS true, OVERWRITE_OR_IGNORE"
     source = _SOURCES.get(table, table)
     connection.execute(
         f"COPY (FROM {source}) TO {sql_literal(str(target))} (FORMAT parquet, COMPRESSION zstd{options})"
     )
-    return count
+    return int(count)
 
 
 class _EventLine(msgspec.Struct):
@@ -151,25 +142,18 @@ def copy_projection(projection: Projection, path: Path) -> None:
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     if projection.path is None:
-        _copy_memory(projection, draft)
+        with projection.open_reader() as connection:
+            connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
+            try:
+                connection.execute("COPY FROM DATABASE memory TO copied")
+            finally:
+                connection.execute("DETACH copied")
     else:
-        _copy_file(projection, projection.path, draft)
+        projection.connection.execute("CHECKPOINT")
+        source = str(projection.path)
+        # By another process: closing the file in this one would release DuckDB's lock on it.
+        done = subprocess.run(["cp", "--", source, str(draft)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            draft.unlink(missing_ok=True)
+            raise LeagueError(f"{source}: cannot be copied for queries: {done.stderr.strip()}")
     os.replace(draft, path)
-
-
-def _copy_memory(projection: Projection, draft: Path) -> None:
-    with projection.open_reader() as connection:
-        connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
-        try:
-            connection.execute("COPY FROM DATABASE memory TO copied")
-        finally:
-            connection.execute("DETACH copied")
-
-
-def _copy_file(projection: Projection, source: Path, draft: Path) -> None:
-    projection.connection.execute("CHECKPOINT")
-    # By another process: closing the file in this one would release DuckDB's lock on it.
-    done = subprocess.run(["cp", "--", str(source), str(draft)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        draft.unlink(missing_ok=True)
-        raise LeagueError(f"{source}: cannot be copied for queries: {done.stderr.strip()}")

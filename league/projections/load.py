@@ -17,10 +17,9 @@ from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex, IdKind
 from league.projections.parse import DECODED, READABLE, doubtful_statement, parse_statement
-from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS, Statement
+from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS
 from league.projections.tables import RECORDED_EVENTS
 from schemas.codec import SCHEMA_VERSION, encode_event
-from schemas.config import LeagueConfig
 from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -71,9 +70,11 @@ _RATED = """
     UNION ALL SELECT sequence, game, system, through AS upto FROM RatingsCorrected
 """
 
-
-_PAIRS = (("MatchFinished", "MatchFailed"), ("RatingUpdated", "RatingsCorrected"))
+_ENDS, _RATINGS = ("MatchFinished", "MatchFailed"), ("RatingUpdated", "RatingsCorrected")
 """Types that share their duplicates: where one occurs, both have a table."""
+
+_ONCE: tuple[tuple[IdKind, tuple[str, ...]], ...] = (("played", _ENDS), ("sampled", ("OpponentsSampled",)))
+"""Types of which the first event with a match id counts."""
 
 
 def _decode_payloads(batch: Sequence[RecordedEvent]) -> tuple[list[str], list[bool]]:
@@ -104,12 +105,9 @@ class Loader:
         self._opening: int | None = None
 
     def load(self, batch: Sequence[RecordedEvent], marks: DedupIndex | None, *, small: bool = True) -> None:
-        """Load a batch.
+        """Load a batch, in order of sequence and not empty; ``small`` is whether to fill the small tables.
 
-        Args:
-            batch: In order of sequence, not empty.
-            marks: The dedup index, which is advanced; None leaves out the events and all bulky tables.
-            small: Whether to fill the small tables.
+        ``marks``, the dedup index, is advanced; None leaves out the events and all bulky tables.
         """
         columns = _columns(_BATCH, ((r.sequence, r.time_ns, r.subject, r.producer, r.schema) for r in batch))
         payloads, is_text = _decode_payloads(batch)
@@ -132,14 +130,11 @@ class Loader:
                 self._connection.execute(_UNREADABLE, [self._unreadable])
             if small:
                 self._insert_configurations()
-            self._run(statements, present)
+            for statement in statements:
+                if present.intersection(statement.events):
+                    self._connection.execute(statement.sql)
         finally:
             self._connection.unregister("batch")
-
-    def _run(self, statements: Iterable[Statement], present: set[str]) -> None:
-        for statement in statements:
-            if present.intersection(statement.events):
-                self._connection.execute(statement.sql)
 
     def _parse(self, types: set[str]) -> set[str]:
         """Create the temporary tables of the types that occur; returns their names."""
@@ -151,7 +146,7 @@ class Loader:
             source, decoded = f"{READABLE} UNION ALL {DECODED}", set(facts["type"])
         names = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
         present = types & ({name for (name,) in names} | decoded)
-        for name in sorted(present.union(*(pair for pair in _PAIRS if present.intersection(pair)))):
+        for name in sorted(present.union(*(pair for pair in (_ENDS, _RATINGS) if present.intersection(pair)))):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {parse_statement(name, source)}")
         if facts:
             self._connection.unregister("facts")
@@ -162,10 +157,9 @@ class Loader:
         return present
 
     def _resolve_doubtful(self, name: str) -> bool:
-        """Decode in Python what DuckDB may have misread: missing fields take defaults, invalid events are dropped.
+        """Decode in Python what DuckDB may have misread; returns whether there was any.
 
-        Returns:
-            Whether there were any.
+        Missing fields take defaults, invalid events are dropped.
         """
         places = self._column(doubtful_statement(name))
         if not len(places):
@@ -194,26 +188,20 @@ class Loader:
 
     def _drop_seen(self, marks: DedupIndex, present: set[str]) -> None:
         """Remove duplicates from the temporary tables."""
-        if present.intersection(_PAIRS[0]):
-            self._keep_first("played", _PAIRS[0], marks)
-        if "OpponentsSampled" in present:
-            self._keep_first("sampled", ("OpponentsSampled",), marks)
-        if present.intersection(_PAIRS[1]):
-            self._keep_ascending(marks)
-
-    def _keep_first(self, kind: IdKind, tables: tuple[str, ...], marks: DedupIndex) -> None:
-        ids = " UNION ALL ".join(f"SELECT sequence, match_id FROM {table}" for table in tables)
-        rows = self._fetch(f"{ids} ORDER BY sequence")
-        new = marks.add(kind, rows["match_id"].tolist())
-        for table in tables:
-            self._delete(table, rows["sequence"][~new])
-
-    def _keep_ascending(self, marks: DedupIndex) -> None:
+        for kind, tables in _ONCE:
+            if present.intersection(tables):
+                ids = " UNION ALL ".join(f"SELECT sequence, match_id FROM {table}" for table in tables)
+                rows = self._fetch(f"{ids} ORDER BY sequence")
+                new = marks.add(kind, rows["match_id"].tolist())
+                for table in tables:
+                    self._delete(table, rows["sequence"][~new])
+        if not present.intersection(_RATINGS):
+            return
         rows = self._fetch(f"{_RATED} ORDER BY sequence")
         for game, system in sorted(set(zip(rows["game"].tolist(), rows["system"].tolist(), strict=True))):
             own = (rows["game"] == game) & (rows["system"] == system)
             new = marks.advance_rated((game, system), rows["upto"][own])
-            for table in ("RatingUpdated", "RatingsCorrected"):
+            for table in _RATINGS:
                 self._delete(table, rows["sequence"][own][~new])
 
     def _insert_configurations(self) -> None:
@@ -227,8 +215,21 @@ class Loader:
             # All rows: a result that is not read to its end keeps the connection busy.
             [(since,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
             config = ConfigFold(opened=opened, since=since).apply(recorded.sequence, event)
-            if config is not None:
-                self._insert_configuration(recorded, event.config, config)
+            if config is None:
+                continue
+            ratings = config.ratings
+            self._connection.execute(
+                "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?, ?)",
+                [
+                    recorded.sequence,
+                    recorded.time_ns // 1000,
+                    config.game.name,
+                    ratings.system.name,
+                    [plugin.name for plugin in ratings.systems],
+                    list(ratings.purposes),
+                    msgspec.json.encode(event.config).decode(),
+                ],
+            )
 
     def _opened_at(self, upto: int) -> int:
         """Sequence of the event that opened the league; invalid openings are skipped."""
@@ -242,21 +243,6 @@ class Loader:
                     self._opening = row[0]
                     break
         return self._opening or 0
-
-    def _insert_configuration(self, recorded: RecordedEvent, fields: dict[str, Any], config: LeagueConfig) -> None:
-        ratings, text = config.ratings, msgspec.json.encode(fields).decode()
-        self._connection.execute(
-            "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?, ?)",
-            [
-                recorded.sequence,
-                recorded.time_ns // 1000,
-                config.game.name,
-                ratings.system.name,
-                [plugin.name for plugin in ratings.systems],
-                list(ratings.purposes),
-                text,
-            ],
-        )
 
     def _column(self, select: str) -> npt.NDArray[np.int64]:
         return self._fetch(select)["sequence"]

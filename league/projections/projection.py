@@ -64,21 +64,25 @@ class Projection:
     def apply(self, batch: Sequence[RecordedEvent], *, commit: bool = True) -> int:
         """Add events, in one transaction with the position.
 
-        Events at or below the position are ignored, and duplicates (of a match, agent, step …) add rows to ``events``
-        only.
-
-        Args:
-            batch: In order of sequence. Large batches are much faster: 20,000 events are a good size.
-            commit: False leaves the transaction open for more batches, until ``commit``: DuckDB writes rows in groups
-                of 122,880, and in smaller transactions everything twice.
+        The batch is in order of sequence; 20,000 events are a good size, as large ones are much faster. Events at or
+        below the position are ignored, and duplicates (of a match, agent, step …) add rows to ``events`` only. Without
+        ``commit`` the transaction stays open for more batches, until ``commit``: DuckDB writes rows in groups of
+        122,880, and in smaller transactions everything twice.
 
         Returns:
             How many of them were new.
         """
-        new = self._unapplied(batch)
+        new, last = list[RecordedEvent](), self.position
+        for recorded in batch:
+            if recorded.sequence > last:
+                new.append(recorded)
+                last = recorded.sequence
         if new:
             with self._transaction():
-                self._insert(new)
+                if self._marks is None:
+                    self._marks = self._read_dedup_index()
+                self._loader.load(new, self._marks)
+                self.position, self._reached = last, (last, new[-1].time_ns // 1000)
         if commit:
             self.commit()
         return len(new)
@@ -112,7 +116,21 @@ class Projection:
                 raise UsageError(f"segment {segment.first}-{segment.last}: expected one that begins at {place + 1}")
             place = segment.last
         with self._transaction():
-            self._attach(segments, marks)
+            for segment in segments:
+                for part, path in sorted(segment.files.items()):
+                    self.connection.execute(
+                        "INSERT INTO kept.attached VALUES (?, ?, ?, ?, ?)",
+                        [segment.first, segment.last, part, str(path.resolve()), path.stat().st_size],
+                    )
+            self._refresh_union_views()
+            for segment in segments:
+                for batch in read_event_batches(segment.files["events_rest"]):
+                    self._loader.load(batch, None)
+            self.connection.execute("DELETE FROM kept.seen")
+            self._write_dedup_index(marks, list(marks.chunks()))
+            self._marks = None
+            newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
+            self.position, self._reached = place, (place, newest[0][0] // 1000 if newest else 0)
         self.commit()
 
     def open_reader(self) -> duckdb.DuckDBPyConnection:
@@ -142,40 +160,6 @@ class Projection:
                 self.connection.rollback()
             raise
 
-    def _unapplied(self, batch: Sequence[RecordedEvent]) -> list[RecordedEvent]:
-        new, last = [], self.position
-        for recorded in batch:
-            if recorded.sequence > last:
-                new.append(recorded)
-                last = recorded.sequence
-        return new
-
-    def _insert(self, batch: list[RecordedEvent]) -> None:
-        if self._marks is None:
-            self._marks = self._read_dedup_index()
-        self._loader.load(batch, self._marks)
-        self._set_position(batch[-1].sequence, batch[-1].time_ns)
-
-    def _attach(self, segments: Sequence[SegmentFiles], marks: DedupIndex) -> None:
-        for segment in segments:
-            for part, path in sorted(segment.files.items()):
-                self.connection.execute(
-                    "INSERT INTO kept.attached VALUES (?, ?, ?, ?, ?)",
-                    [segment.first, segment.last, part, str(path.resolve()), path.stat().st_size],
-                )
-        self._refresh_union_views()
-        for segment in segments:
-            for batch in read_event_batches(segment.files["events_rest"]):
-                self._loader.load(batch, None)
-        self.connection.execute("DELETE FROM kept.seen")
-        self._write_dedup_index(marks, list(marks.chunks()))
-        self._marks = None
-        newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
-        self._set_position(segments[-1].last, newest[0][0] if newest else 0)
-
-    def _set_position(self, sequence: int, time_ns: int) -> None:
-        self.position, self._reached = sequence, (sequence, time_ns // 1000)
-
     def _read_dedup_index(self) -> DedupIndex:
         chunks = self.connection.execute("FROM kept.seen").fetchall()
         rated_to = self.connection.execute("FROM kept.rated_to").fetchall()
@@ -198,23 +182,28 @@ class Projection:
             self.connection.execute("INSERT INTO kept.rated_to VALUES (?, ?, ?)", [game, system, sequence])
 
     def _prepare(self) -> int:
-        tables = set(self.query("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT temporary"))
-        if not tables:
-            self._create()
-            return 0
-        # Version 1 had its position in the schema for queries.
-        place = next((schema for schema in ("kept", "main") if (schema, "position") in tables), None)
-        if place is None:
-            raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
-        version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
-        if version != VERSION:
-            self.rebuild_reason = f"{self.path}: tables of version {version} were dropped; this version keeps {VERSION}"
-        elif lost := self._missing_segment_file():
-            self.rebuild_reason = f"{self.path}: the tables were dropped, since {lost}"
-        if not self.rebuild_reason:
-            return int(sequence)
-        self._drop()
-        self._create()
+        if tables := set(self.query("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT temporary")):
+            # Version 1 had its position in the schema for queries.
+            place = next((schema for schema in ("kept", "main") if (schema, "position") in tables), None)
+            if place is None:
+                raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
+            version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
+            if version != VERSION:
+                lost = f"tables of version {version} were dropped; this version keeps {VERSION}"
+            elif lost := self._missing_segment_file():
+                lost = f"the tables were dropped, since {lost}"
+            if not lost:
+                return int(sequence)
+            self.rebuild_reason = f"{self.path}: {lost}"
+            self._drop()
+        self.connection.begin()
+        for statement in create_statements():
+            self.connection.execute(statement)
+        self._refresh_union_views()
+        for statement in view_statements():
+            self.connection.execute(statement)
+        self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
+        self.connection.commit()
         return 0
 
     def _missing_segment_file(self) -> str:
@@ -226,16 +215,6 @@ class Projection:
             if actual != size:
                 return f"{path}, which they read, has {actual:,} bytes; expected {size:,}"
         return ""
-
-    def _create(self) -> None:
-        self.connection.begin()
-        for statement in create_statements():
-            self.connection.execute(statement)
-        self._refresh_union_views()
-        for statement in view_statements():
-            self.connection.execute(statement)
-        self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
-        self.connection.commit()
 
     def _refresh_union_views(self) -> None:
         """Include the attached segments in the views of all rows."""

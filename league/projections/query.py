@@ -4,6 +4,7 @@ A process of its own is the only reliable way to stop a query and to restrict it
 the process lives, so that other processes are not locked out between two queries.
 """
 
+import contextlib
 import pickle
 import re
 import subprocess
@@ -76,7 +77,11 @@ class QueryProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self._send((str(path), self.limits))
+        assert self._child.stdin is not None
+        # It may end before it reads; its error output is reported when the answer is read.
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(msgspec.json.encode((str(path), self.limits)) + b"\n")
+            self._child.stdin.flush()
 
     def position(self) -> int | None:
         """The file's position; None when there is no file, or one of another version.
@@ -118,15 +123,6 @@ class QueryProcess:
         for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
             if pipe is not None and not pipe.closed:
                 pipe.close()
-
-    def _send(self, value: Any) -> None:
-        assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(msgspec.json.encode(value) + b"\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            # It ended before it read; its error output is reported when the answer is read.
-            return
 
     def _read_answer(self, data: bytes) -> Any:
         """Decode an answer of the child and raise its errors.

@@ -10,7 +10,6 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import msgspec
@@ -135,19 +134,16 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     path, limits = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits])
     limit_process(limits)
+    opened = None
     try:
         opened = open_projection(Path(path), limits.memory)
+        answer: int | LeagueError | None = opened[1] if opened else None
     except LeagueError as error:
-        _send(error)
-        return
-    _send(opened[1] if opened else None)
+        answer = error
+    sys.stdout.buffer.write(pickle.dumps(answer).hex().encode() + b"\n")
+    sys.stdout.buffer.flush()
     if opened and (line := sys.stdin.buffer.readline()):
         sys.stdout.buffer.write(pickle.dumps(run_statement(opened[0], msgspec.json.decode(line, type=str), limits)))
-
-
-def _send(value: Any) -> None:
-    sys.stdout.buffer.write(pickle.dumps(value).hex().encode() + b"\n")
-    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ projections load in one file, those that the bulky tables were made of in anothe
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 
@@ -72,8 +72,14 @@ def write_segment(
             loader.load(batch, marks, small=False)
             connection.commit()
         marks.pop_touched_chunks()
+        # A type of NULL is in no list.
+        is_bulky = f"coalesce(type IN ({', '.join(map(sql_literal, BULK_EVENTS))}), false)"
         for part, path in files.items():
-            _write_part(connection, part, path)
+            if part.startswith("events"):
+                source = f"kept.events WHERE {is_bulky if part == 'events_bulky' else f'NOT {is_bulky}'}"
+            else:
+                source = f"kept.{part}"
+            connection.execute(f"COPY (FROM {source}) TO {sql_literal(str(path))} (FORMAT parquet, COMPRESSION zstd)")
     return SegmentFiles(first, last, files)
 
 
@@ -84,16 +90,6 @@ def _check_range(batches: Iterable[Sequence[RecordedEvent]], first: int, last: i
             raise UsageError(f"segment {first}-{last}: event {recorded.sequence} after {place}; expected the next one")
         place = recorded.sequence
         yield recorded
-
-
-def _write_part(connection: duckdb.DuckDBPyConnection, part: str, path: Path) -> None:
-    source = f"kept.{part}"
-    if part.startswith("events"):
-        listed = ", ".join(map(sql_literal, BULK_EVENTS))
-        # A type of NULL is in no list.
-        is_bulky = f"coalesce(type IN ({listed}), false)"
-        source = f"kept.events WHERE {is_bulky if part == 'events_bulky' else f'NOT {is_bulky}'}"
-    connection.execute(f"COPY (FROM {source}) TO {sql_literal(str(path))} (FORMAT parquet, COMPRESSION zstd)")
 
 
 def read_segment(files: SegmentFiles) -> Iterator[list[RecordedEvent]]:
@@ -135,11 +131,6 @@ def read_event_batches(path: Path) -> Iterator[list[RecordedEvent]]:
 
 def split_batches(events: Iterable[RecordedEvent], size: int) -> Iterator[list[RecordedEvent]]:
     """Events in lists of ``size``, the last one shorter."""
-    batch: list[RecordedEvent] = []
-    for recorded in events:
-        batch.append(recorded)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    remaining = iter(events)
+    while batch := list(islice(remaining, size)):
         yield batch

@@ -33,8 +33,8 @@ def _insert(event: str, table: str, source: str = "", **values: str) -> Statemen
     return Statement((event,), f"INSERT INTO {table} ({', '.join(columns)}) SELECT {selected} FROM {source or event}")
 
 
-def _insert_first(event: str, table: str, keys: str, **values: str) -> Statement:
-    """Insert the first event of each key that is not in the table yet.
+def _insert_first(event: str, table: str, keys: str, source: str = "", **values: str) -> Statement:
+    """Insert the first event, or row that ``source`` makes of it, of each key that is not in the table yet.
 
     ``keys`` are the columns of both that tell rows apart, separated by commas.
     """
@@ -44,7 +44,7 @@ def _insert_first(event: str, table: str, keys: str, **values: str) -> Statement
         (event,),
         f"""
         INSERT INTO {table} ({", ".join(columns)})
-        SELECT {", ".join(columns.values())} FROM {event} e
+        SELECT {", ".join(columns.values())} FROM {source or event} e
         WHERE NOT EXISTS (FROM {table} t WHERE {same})
         QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY sequence) = 1 ORDER BY sequence
         """,
@@ -55,31 +55,26 @@ def _insert_activation(
     event: str, change: str, *, active: bool, reason: str = "reason", after: str = "after"
 ) -> Statement:
     """Note that an agent began or ceased to be drawn: once per key of the event, and only of one that had joined."""
-    return Statement(
-        (event,),
-        f"""
-        INSERT INTO activations
-        SELECT agent, sequence, time, {active}, '{change}', reason, after
-        FROM (SELECT agent, sequence, time, {reason} AS reason, {after} AS after FROM {event}) e
-        WHERE EXISTS (FROM agents a WHERE a.agent = e.agent AND a.joined_sequence < e.sequence)
-          AND NOT EXISTS (FROM activations t
-                          WHERE t.agent = e.agent AND t.change = '{change}' AND t.after = e.after)
-        QUALIFY row_number() OVER (PARTITION BY agent, after ORDER BY sequence) = 1 ORDER BY sequence
-        """,
+    source = f"""(
+        SELECT agent, sequence, time, {active} AS active, '{change}' AS change, {reason} AS reason, {after} AS after
+        FROM {event} e WHERE EXISTS (FROM agents a WHERE a.agent = e.agent AND a.joined_sequence < e.sequence)
+    )"""
+    return _insert_first(
+        event,
+        "activations",
+        "agent, change, after",
+        source,
+        active="active",
+        change="change",
+        reason="reason",
+        after="after",
     )
 
 
 def _insert_pause(event: str, *, paused: bool) -> Statement:
     """Note that a policy or the league was paused or resumed: once per key of the event."""
-    return Statement(
-        (event,),
-        f"""
-        INSERT INTO pauses
-        SELECT policy, sequence, time, {paused}, reason, after FROM {event} e
-        WHERE NOT EXISTS (FROM pauses t WHERE t.policy = e.policy AND t.after = e.after AND t.paused = {paused})
-        QUALIFY row_number() OVER (PARTITION BY policy, after ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    )
+    source = f"(SELECT *, {paused} AS paused FROM {event})"
+    return _insert_first(event, "pauses", "policy, after, paused", source, paused="paused")
 
 
 def _parts_of(struct: str, columns: str) -> dict[str, str]:

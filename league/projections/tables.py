@@ -54,8 +54,14 @@ def sql_literal(text: str) -> str:
 
 
 def create_statements() -> list[str]:
-    """SQL that creates every stored table, empty, with its comment."""
-    return [*(text for text in _STATEMENTS if not _reads_tables(text)), _default_configuration()]
+    """SQL that creates every stored table, empty but for the configuration before the first event, at sequence 0."""
+    config = LeagueConfig()
+    purposes, system = json.dumps(list(config.ratings.purposes)), config.ratings.system.name
+    default = (
+        f"INSERT INTO configurations SELECT 0, NULL, '{config.game.name}', '{system}', ['{system}'], "
+        f"json_transform('{purposes}', '[\"VARCHAR\"]'), NULL"
+    )
+    return [*(text for text in _STATEMENTS if not _reads_tables(text)), default]
 
 
 def view_statements() -> list[str]:
@@ -65,17 +71,6 @@ def view_statements() -> list[str]:
 
 def _reads_tables(statement: str) -> bool:
     return re.search(r"^(CREATE|COMMENT ON) (MACRO|VIEW)", statement, re.M) is not None
-
-
-def _default_configuration() -> str:
-    """The configuration before the first event, at sequence 0."""
-    config = LeagueConfig()
-    purposes = json.dumps(list(config.ratings.purposes))
-    system = config.ratings.system.name
-    return (
-        f"INSERT INTO configurations SELECT 0, NULL, '{config.game.name}', '{system}', ['{system}'], "
-        f"json_transform('{purposes}', '[\"VARCHAR\"]'), NULL"
-    )
 
 
 def column_names(table: str) -> list[str]:
@@ -140,15 +135,11 @@ def union_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
 
     ``files`` are Parquet files by part, ``events`` among them; empty when nothing is attached.
     """
-    return [
-        _union_view(table, column_names(f"kept.{table}"), files.get(table, ())) for table in ("events", *BULK_TABLES)
-    ]
-
-
-def _union_view(table: str, columns: list[str], files: Sequence[str]) -> str:
-    chosen = ", ".join(columns)
-    parts = [f"SELECT {chosen} FROM kept.{table}"]
-    if files:
-        listed = ", ".join(sql_literal(path) for path in files)
-        parts.insert(0, f"SELECT {chosen} FROM read_parquet([{listed}])")
-    return f"CREATE OR REPLACE VIEW kept.all_{table} AS {' UNION ALL '.join(parts)}"
+    views = []
+    for table in ("events", *BULK_TABLES):
+        chosen = ", ".join(column_names(f"kept.{table}"))
+        parts = [f"SELECT {chosen} FROM kept.{table}"]
+        if paths := files.get(table):
+            parts.insert(0, f"SELECT {chosen} FROM read_parquet([{', '.join(map(sql_literal, paths))}])")
+        views.append(f"CREATE OR REPLACE VIEW kept.all_{table} AS {' UNION ALL '.join(parts)}")
+    return views

@@ -18,7 +18,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import Phrases, SupportsWords, as_grammar_text
+from arena.games.texts import SupportsWords, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
 from league.log.queues import trajectory_label
@@ -122,19 +122,27 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
 
     ``remote`` is whether a server outside the league was prompted, in plain words.
     """
+    spec, game, action, _ = moment
     if remote or (config is not None and config.prompts.reply == "free"):
-        return _free_text_decision(moment, seat)
-    text = moment.spec.text()
+        words = build_game_messages(spec.words(), game, seat) if isinstance(spec, SupportsWords) else ()
+        return Decision(_messages_text(words), "; ".join(action), [], "record", _WITHOUT_REPLY)
+    text = spec.text()
     is_made = config is None or config.model.base == "made"
     if isinstance(text, Chat) and not is_made:
-        prompt = _messages_text(text.messages(moment.game, seat))
+        prompt = _messages_text(text.messages(game, seat))
     else:
-        prompt = " ".join(text.prompt(moment.game, seat))
+        prompt = " ".join(text.prompt(game, seat))
     if (language := as_grammar_text(text)) is not None:
-        reply = language.write_reply(moment.game, seat, moment.action)
-        return Decision(prompt, reply, [], "record", _WITHOUT_CHOICES)
-    pieces = text.write(moment.game, seat, moment.action)
-    choices = _choice_points(text.completions(moment.game, seat), pieces)
+        return Decision(prompt, language.write_reply(game, seat, action), [], "record", _WITHOUT_CHOICES)
+    pieces = text.write(game, seat, action)
+    choices, place = [], text.completions(game, seat)
+    for piece in pieces:
+        options = place.options()
+        if len(options) > 1:
+            choices.append(_make_choice(piece, sorted(options)))
+        if piece not in options:
+            break
+        place = options[piece]
     return Decision(prompt, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
 
 
@@ -149,27 +157,8 @@ _WITHOUT_REPLY = (
 )
 
 
-def _free_text_decision(moment: DecisionPoint, seat: int) -> Decision:
-    if not isinstance(moment.spec, SupportsWords):
-        return Decision("", "; ".join(moment.action), [], "record", _WITHOUT_REPLY)
-    prompt = _messages_text(build_game_messages(moment.spec.words(), moment.game, seat))
-    return Decision(prompt, "; ".join(moment.action), [], "record", _WITHOUT_REPLY)
-
-
 def _messages_text(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
-
-
-def _choice_points(place: Phrases, pieces: Sequence[str]) -> list[Choice]:
-    points = []
-    for piece in pieces:
-        options = place.options()
-        if len(options) > 1:
-            points.append(_make_choice(piece, sorted(options)))
-        if piece not in options:
-            break
-        place = options[piece]
-    return points
 
 
 def _make_choice(text: str, options: Sequence[str], logprob: float | None = None) -> Choice:

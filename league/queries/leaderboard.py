@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
 from league.analysis.roster import Grouping, LeaderboardEntry
@@ -13,9 +13,6 @@ from league.queries.tables import open_reader, resolve_sequence, unreadable_warn
 from league.queries.text_table import Column, number_columns, render_rows, render_table
 from league.ratings.rating_history import MIN_GAMES
 from league.run import Run
-
-if TYPE_CHECKING:
-    from league.log.jetstream import JetStreamLog
 
 Field = tuple[Column, Callable[[LeaderboardEntry], Any]]
 """A column, and the value of a row in it."""
@@ -41,7 +38,11 @@ async def load_leaderboard(
         tables, upto = await open_reader(run), None
     else:
         async with run.open_log() as history:
-            upto = await _resolve_place(run, history, at)
+            upto = await resolve_sequence(run, history, at, "--at")
+            async for recorded in history.read(upto, upto):
+                kind = type(recorded.event).__name__ if recorded.event is not None else "unknown"
+                clock = datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
+                print(f"as of event {upto:,} ({kind}) of {clock:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
             tables = await open_reader(run, history)
     with contextlib.closing(tables.connection) as connection:
         skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
@@ -49,15 +50,6 @@ async def load_leaderboard(
             print(text, file=sys.stderr)
         upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
         return make_leaderboard(connection, LeaderboardQuery(upto, system, game, by, draws))
-
-
-async def _resolve_place(run: Run, history: "JetStreamLog", at: str) -> int:
-    place = await resolve_sequence(run, history, at, "--at")
-    async for recorded in history.read(place, place):
-        kind = type(recorded.event).__name__ if recorded.event is not None else "unknown"
-        clock = datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
-        print(f"as of event {place:,} ({kind}) of {clock:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
-    return place
 
 
 _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")
@@ -74,10 +66,7 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     parts = [leaderboard_heading(board), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]
     if board.seats:
         parts.append("What a seat is worth by itself, in rating points against the mean of all:\n")
-        ends = [(seat.low, seat.high) for seat in board.seats]
-        worths = [
-            [s.seat, f"{s.effect:+.1f}", _format_interval(e, "{:+.0f}")] for s, e in zip(board.seats, ends, strict=True)
-        ]
+        worths = [[s.seat, f"{s.effect:+.1f}", _interval((s.low, s.high), "{:+.0f}")] for s in board.seats]
         parts.append(render_table(["seat", *number_columns("worth", "95 % interval")], worths, width))
     return "".join([*parts, *(f"{note}\n" for note in _footnotes(board))])
 
@@ -85,9 +74,8 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
 def leaderboard_json(board: Leaderboard) -> str:
     """A JSON list of objects, one per entrant, best first."""
     columns = leaderboard_columns(board)
-    return render_rows(
-        columns, [""] * len(columns), [[getattr(row, name) for name in columns] for row in board.rows], "json"
-    )
+    rows = [[getattr(row, name) for name in columns] for row in board.rows]
+    return render_rows(columns, [""] * len(columns), rows, "json")
 
 
 def leaderboard_columns(board: Leaderboard) -> list[str]:
@@ -106,37 +94,32 @@ def leaderboard_heading(board: Leaderboard) -> str:
 
 
 def _fields(board: Leaderboard) -> list[Field]:
-    fields: list[Field] = [(Column("rank", True), lambda row: row.rank)]
-    if board.by != "kind":
-        fields.append((Column("agent"), lambda row: row.agent))
-    if board.by == "seat":
-        fields.append((Column("seat"), lambda row: row.seat))
-    fields.append((Column("kind"), lambda row: row.kind))
-    fields.append((Column("rating", True), lambda row: _format_rating(row)))
-    if board.draws:
-        fields.append((Column("95 % interval", True), lambda row: _format_interval((row.low, row.high), "{:.0f}")))
-    if any(row.deviation is not None for row in board.rows):
-        fields.append((Column("deviation", True), lambda row: _format_number(row.deviation, "{:.1f}")))
-    fields += [
-        (Column("games", True), lambda row: row.rated_games),
-        (Column("wins", True), lambda row: row.wins),
-        (Column("mean rank", True), lambda row: _format_number(row.mean_rank, "{:.2f}")),
+    fields: list[tuple[bool, Column, Callable[[LeaderboardEntry], Any]]] = [
+        (True, Column("rank", True), lambda row: row.rank),
+        (board.by != "kind", Column("agent"), lambda row: row.agent),
+        (board.by == "seat", Column("seat"), lambda row: row.seat),
+        (True, Column("kind"), lambda row: row.kind),
+        (True, Column("rating", True), lambda row: _number(row.rating, "{:.1f}*" if row.one_sided else "{:.1f}")),
+        (bool(board.draws), Column("95 % interval", True), lambda row: _interval((row.low, row.high), "{:.0f}")),
+        (
+            any(row.deviation is not None for row in board.rows),
+            Column("deviation", True),
+            lambda row: _number(row.deviation, "{:.1f}"),
+        ),
+        (True, Column("games", True), lambda row: row.rated_games),
+        (True, Column("wins", True), lambda row: row.wins),
+        (True, Column("mean rank", True), lambda row: _number(row.mean_rank, "{:.2f}")),
+        (board.by == "agent", Column("active"), lambda row: "yes" if row.active else "no"),
+        (board.by == "agent", Column("reason"), lambda row: row.reason),
     ]
-    if board.by == "agent":
-        fields.append((Column("active"), lambda row: "yes" if row.active else "no"))
-        fields.append((Column("reason"), lambda row: row.reason))
-    return fields
+    return [(column, value) for applies, column, value in fields if applies]
 
 
-def _format_rating(row: LeaderboardEntry) -> str | None:
-    return None if row.rating is None else f"{row.rating:.1f}{'*' if row.one_sided else ''}"
-
-
-def _format_number(value: float | None, form: str) -> str | None:
+def _number(value: float | None, form: str) -> str | None:
     return None if value is None else form.format(value)
 
 
-def _format_interval(ends: tuple[float | None, float | None], form: str) -> str | None:
+def _interval(ends: tuple[float | None, float | None], form: str) -> str | None:
     low, high = ends
     return None if low is None or high is None else f"{form.format(low)} … {form.format(high)}"
 

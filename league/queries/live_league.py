@@ -50,19 +50,15 @@ def summarise_event(recorded: RecordedEvent) -> EventSummary:
     name = type(event).__name__ if event is not None else "unreadable"
     text = _summary_text(event) if event is not None else str(recorded.error)
     short = text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"
+    match_id, agent = (getattr(event, field, "") for field in ("match_id", "agent"))
     return EventSummary(
         recorded.sequence,
         time,
         name,
         short,
-        match_id=_string_field(event, "match_id"),
-        agent=_string_field(event, "agent"),
+        match_id=match_id if isinstance(match_id, str) else "",
+        agent=agent if isinstance(agent, str) else "",
     )
-
-
-def _string_field(event: e.Event | None, field: str) -> str:
-    value = getattr(event, field, "")
-    return value if isinstance(value, str) else ""
 
 
 def _summary_text(event: e.Event) -> str:
@@ -228,7 +224,7 @@ class LiveLeague:
             while not self._incoming.empty() and len(batch) < _MAX_BATCH:
                 batch.append(self._incoming.get_nowait())
             async with self._write_lock:
-                await _await_shielded(asyncio.create_task(asyncio.to_thread(self._projection.apply, batch)))
+                await _run_shielded(self._projection.apply, batch)
             self._notify_viewers(batch)
             async with self._advanced:
                 self._advanced.notify_all()
@@ -246,7 +242,7 @@ class LiveLeague:
             LeagueError: the file cannot be written.
         """
         async with self._write_lock:
-            await _await_shielded(asyncio.create_task(asyncio.to_thread(copy_projection, self._projection, path)))
+            await _run_shielded(copy_projection, self._projection, path)
             return self.position
 
     def _notify_viewers(self, batch: Sequence[RecordedEvent]) -> None:
@@ -277,8 +273,9 @@ class LiveLeague:
         }
 
 
-async def _await_shielded(work: "asyncio.Task[Any]") -> None:
-    """Wait for a thread's work even when cancelled: it cannot be stopped, and the tables must stay open meanwhile."""
+async def _run_shielded(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call in a thread, and wait even when cancelled: it cannot be stopped, and the tables must stay open meanwhile."""
+    work = asyncio.create_task(asyncio.to_thread(function, *arguments))
     try:
         await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -300,7 +297,12 @@ async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[Liv
     The tables lie in a file of the run for the next start, or in memory while another server has that file open.
     """
     with contextlib.ExitStack() as opened:
-        projection = _open_projection(run)
+        run.make_folder()
+        try:
+            projection = Projection(run.folder / "web.duckdb", threads=2)
+        except BusyError as error:
+            log.warning("tables in memory", because=str(error))
+            projection = Projection(threads=2)
         opened.callback(projection.close)
         # In this order: the tables ignore events that they hold already, the state would count them twice.
         state = await load_state_at(history, run.open_blob_store(history.client))
@@ -308,12 +310,3 @@ async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[Liv
         league = LiveLeague(run, history, state, projection)
         opened.callback(league.close)
         yield league
-
-
-def _open_projection(run: Run) -> Projection:
-    run.make_folder()
-    try:
-        return Projection(run.folder / "web.duckdb", threads=2)
-    except BusyError as error:
-        log.warning("tables in memory", because=str(error))
-        return Projection(threads=2)

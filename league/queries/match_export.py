@@ -5,6 +5,7 @@ record has the conversations themselves.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from arena.games import make_game
@@ -37,10 +38,8 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
     A step has the actions that led to it and what the seats to move are shown then. Rewards are the match's scores, on
     the last step.
     """
-    padded = [*turns, {}]
-    steps = [
-        [_kaggle_state(seat, number, turns, padded[number]) for seat in result.seats] for number in range(len(padded))
-    ]
+    around = list(enumerate(pairwise([{}, *turns, {}])))
+    steps = [[_kaggle_state(seat, number, *both) for seat in result.seats] for number, both in around]
     for state, seat in zip(steps[-1], result.seats, strict=True):
         state |= {"reward": seat.score, "status": "DONE"}
     return {
@@ -71,9 +70,8 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
     }
 
 
-def _kaggle_state(seat: SeatResult, number: int, turns: Sequence[PlayedTurn], replay: PlayedTurn) -> dict[str, Any]:
-    played = turns[number - 1].get(seat.role) if number else None
-    call = replay.get(seat.role)
+def _kaggle_state(seat: SeatResult, number: int, before: PlayedTurn, turn: PlayedTurn) -> dict[str, Any]:
+    played, call = before.get(seat.role), turn.get(seat.role)
     observation: dict[str, Any] = {"step": number, "player": seat.seat}
     if call is not None and call.prompt:
         observation["observationString"] = call.prompt[-1].content
@@ -164,7 +162,17 @@ def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | No
     """
     if is_episode_record(record):
         return list(_episode_turns(decode_record(record).tree))
-    return list(_game_turns(make_game(result.game, game_settings(config, result.game)), record))
+    spec, turns = make_game(result.game, game_settings(config, result.game)), list[PlayedTurn]()
+    recording = spec.open_record(record)
+    game = recording.start
+    for actions in recording.turns:
+        calls = {}
+        for seat, action in actions.items():
+            parts = action[0] if len(action) == 1 else list(action)
+            calls[game.seats[seat]] = PlayedCall(_messages(spec, game, seat), "; ".join(action), parts)
+        turns.append(calls)
+        game.apply(actions)
+    return turns
 
 
 def _episode_turns(episode: RecordedEpisode) -> Iterator[PlayedTurn]:
@@ -173,19 +181,6 @@ def _episode_turns(episode: RecordedEpisode) -> Iterator[PlayedTurn]:
         yield {call.role: PlayedCall(call.prompt, call.said, call.said)}
     for child in episode.children:
         yield from _episode_turns(child)
-
-
-def _game_turns(spec: GameSpec, record: bytes) -> Iterator[PlayedTurn]:
-    recording = spec.open_record(record)
-    game = recording.start
-    for actions in recording.turns:
-        yield {
-            game.seats[seat]: PlayedCall(
-                _messages(spec, game, seat), "; ".join(action), action[0] if len(action) == 1 else list(action)
-            )
-            for seat, action in actions.items()
-        }
-        game.apply(actions)
 
 
 def _messages(spec: GameSpec, game: Game, seat: int) -> list[Message]:

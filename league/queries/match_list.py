@@ -91,9 +91,10 @@ def build_page_query(params: RequestParams) -> PageQuery:
         UsageError: see ``list_matches``.
     """
     upto = params.integer("at") or MAX_INTEGER
+    columns = {"purpose": "purpose", "game": "game", "worker": "worker", "evaluation": "evaluation_id"}
     conditions: list[tuple[str, list[Any]]] = [
         ("sequence <= ? AND sequence < ?", [upto, params.integer("before") or MAX_INTEGER]),
-        *_column_conditions(params),
+        *((f"{at} = ?", [text]) for name, at in columns.items() if (text := params.text(name)) is not None),
         *_agent_conditions(params),
     ]
     voided = params.choice("voided", ("yes", "no"))
@@ -103,12 +104,6 @@ def build_page_query(params: RequestParams) -> PageQuery:
     parameters = [value for _, values in conditions for value in values]
     sql = f"SELECT sequence FROM ({_ENDED_MATCHES}) WHERE {where} ORDER BY sequence DESC LIMIT ?"
     return PageQuery(sql, [*parameters, params.limit()])
-
-
-def _column_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
-    """Conditions on columns of the match's own row."""
-    columns = {"purpose": "purpose", "game": "game", "worker": "worker", "evaluation": "evaluation_id"}
-    return [(f"{column} = ?", [text]) for name, column in columns.items() if (text := params.text(name)) is not None]
 
 
 def _agent_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
@@ -147,7 +142,13 @@ async def match_details(league: LiveLeague, match: MatchEvents) -> dict[str, Any
         "failed": _event_fields(match.failed),
         "sampled": _event_fields(match.sampled),
         "voided": void_fields(match),
-        "used": await _training_use(league, match),
+        # The gradient steps that trained on the match, or dropped it and why.
+        "used": await league.rows(
+            "SELECT policy, step, sequence, NULL AS dropped FROM gradient_steps WHERE list_contains(matches, ?) UNION "
+            "ALL SELECT policy, step, sequence, d.reason FROM (SELECT policy, step, sequence, unnest(dropped) AS d "
+            "FROM gradient_steps) WHERE list_contains(d.matches, ?) ORDER BY sequence",
+            *(match.match_id, match.match_id),
+        ),
         "ratings": await league.rows(
             "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent",
             match.match_id,
@@ -165,17 +166,6 @@ def _event_fields(recorded: RecordedEvent | None) -> dict[str, Any] | None:
         if name in event:
             event[name] = str(event[name])
     return {**event_position(recorded), **event}
-
-
-async def _training_use(league: LiveLeague, match: MatchEvents) -> list[dict[str, Any]]:
-    """The gradient steps that trained on the match, or dropped it and why."""
-    return await league.rows(
-        "SELECT policy, step, sequence, NULL AS dropped FROM gradient_steps WHERE list_contains(matches, ?) UNION ALL "
-        "SELECT policy, step, sequence, d.reason FROM (SELECT policy, step, sequence, unnest(dropped) AS d "
-        "FROM gradient_steps) WHERE list_contains(d.matches, ?) ORDER BY sequence",
-        match.match_id,
-        match.match_id,
-    )
 
 
 def agent_kind(league: LiveLeague, name: str) -> str:

@@ -1,8 +1,7 @@
 """A match as text for a terminal, its explanation, and its resimulation."""
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial, singledispatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from arena.games.base import Bot, Outcome, Turn
 from arena.match import Resimulation, resimulate
 from arena.records import is_episode_record, make_transcript
 from league.integrity.snapshots import BlobReader
-from league.log.base import EventReader, RecordedEvent
+from league.log.base import EventReader
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.explanation import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields
@@ -31,17 +30,12 @@ MatchExplanation = DrawExplanation | EvaluationExplanation
 
 def match_header(match: MatchEvents) -> dict[str, Any]:
     """The events of a match as a dict for JSON."""
+    events = {"finished": match.finished, "failed": match.failed, "sampled": match.sampled}
     return {
         "match_id": match.match_id,
-        "finished": _event_fields(match.finished),
-        "failed": _event_fields(match.failed),
-        "sampled": _event_fields(match.sampled),
+        **{name: None if at is None else {**event_position(at), "event": at.event} for name, at in events.items()},
         "voided": void_fields(match),
     }
-
-
-def _event_fields(recorded: RecordedEvent | None) -> dict[str, Any] | None:
-    return None if recorded is None else {**event_position(recorded), "event": recorded.event}
 
 
 def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
@@ -97,15 +91,28 @@ def _print_seats(console: Console, result: MatchFinished) -> None:
     print_table(console, columns, rows, ("seat",))
 
 
-@singledispatch
 def print_explanation(explained: MatchExplanation, console: Console) -> None:
     """Print why a match was what it was, and whether the history agrees."""
-    raise NotImplementedError
+    if isinstance(explained, DrawExplanation):
+        _print_draw(explained, console)
+        agreement = "the draw and the match are as the standings and the seed give them"
+    else:
+        requested, match = explained.requested, explained.match
+        _print_line(
+            console,
+            f"match {match.match_id}: number {explained.index + 1} of {len(requested.matches)} of the evaluation "
+            f"{requested.evaluation_id!r} ({requested.suite} of {requested.agent} against "
+            f"{', '.join(requested.opponents)}), asked for by event {explained.requested_sequence}",
+        )
+        _print_line(console, f"line-up: {', '.join(match.seats)}; seed {match.seed}")
+        agreement = "line-up and seed are as the request gives them"
+    _print_line(console, "DISAGREES:" if explained.differences else f"agrees: {agreement}")
+    for difference in explained.differences:
+        _print_line(console, f"  {difference}")
 
 
-@print_explanation.register
 def _print_draw(explained: DrawExplanation, console: Console) -> None:
-    """The eligible agents with their probabilities, the numbers drawn, and whether the record agrees."""
+    """The eligible agents with their probabilities, and the numbers drawn."""
     sampled = explained.sampled
     _print_line(
         console,
@@ -120,36 +127,11 @@ def _print_draw(explained: DrawExplanation, console: Console) -> None:
             rows.append([name, agent, rating, *shares])
     columns = ["bucket", "agent", *number_columns("rating", "share", "in bucket", "per seat")]
     print_table(console, columns, rows, ("rating",))
-    _print_steps(console, explained)
-    _print_verdict(console, explained.differences, "the draw and the match are as the standings and the seed give them")
-
-
-def _print_steps(console: Console, explained: DrawExplanation) -> None:
     for drawn in explained.explanation.draws:
         steps = ", ".join(
             f"{step.number:.6f} in [{step.low:.6f}, {step.high:.6f}) gives {step.key}" for step in drawn.steps
         )
         _print_line(console, f"seat {drawn.pick.seat}: {drawn.pick.agent} from {drawn.pick.bucket}: {steps}")
-
-
-@print_explanation.register
-def _print_evaluation(explained: EvaluationExplanation, console: Console) -> None:
-    """The request that a match belongs to, and whether the record agrees with it."""
-    requested, match = explained.requested, explained.match
-    _print_line(
-        console,
-        f"match {match.match_id}: number {explained.index + 1} of {len(requested.matches)} of the evaluation "
-        f"{requested.evaluation_id!r} ({requested.suite} of {requested.agent} against "
-        f"{', '.join(requested.opponents)}), asked for by event {explained.requested_sequence}",
-    )
-    _print_line(console, f"line-up: {', '.join(match.seats)}; seed {match.seed}")
-    _print_verdict(console, explained.differences, "line-up and seed are as the request gives them")
-
-
-def _print_verdict(console: Console, differences: Sequence[str], agreement: str) -> None:
-    _print_line(console, f"agrees: {agreement}" if not differences else "DISAGREES:")
-    for difference in differences:
-        _print_line(console, f"  {difference}")
 
 
 def print_resimulation(console: Console, match: MatchEvents, outcome: Resimulation) -> None:
@@ -177,9 +159,8 @@ async def read_transcript(
     try:
         record = await load_record(run, history, match, file)
         assert match.result is not None
-        return make_transcript(record) if is_episode_record(record) else make_game(match.result.game, {}).transcript(
-            record
-        ), None
+        is_episode = is_episode_record(record)
+        return make_transcript(record) if is_episode else make_game(match.result.game, {}).transcript(record), None
     except LeagueError as error:
         return None, str(error)
 
@@ -247,23 +228,24 @@ async def resimulate_from_record(
     bots: dict[int, Bot] = {seat.seat: spec.bot(seat.agent) for seat in result.seats if seat.agent in scripted}
     # In a thread: a long match takes a second of computing, during which pages must be served.
     return await asyncio.to_thread(
-        lambda: resimulate(spec.open_record(record), result.seed, bots, recorded_outcome(result))
+        lambda: resimulate(spec.open_record(record), result.seed, bots, _recorded_outcome(result))
     )
 
 
-def recorded_outcome(result: MatchFinished) -> Outcome:
-    """The recorded outcome of a match."""
+def _recorded_outcome(result: MatchFinished) -> Outcome:
     return Outcome(
         scores=tuple(seat.score for seat in result.seats),
         ranks=tuple(seat.rank for seat in result.seats),
         winner=result.winner,
-        metrics=tuple(_game_metrics(seat.metrics) for seat in result.seats),
+        # Without those of model calls, which a resimulation cannot reproduce.
+        metrics=tuple(
+            {
+                name: value
+                for name, value in seat.metrics.items()
+                if not name.startswith((REPLY_METRICS, REMOTE_METRICS))
+            }
+            for seat in result.seats
+        ),
         reason=result.reason,
         length=result.length,
     )
-
-
-def _game_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """Metrics without those of model calls, which a resimulation cannot reproduce."""
-    prompting = (REPLY_METRICS, REMOTE_METRICS)
-    return {name: value for name, value in metrics.items() if not name.startswith(prompting)}

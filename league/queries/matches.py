@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import zstandard
 
@@ -15,7 +15,7 @@ from league.projections.tables import sql_literal
 from league.queries.tables import query_history
 from league.run import Run
 from schemas.errors import ArtifactError, DecodeError, UsageError, suggest
-from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSampled
+from schemas.events import Event, MatchFailed, MatchFinished, MatchVoided, OpponentsSampled
 from schemas.ids import digest
 
 _SCAN_BATCH = 1_000
@@ -23,6 +23,9 @@ _SCAN_BATCH = 1_000
 
 MATCH_TABLES = ("matches", "match_failures", "opponents_sampled", "voids")
 """Tables with the events of a match, in the order of ``MatchEvents``."""
+
+
+E = TypeVar("E", bound=Event)
 
 
 class MatchEvents(NamedTuple):
@@ -37,26 +40,26 @@ class MatchEvents(NamedTuple):
     @property
     def result(self) -> MatchFinished | None:
         """Its result, if it finished."""
-        event = self.finished.event if self.finished is not None else None
-        return event if isinstance(event, MatchFinished) else None
+        return _event_of(self.finished, MatchFinished)
 
     @property
     def draw(self) -> OpponentsSampled | None:
         """Its draw of opponents, if it is a training match or a session."""
-        event = self.sampled.event if self.sampled is not None else None
-        return event if isinstance(event, OpponentsSampled) else None
+        return _event_of(self.sampled, OpponentsSampled)
 
     @property
     def failure(self) -> MatchFailed | None:
         """Its failure, if it failed."""
-        event = self.failed.event if self.failed is not None else None
-        return event if isinstance(event, MatchFailed) else None
+        return _event_of(self.failed, MatchFailed)
 
     @property
     def voiding(self) -> MatchVoided | None:
         """The event that voided its result, if any."""
-        event = self.voided.event if self.voided is not None else None
-        return event if isinstance(event, MatchVoided) else None
+        return _event_of(self.voided, MatchVoided)
+
+
+def _event_of(recorded: RecordedEvent | None, kind: type[E]) -> E | None:
+    return recorded.event if recorded is not None and isinstance(recorded.event, kind) else None
 
 
 def event_position(recorded: RecordedEvent | None) -> dict[str, Any]:
@@ -155,17 +158,18 @@ async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file:
     """
     result = match.result
     if result is None or not result.record:
-        raise ArtifactError(f"match {match.match_id!r} has no record: {_missing_record_reason(match)}")
+        why = "it has not ended" if result is None else f"its purpose is {result.purpose!r}"
+        why = "it was not played to its end" if match.failed is not None else why
+        raise ArtifactError(f"match {match.match_id!r} has no record: {why}")
     try:
-        data = (
-            await run.open_blob_store(history.client).get(result.record)
-            if file is None
-            else _read_copy(file, result.record)
-        )
+        blobs = run.open_blob_store(history.client)
+        data = await blobs.get(result.record) if file is None else _read_copy(file, result.record)
     except ArtifactError as error:
-        raise ArtifactError(
-            f"record of match {match.match_id!r}: {await _lost_record_reason(run, history, match, error)}"
-        ) from None
+        assert match.finished is not None
+        state, why = await load_state_at(history, blobs, match.finished.sequence), str(error)
+        if state.config is not None and state.config.history.records == "digest":
+            why = f"kept out of the league by history.records = 'digest'; {error}"
+        raise ArtifactError(f"record of match {match.match_id!r}: {why}") from None
     try:
         return zstandard.decompress(data)
     except (zstandard.ZstdError, MemoryError) as error:
@@ -180,17 +184,3 @@ def _read_copy(file: Path, expected: str) -> bytes:
     if (name := digest(data)) != expected:
         raise ArtifactError(f"{file}: its digest is {name[:12]}…; the history says {expected[:12]}…")
     return data
-
-
-def _missing_record_reason(match: MatchEvents) -> str:
-    if match.failed is not None:
-        return "it was not played to its end"
-    return "it has not ended" if match.result is None else f"its purpose is {match.result.purpose!r}"
-
-
-async def _lost_record_reason(run: Run, history: JetStreamLog, match: MatchEvents, error: ArtifactError) -> str:
-    assert match.finished is not None
-    state = await load_state_at(history, run.open_blob_store(history.client), match.finished.sequence)
-    if state.config is not None and state.config.history.records == "digest":
-        return f"kept out of the league by history.records = 'digest'; {error}"
-    return str(error)

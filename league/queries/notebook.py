@@ -1,6 +1,7 @@
 """Results of ``league.open`` as notebooks show them: tables, and matches with a slider over their turns."""
 
 import html
+import importlib
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -71,11 +72,7 @@ class Table:
         Raises:
             UsageError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError:
-            raise _missing("to_pandas", "pandas") from None
-        arrow, rows = self._result.arrow, self._result.rows
+        pandas, arrow, rows = _import("pandas"), self._result.arrow, self._result.rows
         frame: pd.DataFrame = pandas.DataFrame(rows, columns=self.columns) if arrow is None else arrow.to_pandas()
         return frame
 
@@ -85,14 +82,11 @@ class Table:
         Raises:
             UsageError: polars is not installed.
         """
-        try:
-            import polars
-        except ImportError:
-            raise _missing("to_polars", "polars") from None
+        polars, arrow, rows = _import("polars"), self._result.arrow, self._result.rows
         frame: pl.DataFrame = (
-            polars.DataFrame(self._result.rows, self.columns, orient="row", infer_schema_length=None)
-            if self._result.arrow is None
-            else polars.from_arrow(self._result.arrow)
+            polars.DataFrame(rows, self.columns, orient="row", infer_schema_length=None)
+            if arrow is None
+            else polars.from_arrow(arrow)
         )
         return frame
 
@@ -120,10 +114,14 @@ class Table:
         return f"{title}{_table_html(self.columns, islice(self._rows(), _SHOWN_ROWS))}{more}"
 
 
-def _missing(method: str, package: str) -> UsageError:
-    return UsageError(
-        f"{method}: {package} is not installed; expected `pip install {package}`, or the rows: iterating yields dicts"
-    )
+def _import(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise UsageError(
+            f"to_{package}: {package} is not installed; expected `pip install {package}`, or the rows: iterating "
+            "yields dicts"
+        ) from None
 
 
 def struct_table(kind: type[S], rows: Iterable[S], columns: Sequence[str] = (), title: str = "") -> Table:
@@ -182,9 +180,6 @@ class Match:
         return struct_table(SeatResult, seats, ("seat", "role", "agent", "score", "rank", "trainable"))
 
     def __repr__(self) -> str:
-        return self._headline()
-
-    def _headline(self) -> str:
         result, failure = self.events.result, self.events.failure
         if result is not None:
             text = f"{result.game} {result.environment}".strip()
@@ -194,18 +189,16 @@ class Match:
         return f"Match {self.match_id}: {text}" + (", voided" if self.events.voiding is not None else "")
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{html.escape(self._headline())}</p>", self.seats._repr_html_() if self.events.result else ""]
+        parts = [f"<p>{html.escape(repr(self))}</p>", self.seats._repr_html_() if self.events.result else ""]
         if self.problem:
             parts.append(f"<p>{html.escape(f'No moves to show: {self.problem}')}</p>")
-        slides = self._slides()
+        if self.replay.episodes:
+            slides = [slide for episode in self.replay.episodes for slide in _episode_slides(episode)]
+        else:
+            slides = [_turn_html(turn) for turn in self.turns]
         if self._record is not None and self.replay.pictures:
             return "".join(parts) + _maps_html(self._record, self.replay.pictures, slides)
         return "".join(parts) + _slider_html(slides)
-
-    def _slides(self) -> list[str]:
-        if self.replay.episodes:
-            return [slide for episode in self.replay.episodes for slide in _episode_slides(episode)]
-        return [_turn_html(turn) for turn in self.turns]
 
 
 def _turn_html(turn: Turn) -> str:
@@ -236,11 +229,11 @@ def _maps_html(record: bytes, pictures: Sequence[MapPosition], turns: Sequence[s
 
 def _episode_slides(episode: EpisodeNode) -> list[str]:
     title = f"<p><b>{html.escape(f'{episode.episode_type} {episode.id}')}</b></p>"
-    conversations = [
-        [*((message["role"], message["content"]) for message in call.prompt), (call.role, call.said)]
-        for call in episode.calls
-    ]
-    return [f"{title}{_table_html(('role', 'text'), conversation)}" for conversation in conversations]
+    slides = []
+    for call in episode.calls:
+        said = [*((message["role"], message["content"]) for message in call.prompt), (call.role, call.said)]
+        slides.append(f"{title}{_table_html(('role', 'text'), said)}")
+    return slides
 
 
 def _slider_html(slides: Sequence[str]) -> str:

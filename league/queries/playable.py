@@ -79,24 +79,21 @@ def match_options(state: LeagueState) -> dict[str, Any]:
     known = {row["agent"] for row in agents}
     agents += [{"agent": name, "kind": "newest", "rating": None, "active": True} for name in lives if name not in known]
     learned = [row for row in agents if row["kind"] in ("checkpoint", "newest")] if find_spec("torch") else []
+    usual = max(
+        learned, key=lambda row: (row["active"], -math.inf if row["rating"] is None else row["rating"]), default=None
+    )
     why_not = ""
     try:
         rules_in_words(contest)
     except LeagueError as error:
         why_not = str(error)
     assert state.config is not None
-    rated = PURPOSE in state.config.ratings.purposes
     return {
         "game": contest.name,
         "spoken": isinstance(contest, ArenaSpec),
         "seats": list(contest.seats)[: seat_counts(evaluation_spec(contest)).most],
         "agents": agents,
-        "usual": max(learned, key=_active_rating)["agent"] if learned else None,
+        "usual": None if usual is None else usual["agent"],
         "why_not": why_not,
-        "rated": rated,
+        "rated": PURPOSE in state.config.ratings.purposes,
     }
-
-
-def _active_rating(row: dict[str, Any]) -> tuple[bool, float]:
-    """Active agents first, then by rating."""
-    return row["active"], -math.inf if row["rating"] is None else row["rating"]

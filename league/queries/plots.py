@@ -50,7 +50,12 @@ async def draw_picture(
                     f"--policy {policy}: no version of it was published; expected {format_choices(policies, policy)}"
                 )
             chosen = policies if policy is None else [policy]
-            _check_agents(roster, agents)
+            for name in agents:
+                if name not in roster.agents:
+                    raise UsageError(
+                        f"--agents {name}: not in the league at event {roster.upto:,}; `league leaderboard` lists them"
+                        + suggest(name, roster.agents)
+                    )
             match kind:
                 case "elo":
                     return _elo_picture(roster, system, agents, chosen)
@@ -62,15 +67,6 @@ async def draw_picture(
                     return await _pfsp_picture(history, roster, policy)
                 case "throughput":
                     return throughput_picture(measure_throughput(roster.connection, roster.upto, chosen), roster.upto)
-
-
-def _check_agents(roster: Roster, agents: Sequence[str]) -> None:
-    for name in agents:
-        if name not in roster.agents:
-            raise UsageError(
-                f"--agents {name}: not in the league at event {roster.upto:,}; `league leaderboard` lists them"
-                + suggest(name, roster.agents)
-            )
 
 
 def _elo_picture(roster: Roster, system: str | None, agents: Sequence[str], policies: list[str]) -> Picture:
@@ -104,9 +100,7 @@ def _payoff_picture(roster: Roster, agents: Sequence[str]) -> Picture:
 async def _pfsp_picture(history: JetStreamLog, roster: Roster, policy: str | None) -> Picture:
     [(last,)] = roster.query(
         "SELECT coalesce(max(step), 0) FROM gradient_steps WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
-        roster.upto,
-        policy,
-        policy,
+        *(roster.upto, policy, policy),
     )
     audit = await audit_sampling(history, -(-(last + 1) // _PFSP_WINDOWS), policy=policy, until=roster.upto)
     return shares_picture(audit, roster.upto, policy)

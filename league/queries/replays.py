@@ -82,6 +82,7 @@ def match_replay(record: bytes, game: str) -> MatchReplay:
     return MatchReplay(turns, pictures=pictures, colors=POWER_COLORS)
 
 
+@lru_cache(maxsize=32)
 def render_map(record: bytes, number: int) -> str | None:
     """The map of a match of Diplomacy at a turn, as SVG; None where it has no such turn.
 
@@ -89,7 +90,9 @@ def render_map(record: bytes, number: int) -> str | None:
         LeagueError: as ``match_replay``.
     """
     phases = _phases(record)
-    return _render_phase(record, number) if number < len(phases) else None
+    from arena.games.diplomacy.map_svg import render_svg
+
+    return render_svg(phases[number]) if number < len(phases) else None
 
 
 def layered_maps(record: bytes) -> "MapLayers":
@@ -111,13 +114,6 @@ def _phases(record: bytes) -> "list[Phase]":
     from arena.games.diplomacy.map_svg import replay_phases
 
     return replay_phases(spec.open_record(record))
-
-
-@lru_cache(maxsize=32)
-def _render_phase(record: bytes, number: int) -> str:
-    from arena.games.diplomacy.map_svg import render_svg
-
-    return render_svg(_phases(record)[number])
 
 
 def _episode_nodes(episode: RecordedEpisode, depth: int) -> list[EpisodeNode]:

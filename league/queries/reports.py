@@ -24,6 +24,7 @@ from league.integrity.signatures import WorkerKeys
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import count_messages
+from league.projections.tables import sql_literal
 from league.queries.tables import open_tables, query_history, resolve_sequence
 from league.ratings.elo import expected_share
 from league.run import Run
@@ -74,16 +75,11 @@ def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, flo
     rows = []
     for purpose, by_worker in surprises.items():
         for worker, values in by_worker.items():
-            reported = [
-                (agent, _z_score(by_worker_favours, worker))
-                for agent, by_worker_favours in sorted(favours[purpose].items())
-            ]
+            reported = [(agent, _z_score(theirs, worker)) for agent, theirs in sorted(favours[purpose].items())]
             agent, most = max(reported, key=lambda one: abs(one[1] or 0.0))
             mean = math.fsum(values) / len(values)
-            row = WorkerResidual(
-                worker, purpose, len(values), mean, _z_score(by_worker, worker), agent if most else "", most
-            )
-            rows.append(row)
+            z, favoured = _z_score(by_worker, worker), agent if most else ""
+            rows.append(WorkerResidual(worker, purpose, len(values), mean, z, favoured, most))
     return sorted(rows, key=lambda row: (-row.z, row.worker, row.purpose))
 
 
@@ -201,23 +197,17 @@ async def compare_counterfactual(
     """
     left_out: set[int] = set()
     for name in options.workers:
-        left_out |= await _worker_sequences(run, history, name, until)
+        played = await _matching_sequences(run, history, f"worker = {sql_literal(name)}", until)
+        if not played:
+            workers = "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20"
+            known = [row[0] for row in (await query_history(run, history, workers)).rows]
+            raise UsageError(f"--without-worker {name}: played no match; expected {format_choices(known)}")
+        left_out |= played
     for predicate in options.predicates:
         left_out |= await _matching_sequences(run, history, predicate, until)
     rules = Counterfactual(options.settings, options.system, options.agents, left_out)
     async with open_tables(run, history) as tables:
         return compare_ratings(tables.connection, until, rules)
-
-
-async def _worker_sequences(run: Run, history: JetStreamLog, name: str, until: int) -> set[int]:
-    quoted = name.replace("'", "''")
-    sequences = await _matching_sequences(run, history, f"worker = '{quoted}'", until)
-    if not sequences:
-        known = (await query_history(run, history, "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20")).rows
-        raise UsageError(
-            f"--without-worker {name}: played no match; expected {format_choices(row[0] for row in known)}"
-        )
-    return sequences
 
 
 async def _matching_sequences(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[int]:

@@ -22,7 +22,7 @@ from league.ratings.elo import Elo, chance_deviation
 from league.run import Run
 from league.state import LeagueState
 from league.state.saved_state import WorkerState
-from schemas.config import AlarmsConfig, LeagueConfig
+from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 from schemas.ids import split_agent
 from schemas.metrics import SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
@@ -139,19 +139,14 @@ async def read_status(
     dead = await count_messages(client, DEAD_LETTER_STREAM, dead_letter_subject(league, ">"))
     jobs = await count_messages(client, WORK_STREAM, work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
-    status = build_status(state, heartbeats, pending, sum(dead.values()), include_left)
+    newest = await newest_present(client, LEAGUE_STREAM, event_type_filter(league, GradientStepTaken))
+    now_s = await broker_time(client)
     return msgspec.structs.replace(
-        status,
+        build_status(state, heartbeats, pending, sum(dead.values()), include_left),
         jobs=sum(jobs.values()),
-        since_step_s=await _seconds_since_step(history),
+        since_step_s=None if newest is None or now_s is None else max(now_s - newest.time_ns / 1e9, 0.0),
         store_share=await _store_share(client, run),
     )
-
-
-async def _seconds_since_step(history: JetStreamLog) -> float | None:
-    subject = event_type_filter(history.league, GradientStepTaken)
-    newest, now_s = await newest_present(history.client, LEAGUE_STREAM, subject), await broker_time(history.client)
-    return None if newest is None or now_s is None else max(now_s - newest.time_ns / 1e9, 0.0)
 
 
 async def _store_share(client: Client, run: Run | None) -> float | None:
@@ -256,12 +251,16 @@ def detect_alarms(status: LeagueStatus, state: LeagueState) -> list[Alarm]:
     alarms = [
         *_training_alarms(status, state, config),
         *_rating_alarms(state),
-        *_message_alarms(status, config.alarms),
         *(
             Alarm(f"worker_silent:{worker.worker}", f"{worker.worker} on {worker.host} {silence_text(worker)}")
             for worker in status.silent_workers
         ),
     ]
+    if status.dead_letters >= config.alarms.dead_letters:
+        text = f"{status.dead_letters:,} messages that could not be decoded (league dead-letters list)"
+        alarms.append(Alarm("dead_letters", text))
+    if status.store_share is not None and status.store_share >= config.alarms.store_share:
+        alarms.append(Alarm("store_full", f"the broker's store is at {100 * status.store_share:.0f} % of its room"))
     return sorted(alarms, key=lambda alarm: alarm.name)
 
 
@@ -277,11 +276,8 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
         if finished is not None and config.stop.criterion is not None and "surely above" not in finished.reason:
             text = f"training of {policy} ended ({finished.reason}) before stop.criterion was met"
             yield Alarm(f"criterion_unmet:{policy}", text)
-    waiting = [
-        p
-        for p in config.trained_policies
-        if state.training_finished(p) is None and state.pauses.active_pause(p) is None
-    ]
+    training = [policy for policy in config.trained_policies if state.training_finished(policy) is None]
+    waiting = [policy for policy in training if state.pauses.active_pause(policy) is None]
     trainers = any(worker.role == "trainer" for worker in status.workers)
     # Without a trainer no step is due: such a league is idle, not stalled.
     if waiting and trainers and (status.since_step_s or 0.0) > 60 * config.alarms.stall_minutes:
@@ -291,9 +287,10 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
 
 def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
     for policy, noticed in sorted(state.alarms.items()):
-        newest = max((version for version in _evaluated_versions(state, policy)), default=0)
+        evaluated = [split_agent(one.agent) for one in state.evaluations.values() if one.verdict is not None]
         # An evaluated newer version without an alarm ends it.
-        if newest > (split_agent(noticed.agent) or (policy, 0))[1]:
+        alarmed = (split_agent(noticed.agent) or (policy, 0))[1]
+        if any(named is not None and named[0] == policy and named[1] > alarmed for named in evaluated):
             continue
         own = _rating_deviation(state, noticed.agent)
         surely = {
@@ -315,21 +312,6 @@ def _rating_deviation(state: LeagueState, agent: str) -> float:
     policy = f"{named[0]}@" if named is not None else ""
     games = sum(n for name, n in ratings.games.items() if name == agent or (policy and name.startswith(policy)))
     return chance_deviation(ratings.system.k, games)
-
-
-def _evaluated_versions(state: LeagueState, policy: str) -> Iterator[int]:
-    for evaluation in state.evaluations.values():
-        named = split_agent(evaluation.agent)
-        if named is not None and named[0] == policy and evaluation.verdict is not None:
-            yield named[1]
-
-
-def _message_alarms(status: LeagueStatus, config: AlarmsConfig) -> Iterator[Alarm]:
-    if status.dead_letters >= config.dead_letters:
-        text = f"{status.dead_letters:,} messages that could not be decoded (league dead-letters list)"
-        yield Alarm("dead_letters", text)
-    if status.store_share is not None and status.store_share >= config.store_share:
-        yield Alarm("store_full", f"the broker's store is at {100 * status.store_share:.0f} % of its room")
 
 
 def dead_letter_fields(letter: DeadLetterEntry) -> dict[str, Any]:

@@ -39,18 +39,16 @@ class StoredHistory(EventReader):
         """See ``EventReader.batches``."""
         last = self._through if last is None else min(last, self._through)
         while first <= last:
-            batch = self._read_batch(first, last, None if only is None else only.__name__)
+            kind = None if only is None else only.__name__
+            events = self._tables.recorded_events(
+                "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
+                *(first, last, kind, kind, _BATCH_SIZE),
+            )
+            batch = asyncio.run_coroutine_threadsafe(events, self._loop).result(_TIMEOUT_S)
             if not batch:
                 return
             yield batch
             first = batch[-1].sequence + 1
-
-    def _read_batch(self, first: int, last: int, kind: str | None) -> list[RecordedEvent]:
-        events = self._tables.recorded_events(
-            "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
-            *(first, last, kind, kind, _BATCH_SIZE),
-        )
-        return asyncio.run_coroutine_threadsafe(events, self._loop).result(_TIMEOUT_S)
 
 
 class StoredBlobs:
@@ -105,22 +103,15 @@ class ProjectionCopy:
             async with asyncio.timeout(_COPY_TIMEOUT_S):
                 await self._league.wait_for_sequence(newest)
         async with self._lock:
-            if not self._is_fresh():
-                await self._write()
+            if self._valid_until is None:
+                await asyncio.to_thread(_remove_stale_copies, self._path.parent)
+            sequence, until_s = self._valid_until or (-1, 0.0)
+            is_fresh = sequence == self._league.position or time.monotonic() < until_s
+            if not (is_fresh and self._path.exists()):
+                began = time.monotonic()
+                sequence = await self._league.copy(self._path)
+                self._valid_until = sequence, reuse_until_s(began)
         return self._path
-
-    def _is_fresh(self) -> bool:
-        if self._valid_until is None or not self._path.exists():
-            return False
-        sequence, until_s = self._valid_until
-        return sequence == self._league.position or time.monotonic() < until_s
-
-    async def _write(self) -> None:
-        if self._valid_until is None:
-            await asyncio.to_thread(_remove_stale_copies, self._path.parent)
-        began = time.monotonic()
-        sequence = await self._league.copy(self._path)
-        self._valid_until = sequence, reuse_until_s(began)
 
     def close(self) -> None:
         """Remove the copy."""

@@ -7,7 +7,7 @@ printed as a list of fields if that does not suffice.
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
@@ -151,16 +151,10 @@ def _cell(value: Any) -> str:
 
 def print_benchmarks(console: Console, rows: "Sequence[BenchmarkRow]", title: str) -> None:
     """Print the games won in benchmarks, with 95 % intervals."""
-    cells = [
-        [
-            row.agent,
-            row.opponent,
-            f"{row.wins} of {row.games}",
-            f"{100 * row.share:.1f} %",
-            f"{100 * row.low:.1f} – {100 * row.high:.1f} %",
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        interval = f"{100 * row.low:.1f} – {100 * row.high:.1f} %"
+        cells.append([row.agent, row.opponent, f"{row.wins} of {row.games}", f"{100 * row.share:.1f} %", interval])
     print_table(console, ["agent", "against", *number_columns("won", "share", "95 % interval")], cells, title=title)
 
 
@@ -178,23 +172,12 @@ def render_rows(
     if form == "table":
         heads = [Column(name, kind.endswith(_NUMERIC)) for name, kind in zip(columns, types, strict=True)]
         return render_table(heads, rows, width)
-    if form not in _FILE_FORMATS:
-        raise UsageError(f"format {form!r}; expected {format_choices(['table', *_FILE_FORMATS])}")
-    return _FILE_FORMATS[form](columns, rows)
-
-
-def _csv(columns: Sequence[str], rows: Rows) -> str:
+    if form == "json":
+        objects = [dict(zip(columns, row, strict=True)) for row in rows]
+        return json.dumps(objects, default=str, indent=1) + "\n"
+    if form != "csv":
+        raise UsageError(f"format {form!r}; expected {format_choices(['table', 'csv', 'json'])}")
     out = io.StringIO()
     # Lines end as other tools expect: a shell would keep the other half of an ending of two characters.
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    csv.writer(out, lineterminator="\n").writerows([columns, *rows])
     return out.getvalue()
-
-
-def _json(columns: Sequence[str], rows: Rows) -> str:
-    objects = [dict(zip(columns, row, strict=True)) for row in rows]
-    return json.dumps(objects, default=str, indent=1) + "\n"
-
-
-_FILE_FORMATS: dict[str, Callable[[Sequence[str], Rows], str]] = {"csv": _csv, "json": _json}

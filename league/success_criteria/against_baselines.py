@@ -69,45 +69,37 @@ def judge_baseline_beat(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     games, wins = len(evaluation.requested.matches), sum(result.won for result in results.values())
     low, high = wilson_interval(wins, games)
     seats = seat_shares(results)
-    verdict = BaselineBeat(
-        passed=False,
-        problems=[],
+    failed, counts, problems = games - len(results), [one.games for one in seats], []
+    if games < thresholds.games:
+        problems.append(f"not measured: {games} games; expected {thresholds.games} or more")
+    if counts and max(counts) - min(counts) > failed:
+        problems.append(f"not measured: {min(counts)} games from one seat and {max(counts)} from another")
+    if not low > thresholds.win_share:
+        bound = f"{100 * thresholds.win_share:.0f} %"
+        problems.append(f"the interval's lower end is {100 * low:.1f} %; expected more than {bound}")
+    return BaselineBeat(
+        passed=not problems,
+        problems=problems,
         opponent=thresholds.opponent,
         bound=thresholds.win_share,
         agent=evaluation.agent,
         wins=wins,
         games=games,
-        failed=games - len(results),
+        failed=failed,
         share=wins / games if games else 0.0,
         low=low,
         high=high,
         seats=seats,
     )
-    problems = _find_problems(verdict, thresholds)
-    return msgspec.structs.replace(verdict, passed=not problems, problems=problems)
 
 
 def seat_shares(results: dict[str, BenchmarkResult]) -> list[SeatShare]:
     """Shares by seat from the results of a benchmark's matches, smallest first."""
-    seats = dict.fromkeys(result.role for result in results.values())
     shares = []
-    for seat in seats:
+    for seat in dict.fromkeys(result.role for result in results.values()):
         won = [result.won for result in results.values() if result.role == seat]
         shares.append(SeatShare(seat, sum(won), len(won), *wilson_interval(sum(won), len(won))))
     return sorted(shares, key=lambda one: (one.wins / one.games, one.seat))
-
-
-def _find_problems(result: BaselineBeat, thresholds: Thresholds) -> list[str]:
-    problems = []
-    if result.games < thresholds.games:
-        problems.append(f"not measured: {result.games} games; expected {thresholds.games} or more")
-    counts = [one.games for one in result.seats]
-    if counts and max(counts) - min(counts) > result.failed:
-        problems.append(f"not measured: {min(counts)} games from one seat and {max(counts)} from another")
-    if not result.low > thresholds.win_share:
-        bound = f"{100 * thresholds.win_share:.0f} %"
-        problems.append(f"the interval's lower end is {100 * result.low:.1f} %; expected more than {bound}")
-    return problems
 
 
 class VersionDifference(msgspec.Struct, frozen=True):
@@ -225,23 +217,17 @@ def _compare_with_baseline(
     ]
     if not moments:
         return BaselineComparison(baseline, f"not measured: no version from {collected.policy}@{warm_up} on was rated")
-    below = sum(moment.high < 0 for moment in moments)
+    below, problem = sum(moment.high < 0 for moment in moments), ""
     worst = min(moments, key=lambda moment: (moment.high, moment.version))
-    return BaselineComparison(
-        baseline, _find_problem(moments, below, thresholds), len(moments), below, worst, moments[-1]
-    )
-
-
-def _find_problem(moments: list[VersionDifference], below: int, thresholds: Thresholds) -> str:
-    if below:
-        return f"{below} of {len(moments)} versions were below it"
     least = min(moments, key=lambda moment: (moment.low, moment.version))
-    if least.low < -thresholds.margin:
-        expected = f"an interval that excludes {thresholds.margin:.0f}"
-        return (
-            f"not measured: version {least.version} may have been {-least.low:.0f} points below it; expected {expected}"
+    if below:
+        problem = f"{below} of {len(moments)} versions were below it"
+    elif least.low < -thresholds.margin:
+        problem = (
+            f"not measured: version {least.version} may have been {-least.low:.0f} points below it; expected an "
+            f"interval that excludes {thresholds.margin:.0f}"
         )
-    return ""
+    return BaselineComparison(baseline, problem, len(moments), below, worst, moments[-1])
 
 
 def _official_margins(collected: CriteriaEvidence, warm_up: int) -> list[float]:

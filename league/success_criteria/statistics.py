@@ -37,18 +37,17 @@ class RatedMatch(NamedTuple):
     """Matches with the same seed share its luck."""
 
 
-class DrawCounts:
+class DrawCounts(msgspec.Struct):
     """Counts of draws per bucket, by match: sums for shares and their standard errors."""
 
-    def __init__(self) -> None:
-        self.matches = 0
-        self.picks = 0
-        self.sum_squared_picks = 0
-        """Sum over matches of the squared number of picks."""
-        self.picks_by_bucket: Counter[str] = Counter()
-        """Picks of each bucket."""
-        self._drawn_squared: Counter[str] = Counter()
-        self._crossed: Counter[str] = Counter()
+    matches: int = 0
+    picks: int = 0
+    sum_squared_picks: int = 0
+    """Sum over matches of the squared number of picks."""
+    picks_by_bucket: Counter[str] = msgspec.field(default_factory=Counter)
+    """Picks of each bucket."""
+    drawn_squared: Counter[str] = msgspec.field(default_factory=Counter)
+    crossed: Counter[str] = msgspec.field(default_factory=Counter)
 
     def add(self, picks: list[e.OpponentPick]) -> None:
         """Add a match's picks."""
@@ -57,8 +56,8 @@ class DrawCounts:
         self.sum_squared_picks += len(picks) ** 2
         for bucket, count in Counter(pick.bucket for pick in picks).items():
             self.picks_by_bucket[bucket] += count
-            self._drawn_squared[bucket] += count**2
-            self._crossed[bucket] += count * len(picks)
+            self.drawn_squared[bucket] += count**2
+            self.crossed[bucket] += count * len(picks)
 
     def standard_error(self, bucket: str, target: float) -> float:
         """Standard error of a bucket's share around a target; picks of one match may depend on each other in any way.
@@ -66,26 +65,25 @@ class DrawCounts:
         The ratio estimator's, with matches for clusters: the root of the sum over matches of
         ``(picks of the bucket - target * picks) ** 2``, by all picks (Cochran, *Sampling Techniques*, 1977, 6.3).
         """
-        squares = self._drawn_squared[bucket] - 2 * target * self._crossed[bucket] + target**2 * self.sum_squared_picks
+        squares = self.drawn_squared[bucket] - 2 * target * self.crossed[bucket] + target**2 * self.sum_squared_picks
         return math.sqrt(max(squares, 0.0)) / self.picks if self.picks else math.inf
 
 
-class Faults:
+class Faults(msgspec.Struct):
     """Counts of faults."""
 
-    def __init__(self) -> None:
-        self.crashes: list[str] = []
-        """Workers that did not exit in good order, with the reason."""
-        self.unreadable = 0
-        """Events that cannot be decoded."""
-        self.slot_reductions = 0
-        """Number of times that a process ran out of memory for adapters."""
-        self.trained_twice = 0
-        """Trajectories that two steps claim to have trained on."""
-        self.stalls: list[tuple[int, float]] = []
-        """Delayed steps, with the delay in minutes."""
-        self.regressions = 0
-        """The rater's alarms: an evaluated version's rating below a baseline's, without intervals."""
+    crashes: list[str] = []
+    """Workers that did not exit in good order, with the reason."""
+    unreadable: int = 0
+    """Events that cannot be decoded."""
+    slot_reductions: int = 0
+    """Number of times that a process ran out of memory for adapters."""
+    trained_twice: int = 0
+    """Trajectories that two steps claim to have trained on."""
+    stalls: list[tuple[int, float]] = []
+    """Delayed steps, with the delay in minutes."""
+    regressions: int = 0
+    """The rater's alarms: an evaluated version's rating below a baseline's, without intervals."""
 
 
 class CriteriaEvidence:
@@ -127,9 +125,12 @@ class CriteriaEvidence:
         if isinstance(event, e.MatchFinished) and not self.state.has_match_ended(event.match_id):
             self._on_match_finished(recorded.sequence, event)
         elif isinstance(event, e.MatchVoided):
-            self._on_match_voided(event.match)
+            self.rated.pop(event.match.match_id, None)
+            self.benchmarks.get(event.match.evaluation_id, {}).pop(event.match.match_id, None)
         elif isinstance(event, e.OpponentsSampled):
-            self._on_opponents_sampled(event)
+            named = split_agent(event.hero)
+            if event.picks and named and named[0] == self.policy and self._drawn_matches.add(event.match_id):
+                self.draws.add(event.picks)
         elif isinstance(event, e.GradientStepTaken) and event.policy == self.policy:
             self._on_gradient_step(recorded.time_ns, event)
         else:
@@ -168,15 +169,6 @@ class CriteriaEvidence:
                 if named is not None and named[0] == self.policy:
                     self.last_rated_at[named[1]] = sequence
 
-    def _on_match_voided(self, match: e.MatchFinished) -> None:
-        self.rated.pop(match.match_id, None)
-        self.benchmarks.get(match.evaluation_id, {}).pop(match.match_id, None)
-
-    def _on_opponents_sampled(self, event: e.OpponentsSampled) -> None:
-        named = split_agent(event.hero)
-        if event.picks and named is not None and named[0] == self.policy and self._drawn_matches.add(event.match_id):
-            self.draws.add(event.picks)
-
     def _on_gradient_step(self, time_ns: int, step: e.GradientStepTaken) -> None:
         if step.step in self.steps:
             return
@@ -193,13 +185,16 @@ class CriteriaEvidence:
             self.faults.trained_twice += sum(not self._trained_rollouts.add(name) for name in names)
 
     def _on_other_event(self, event: e.Event | None) -> None:
+        worker = self.state.workers.get(event.worker) if isinstance(event, e.WorkerLeft | e.WorkerJoined) else None
         if isinstance(event, e.WorkerLeft):
-            worker = self.state.workers.get(event.worker)
             is_news = worker is not None and worker.left is None and worker.joined.incarnation == event.incarnation
             if event.reason != "done" and is_news:
                 self.faults.crashes.append(f"{event.worker}: {event.reason}")
         elif isinstance(event, e.WorkerJoined):
-            self._on_worker_joined(event)
+            if event.role == "trainer":
+                self._last_step_ns = None
+            if worker is not None and worker.left is None and not self.state.keys.is_announced(event):
+                self.faults.crashes.append(f"{event.worker}: began again without having left")
         elif isinstance(event, e.AdapterSlotsReduced):
             self.faults.slot_reductions += 1
         elif isinstance(event, e.RegressionNoticed):
@@ -207,13 +202,6 @@ class CriteriaEvidence:
         if isinstance(event, e.LeaguePaused | e.LeagueResumed | e.LeagueBranched):
             # An interruption by a person or another run is not a stall.
             self._last_step_ns = None
-
-    def _on_worker_joined(self, event: e.WorkerJoined) -> None:
-        worker = self.state.workers.get(event.worker)
-        if event.role == "trainer":
-            self._last_step_ns = None
-        if worker is not None and worker.left is None and not self.state.keys.is_announced(event):
-            self.faults.crashes.append(f"{event.worker}: began again without having left")
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -171,6 +171,11 @@ def judge_stability(collected: CriteriaEvidence, thresholds: Thresholds, dead_le
     """Judge a run over its actual length; ``dead_letters`` is None if unknown."""
     faults, state = collected.faults, collected.state
     first, last = min(collected.steps, default=1), max(collected.steps, default=0)
+    # A match whose result was lost with its worker may have been trained on: tolerates as many matches as workers that
+    # crashed may have had in progress.
+    most = len(faults.crashes) * collected.config.rollout.games_in_flight
+    ledgers = [state.consumption.accounting(policy) for policy in collected.config.trained_policies]
+    is_balanced = all(ledger.accounted - ledger.generated <= most for ledger in ledgers)
     verdict = Stability(
         passed=False,
         problems=[],
@@ -185,25 +190,11 @@ def judge_stability(collected: CriteriaEvidence, thresholds: Thresholds, dead_le
         unreadable=faults.unreadable,
         matches=state.finished_matches(),
         failed=state.failed,
-        balanced=not faults.trained_twice and _is_balanced(collected),
+        balanced=not faults.trained_twice and is_balanced,
         regressions=faults.regressions,
     )
     problems = _find_problems(verdict, collected, thresholds)
     return msgspec.structs.replace(verdict, passed=not problems, problems=problems)
-
-
-def _is_balanced(collected: CriteriaEvidence) -> bool:
-    """Whether no policy's steps account for more trajectories than its matches made.
-
-    A match whose result was lost with its worker may have been trained on: tolerates as many matches as workers that
-    crashed may have had in progress.
-    """
-    config, state = collected.config, collected.state
-    most = len(collected.faults.crashes) * config.rollout.games_in_flight
-    return all(
-        state.consumption.accounting(policy).accounted - state.consumption.accounting(policy).generated <= most
-        for policy in config.trained_policies
-    )
 
 
 def _find_problems(result: Stability, collected: CriteriaEvidence, thresholds: Thresholds) -> list[str]:

@@ -372,8 +372,7 @@ config = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_ga
 records = Simulation(config).run(12, 1)
 projection = Projection(Path(sys.argv[1]))
 projection.apply(records[:40])
-projection.connection.begin()
-projection._insert(records[40:90])
+projection.apply(records[40:90], commit=False)
 os._exit(9)
 """
     records = Simulation(SMALL).run(12, 1)
