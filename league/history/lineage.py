@@ -244,7 +244,7 @@ async def _load_steps(query: QueryFunction, stations: Sequence[tuple[str, str | 
                  LEFT JOIN policies p ON p.policy = g.policy AND p.version = g.step AND NOT g.skipped
             ORDER BY g.policy, g.step"""
     )
-    steps = [LineageStep(*row, matches.get((row[0], row[1]), [])) for row in rows]
+    steps = [LineageStep(*[*row, matches.get((row[0], row[1]), [])]) for row in rows]
     return {
         name: [step for step in steps if step.policy == policy and first <= step.step <= last]
         for name, (policy, first, last) in ranges.items()

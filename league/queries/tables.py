@@ -50,21 +50,15 @@ async def query_run(run: Run, statement: str, limits: QueryLimits | None = None)
     query = QueryProcess(run.projection, limits) if run.projection.exists() else None
     try:
         known = unchanged_position(run)
-        if query is not None and known is not None and _is_current(query, known):
-            return await asyncio.to_thread(query.run, statement)
+        # Where another process is updating the file, ``query_history`` waits for it.
+        with contextlib.suppress(BusyError):
+            if query is not None and known is not None and query.position() == known:
+                return await asyncio.to_thread(query.run, statement)
         async with run.open_log() as history:
             return await query_history(run, history, statement, limits, query if known is None else None)
     finally:
         if query is not None:
             query.close()
-
-
-def _is_current(query: QueryProcess, position: int) -> bool:
-    try:
-        return query.position() == position
-    except BusyError:
-        # Another process is updating the file; ``query_history`` waits for it.
-        return False
 
 
 async def query_history(
@@ -263,15 +257,15 @@ async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncI
 
 async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableReader:
     """Like ``open_tables``; the caller closes the connection, and may let go of the broker before."""
-
-    async def connect() -> TableReader:
-        return TableReader(run)
-
     if history is None:
         if (tables := _reader_if_current(run)) is not None:
             return tables
         async with run.open_log() as own:
             return await open_reader(run, own)
+
+    async def connect() -> TableReader:
+        return TableReader(run)
+
     await _retry_while_busy(lambda: update_projection(run, history))
     return await _retry_while_busy(connect)
 
@@ -279,15 +273,12 @@ async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableR
 def _reader_if_current(run: Run) -> TableReader | None:
     """The tables, if they are known to be up to date without a broker, whose start can take seconds."""
     known = unchanged_position(run)
-    if known is None or not run.projection.exists():
-        return None
-    try:
-        tables = TableReader(run)
-    except BusyError:
-        return None
-    if read_projection_position(tables.connection) == known:
-        return tables
-    tables.connection.close()
+    if known is not None and run.projection.exists():
+        with contextlib.suppress(BusyError):
+            tables = TableReader(run)
+            if read_projection_position(tables.connection) == known:
+                return tables
+            tables.connection.close()
     return None
 
 

@@ -148,15 +148,9 @@ def routes() -> list[Route]:
 _MAX_RESULTS = 16
 
 
-class _SerialQueue:
-    """A lock for a league's slow queries, and their newest results."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.results: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
-
-
-_QUEUES: "WeakKeyDictionary[LiveLeague, _SerialQueue]" = WeakKeyDictionary()
+_Results = OrderedDict[Hashable, tuple[float, Any]]
+_QUEUES: "WeakKeyDictionary[LiveLeague, tuple[asyncio.Lock, _Results]]" = WeakKeyDictionary()
+"""By league, a lock for its slow queries, and their newest results with the times at which they were begun."""
 
 
 async def run_single_flight(league: LiveLeague, question: Hashable, work: Callable[[], Awaitable[Any]]) -> Any:
@@ -166,14 +160,15 @@ async def run_single_flight(league: LiveLeague, question: Hashable, work: Callab
     computation began after its call: as new as if it had computed it itself. Equal ``question``s share the result of
     ``work``.
     """
-    queue, called_s = _QUEUES.setdefault(league, _SerialQueue()), time.monotonic()
-    async with queue.lock:
-        begun_s, result = queue.results.get(question, (-1.0, None))
+    called_s = time.monotonic()
+    lock, results = _QUEUES.setdefault(league, (asyncio.Lock(), OrderedDict()))
+    async with lock:
+        begun_s, result = results.get(question, (-1.0, None))
         if begun_s < called_s:
             begun_s = time.monotonic()
             result = await work()
-            queue.results[question] = begun_s, result
-            queue.results.move_to_end(question)
-            while len(queue.results) > _MAX_RESULTS:
-                queue.results.popitem(last=False)
+            results[question] = begun_s, result
+            results.move_to_end(question)
+            while len(results) > _MAX_RESULTS:
+                results.popitem(last=False)
     return result

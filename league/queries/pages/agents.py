@@ -1,8 +1,8 @@
 """Agents: search, results, opponents, matches, and the gradient steps that made one."""
 
+from collections import Counter
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from league.analysis.payoff import wilson_intervals
@@ -14,6 +14,7 @@ from schemas.errors import LeagueError, UsageError
 
 _MAX_STEPS = 200
 _MAX_OPPONENTS = 30
+_STEP_FIELDS = ("policy", "step", "sequence", "batch", "adapter", "accepted", "stale", "refused", "voided", "skipped")
 
 
 @route("/agents")
@@ -89,17 +90,14 @@ def _agent_name(params: RequestParams) -> str:
 
 async def _agent_ratings(league: LiveLeague, name: str, upto: int) -> list[dict[str, Any]]:
     """Ratings under every recorded system."""
-    configured = await league.rows(
-        "SELECT systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", upto
-    )
-    rows = []
-    for system in configured[0]["systems"]:
-        ratings = await league.rows(
-            "SELECT rating, deviation, rated_games FROM ratings_at(?, under := ?) WHERE agent = ?",
-            *(upto, system, name),
-        )
-        rows += [{"system": system, **row} for row in ratings]
-    return rows
+    newest = "SELECT systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
+    [configured] = await league.rows(newest, upto)
+    ratings = "SELECT rating, deviation, rated_games FROM ratings_at(?, under := ?) WHERE agent = ?"
+    return [
+        {"system": system, **row}
+        for system in configured["systems"]
+        for row in await league.rows(ratings, upto, system, name)
+    ]
 
 
 @route("/agent/opponents")
@@ -154,10 +152,9 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
     lineage = await run_single_flight(league, ("steps", name), work)
     # A bot has no parent: it is the only node, without steps.
     last = lineage.stations[-1]
-    seats: dict[str, int] = {}
+    seats = Counter[str]()
     for step in last.steps:
-        for opponent, count in step.opponents.items():
-            seats[opponent] = seats.get(opponent, 0) + count
+        seats.update(step.opponents)
     opponents = sorted(seats.items(), key=lambda pair: (-pair[1], pair[0]))
     return {
         "way": [station.agent for station in lineage.stations],
@@ -166,11 +163,9 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
         "accepted": sum(step.accepted for step in last.steps),
         "opponents": [{"agent": opponent, "seats": count} for opponent, count in opponents[:_MAX_OPPONENTS]],
         "others": max(0, len(opponents) - _MAX_OPPONENTS),
-        "steps": [_step_fields(step) for step in last.steps[-_MAX_STEPS:]],
+        "steps": [
+            {name: getattr(step, name) for name in _STEP_FIELDS}
+            | {"matches": len(step.matches), "tainted": step.tainted, "roles": step.roles}
+            for step in last.steps[-_MAX_STEPS:]
+        ],
     }
-
-
-def _step_fields(step: Any) -> dict[str, Any]:
-    names = ("policy", "step", "sequence", "batch", "adapter", "accepted", "stale", "refused", "voided", "skipped")
-    fields: dict[str, Any] = {name: getattr(step, name) for name in names}
-    return fields | {"matches": len(step.matches), "tainted": step.tainted, "roles": msgspec.to_builtins(step.roles)}

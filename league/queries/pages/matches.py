@@ -131,9 +131,10 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     record = await load_record(league.run, league.log, match, None)
     config = league.state.config
     moment = await _run_in_record_thread(find_decision_point, record, _game_name(match), config, turn, seat)
-    sampled, problem = await _sampled_decision(league, match, seated, moment.decision_index)
-    if sampled is not None:
-        return msgspec.to_builtins(sampled)
+    calls, problem = await _sampled_calls(league, match, seated)
+    if moment.decision_index < len(calls):
+        tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model)
+        return msgspec.to_builtins(decision_from_call(calls[moment.decision_index], tokenizer))
     again = await _run_in_record_thread(reconstruct_decision, moment, seat, config, in_words)
     return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
 
@@ -151,17 +152,6 @@ def _model_seat(league: LiveLeague, match: MatchEvents, seat: int) -> tuple[Seat
     if kind == "bot":
         raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
     return seated, kind in ("remote", "person")
-
-
-async def _sampled_decision(
-    league: LiveLeague, match: MatchEvents, seat: SeatResult, number: int
-) -> tuple[Decision | None, str]:
-    """The decision from its trajectory while that waits for a trainer; else None, and why it could not be read."""
-    calls, problem = await _sampled_calls(league, match, seat)
-    if number >= len(calls):
-        return None, problem
-    tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model)
-    return decision_from_call(calls[number], tokenizer), ""
 
 
 async def _sampled_calls(league: LiveLeague, match: MatchEvents, seat: SeatResult) -> tuple[Sequence[ModelCall], str]:

@@ -47,9 +47,7 @@ async def timeline(league: LiveLeague, _: RequestParams) -> Any:
     return await league.rows(
         "SELECT sequence, time FROM events WHERE sequence IN "
         "(SELECT DISTINCT 1 + (?::BIGINT - 1) * i // ? FROM range(?) r(i)) ORDER BY sequence",
-        league.position,
-        _TIMELINE_POINTS,
-        _TIMELINE_POINTS + 1,
+        *(league.position, _TIMELINE_POINTS, _TIMELINE_POINTS + 1),
     )
 
 
@@ -69,20 +67,15 @@ _TABLES = f"""
     GROUP BY k.name, k.comment ORDER BY k.name
 """
 
-_TTL_S = 3600.0
 
-
-@route("/sql/tables", stays_s=_TTL_S)
+@route("/sql/tables", stays_s=3600.0)
 async def tables(league: LiveLeague, _: RequestParams) -> Any:
     """Tables and views with their columns, and macros."""
     macros = [{"name": name, "comment": comment} for name, comment in MACRO_COMMENTS.items()]
     return {"tables": await league.rows(_TABLES), "macros": macros}
 
 
-_WORKERS_TTL_S = 2.0
-
-
-@route("/workers", stays_s=_WORKERS_TTL_S)
+@route("/workers", stays_s=2.0)
 async def workers(league: LiveLeague, params: RequestParams) -> Any:
     """``league status``: processes, queues and total rates; ``left`` includes processes that have left."""
     include_left = params.choice("left", ["yes", "no"]) == "yes"
@@ -129,17 +122,13 @@ def _distinct_gpus(workers: list[WorkerStatus]) -> list[dict[str, Any]]:
     return [gpus[place] for place in sorted(gpus)]
 
 
-_RUNNING_TTL_S = 5.0
-
-
-@route("/running", stays_s=_RUNNING_TTL_S)
+@route("/running", stays_s=5.0)
 async def running(league: LiveLeague, _: RequestParams) -> Any:
     """Number of running processes of the league."""
     status = await read_status(league.log, league.state, run=league.run)
     return {"processes": sum(worker.health == "ok" for worker in status.workers)}
 
 
-_PROBLEMS_TTL_S = 2.0
 _MAX_ROWS = 100
 _SHOWN_CHARACTERS = 16_000
 
@@ -169,7 +158,7 @@ _OVERDUE_EVALUATIONS = """
 """
 
 
-@route("/problems", stays_s=_PROBLEMS_TTL_S)
+@route("/problems", stays_s=2.0)
 async def problems(league: LiveLeague, _: RequestParams) -> Any:
     """Current alarms, dead letters, and failures, voids, regressions and late evaluations, the newest first."""
     stall_s = 60 * (league.state.config or LeagueConfig()).alarms.stall_minutes
@@ -196,7 +185,7 @@ async def problems(league: LiveLeague, _: RequestParams) -> Any:
     }
 
 
-@route("/problems/letters/{number}", stays_s=_PROBLEMS_TTL_S)
+@route("/problems/letters/{number}", stays_s=2.0)
 async def dead_letter(league: LiveLeague, params: RequestParams) -> Any:
     """One dead letter and its message; ``message`` is null when that is no longer stored."""
     number = RequestParams({"number": params.path_part("number")}, {}).integer("number", least=1) or 0

@@ -82,15 +82,15 @@ async def ratings(league: LiveLeague, params: RequestParams) -> Any:
         params.integer("to") or 2**53,
         league.summary()["policy"],
     )
-    if query.system is None or query.system in (await systems(league, params))["recorded"]:
+
+    async def work() -> Any:
         return await league.read(lambda connection: _rating_history(connection, league.position, query))
+
+    if query.system is None or query.system in (await systems(league, params))["recorded"]:
+        return await work()
     if query.system not in SYSTEMS.names():
-        raise UsageError(
-            f"system {query.system!r}: no rating system; expected {format_choices(sorted(SYSTEMS.names()))}"
-        )
-    return await run_single_flight(
-        league, query, lambda: league.read(lambda connection: _rating_history(connection, league.position, query))
-    )
+        raise UsageError(f"system {query.system!r}: no rating system; expected {format_choices(SYSTEMS.names())}")
+    return await run_single_flight(league, query, work)
 
 
 def _rating_history(connection: Any, upto: int, query: _HistoryQuery) -> Any:
@@ -135,11 +135,7 @@ def _recorded_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         ORDER BY agent, sequence
         """,
         *(2 * (roster.game, system, list(query.agents), roster.upto)),
-        query.axis,
-        query.policy,
-        MAX_POINTS - 1,
-        query.first,
-        query.last,
+        *(query.axis, query.policy, MAX_POINTS - 1, query.first, query.last),
     )
     points: dict[str, list[list[float]]] = {}
     for agent, x, rating, deviation in rows:
@@ -165,8 +161,19 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         return subsample_evenly(inside)
 
     histories = rating_histories(roster.matches, roster.game, roster.rules(system), query.agents, choose)
-    places = _places_by_sequence(roster, histories, query) if query.axis in ("time", "step") else None
-    return {course.agent: _rating_points(course, query.axis, places) for course in histories}
+    places = _places_by_sequence(roster, histories, query) if query.axis in ("time", "step") else {}
+    points: dict[str, list[list[float]]] = {}
+    for course in histories:
+        rows = zip(course.sequence_P.tolist(), course.games_P.tolist(), course.state_PW.tolist(), strict=True)
+        points[course.agent] = [
+            rating_point(
+                games if query.axis == "games" else places.get(sequence, sequence),
+                state[0],
+                state[1] if len(state) > 1 else None,
+            )
+            for sequence, games, state in rows
+        ]
+    return points
 
 
 def subsample_evenly(places: Ints) -> Ints:
@@ -187,18 +194,14 @@ def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
         [(first, last)] = roster.query(
             "SELECT coalesce(max(sequence) FILTER (step <= ?), 0), coalesce(min(sequence) FILTER (step > ?) - 1, ?) "
             "FROM gradient_steps WHERE policy = ?",
-            query.first,
-            query.last,
-            roster.upto,
-            query.policy,
+            *(query.first, query.last, roster.upto, query.policy),
         )
-        return first, last
-    [(first, last)] = roster.query(
-        "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM matches "
-        "WHERE epoch_ms(time) BETWEEN ? AND ?",
-        query.first,
-        query.last,
-    )
+    else:
+        [(first, last)] = roster.query(
+            "SELECT coalesce(min(sequence), 1), coalesce(max(sequence), 0) FROM matches "
+            "WHERE epoch_ms(time) BETWEEN ? AND ?",
+            *(query.first, query.last),
+        )
     return first, last
 
 
@@ -210,23 +213,9 @@ def _places_by_sequence(roster: Roster, histories: Sequence[RatingHistory], quer
         "FROM matches m ASOF LEFT JOIN (SELECT sequence, step FROM gradient_steps WHERE policy = ?) g "
         "ON m.sequence >= g.sequence "
         "WHERE m.sequence IN (SELECT unnest(?::BIGINT[]))",
-        query.axis,
-        query.policy,
-        stops,
+        *(query.axis, query.policy, stops),
     )
     return dict(rows)
-
-
-def _rating_points(course: RatingHistory, by: str, places: dict[int, int] | None) -> list[list[float]]:
-    rows = zip(course.sequence_P.tolist(), course.games_P.tolist(), course.state_PW.tolist(), strict=True)
-    return [
-        rating_point(
-            games if by == "games" else sequence if places is None else places[sequence],
-            state[0],
-            state[1] if len(state) > 1 else None,
-        )
-        for sequence, games, state in rows
-    ]
 
 
 _DEFAULT_PAYOFF_AGENTS, _MAX_PAYOFF_AGENTS = 12, 100
@@ -321,10 +310,7 @@ async def lineage(league: LiveLeague, params: RequestParams) -> Any:
              LEFT JOIN resets z ON z.policy = e.policy AND z.version = b.since AND p.agent IS NULL AND z.operator <> ''
         ORDER BY e.joined_sequence LIMIT ?
         """,
-        at,
-        at,
-        at,
-        _MAX_GRAPH_AGENTS,
+        *(at, at, at, _MAX_GRAPH_AGENTS),
     )
 
 
@@ -341,8 +327,5 @@ async def lineage_opponents(league: LiveLeague, params: RequestParams) -> Any:
         FROM match_seats s SEMI JOIN used USING (match_id) WHERE NOT s.trainable
         GROUP BY s.agent ORDER BY seats DESC, s.agent LIMIT ?
         """,
-        params.text("policy") or "",
-        *params.step_range(),
-        params.as_of(league),
-        _MAX_OPPONENTS,
+        *(params.text("policy") or "", *params.step_range(), params.as_of(league), _MAX_OPPONENTS),
     )

@@ -26,8 +26,6 @@ from schemas.errors import BusyError, UsageError
 _POINTS = 500
 """Points of one curve; steps that share a point are shown by their mean, minimum and maximum."""
 _MAX_CURVES = 24
-_LEDGER_TTL_S = 5.0
-"""The ledger follows every trajectory of the history, which takes a while where there are many."""
 
 # Besides the metrics of a step: its counters, and the share of its time that it spent waiting.
 _COUNTER_COLUMNS = {name: f"{name}::DOUBLE" for name in ("accepted", "stale", "filtered", "refused", "voided")} | {
@@ -105,12 +103,7 @@ async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[d
         SELECT policy, ? AS name, list([step, mean, low, high] ORDER BY step) AS points
         FROM joined GROUP BY policy ORDER BY policy
         """,
-        *parameters,
-        params.names("policy"),
-        params.as_of(league),
-        *params.step_range(),
-        _POINTS,
-        name,
+        *(*parameters, params.names("policy"), params.as_of(league), *params.step_range(), _POINTS, name),
     )
 
 
@@ -121,15 +114,12 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
         f"SELECT policy, step, sequence, time, len(matches) AS matches, accepted, stale, filtered, refused, voided, "
         f"skipped, {_FIGURES} AS figures FROM gradient_steps WHERE (? IS NULL OR policy = ?) AND sequence <= ? "
         "AND step BETWEEN ? AND ? ORDER BY sequence DESC LIMIT ?",
-        params.text("policy"),
-        params.text("policy"),
-        params.as_of(league),
-        *params.step_range(),
-        params.limit(),
+        *(params.text("policy"), params.text("policy"), params.as_of(league), *params.step_range(), params.limit()),
     )
 
 
-@route("/training/ledger", stays_s=_LEDGER_TTL_S)
+# It follows every trajectory of the history, which takes a while where there are many.
+@route("/training/ledger", stays_s=5.0)
 async def ledger(league: LiveLeague, _: RequestParams) -> Any:
     """``league ledger``: the fate of every trajectory, per policy."""
     return await league.rows("FROM ledger")
@@ -138,7 +128,6 @@ async def ledger(league: LiveLeague, _: RequestParams) -> Any:
 _WINDOWS = 12
 _DRAWS = 400
 """Draws whose target is recomputed; ``league matchmaking audit`` takes more."""
-_AUDIT_TTL_S = 15.0
 _MAX_PENDING_AUDITS = 8
 
 
@@ -196,10 +185,7 @@ async def matchmaking(league: LiveLeague, params: RequestParams) -> Any:
         "SELECT agent, count(*) AS picks, count(*) / sum(count(*)) OVER () AS share, "
         "count(DISTINCT match_id) AS matches, max(sequence) AS newest, "
         "list_sort(list(DISTINCT bucket)) AS buckets FROM drawn GROUP BY agent ORDER BY picks DESC, agent LIMIT ?",
-        at,
-        policy,
-        policy,
-        params.limit(500),
+        *(at, policy, policy, params.limit(500)),
     )
     config = league.state.config
     return {
@@ -215,9 +201,9 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
     if config is None:
         return None
     policy = policy or config.trainer.policy
-    sampler = sampler_of(config, policy) if policy in config.trained_policies else None
-    if sampler is None:
+    if policy not in config.trained_policies:
         return None
+    sampler = sampler_of(config, policy)
     try:
         buckets = make_sampler(sampler).distribution(league.state.standings(), policy)
     except UsageError:
@@ -227,16 +213,14 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
     return {"policy": policy, "sampler": sampler.name, "buckets": shares, "agents": agent_probabilities(buckets)}
 
 
-@route("/matchmaking/audit", stays_s=_AUDIT_TTL_S)
+@route("/matchmaking/audit", stays_s=15.0)
 async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     """``league matchmaking audit`` of a ``policy``'s matches up to ``at``; ``why`` says why there is none."""
     policy, past, at = params.text("policy"), params.integer("at"), params.as_of(league)
     (steps,) = await league.rows(
         "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
         "WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
-        at,
-        policy,
-        policy,
+        *(at, policy, policy),
     )
     window = -(-steps["steps"] // _WINDOWS)
     try:
@@ -303,7 +287,10 @@ def _pair_benchmarks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     ``verdict`` compares the 95 % Wilson intervals: ``better`` or ``worse`` where they are apart, else ``open``.
     """
-    shares = [_with_share(row) for row in rows]
+    shares = []
+    for row in rows:
+        low, high = wilson_interval(row["wins"], row["games"])
+        shares.append({**row, "share": row["wins"] / row["games"], "low": low, "high": high})
     bases = {row["opponent"]: row for row in reversed(shares) if row["kind"] == "base"}
     pairs = []
     for policy, opponent in dict.fromkeys((row["policy"], row["opponent"]) for row in shares if row["policy"]):
@@ -311,18 +298,6 @@ def _pair_benchmarks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         after = max(own, key=lambda row: (row["version"], row["sequence"]))
         before = bases.get(opponent) or min(own, key=lambda row: (row["version"], row["sequence"]))
         verdict = "better" if after["low"] > before["high"] else "worse" if after["high"] < before["low"] else "open"
-        pairs.append(
-            {
-                "policy": policy,
-                "opponent": opponent,
-                "before": before if before is not after else None,
-                "after": after,
-                "verdict": verdict,
-            }
-        )
+        first = before if before is not after else None
+        pairs.append({"policy": policy, "opponent": opponent, "before": first, "after": after, "verdict": verdict})
     return pairs
-
-
-def _with_share(row: dict[str, Any]) -> dict[str, Any]:
-    low, high = wilson_interval(row["wins"], row["games"])
-    return {**row, "share": row["wins"] / row["games"], "low": low, "high": high}
