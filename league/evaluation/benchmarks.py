@@ -57,11 +57,7 @@ class GameResult(NamedTuple):
 
 
 class BenchmarkGames:
-    """The games of one benchmark: played, failed, waiting and missing.
-
-    Of the league come all ``requests``, the ``ends`` of all matches of this purpose, and the ids of ``voided`` matches,
-    which do not count.
-    """
+    """The games of one benchmark, by all requests, ends and voids: played, failed, waiting and missing."""
 
     def __init__(
         self,

@@ -145,10 +145,7 @@ def due_verdicts(state: LeagueState) -> list[PromotionDecided]:
 
 
 def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
-    """Candidates that become elite: admitted to the league, or promoted if they are in it.
-
-    Under ``sprt``: those whose test promotes them, and those without an incumbent.
-    """
+    """Candidates that become elite: admitted to the league, or promoted if they are in it."""
     due: list[CheckpointAdded | CheckpointPromoted] = []
     for candidate in candidates(state):
         agent, test = candidate.agent, state.evaluation_table.tests.get(candidate.agent)

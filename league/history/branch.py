@@ -120,10 +120,7 @@ def check_league_open(state: LeagueState, at: int) -> None:
 
 
 async def trainer_starts(history: EventLog, state: LeagueState, at: int, available: set[str]) -> list[TrainerStart]:
-    """Starting points of all policies' trainers in a branch at ``at``, where the origin has the state ``state``.
-
-    ``available`` names the blobs that the origin holds.
-    """
+    """Starting points of all policies' trainers in a branch at ``at``, by the ``available`` blobs of the origin."""
     steps = [
         (recorded.sequence, recorded.event)
         async for recorded in history.read(1, at, only=e.GradientStepTaken)

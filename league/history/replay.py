@@ -307,10 +307,7 @@ def verify_events(events: Sequence[RecordedEvent]) -> VerifyReport:
 async def verify_log(
     history: EventLog, until: int | None = None, on_progress: Callable[[int], None] | None = None
 ) -> VerifyReport:
-    """Refold and compare a history in two passes: voids and corrections first, then all events.
-
-    ``on_progress`` is called now and then with the number of events that were folded.
-    """
+    """Refold and compare a history, voids and corrections first; ``on_progress`` gets the number of events folded."""
     last = await history.last_sequence() if until is None else until
     few = [recorded async for recorded in history.read(1, last, only=MatchVoided)]
     if few:

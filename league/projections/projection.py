@@ -62,15 +62,12 @@ class Projection:
         self.connection.close()
 
     def apply(self, batch: Sequence[RecordedEvent], *, commit: bool = True) -> int:
-        """Add events, in one transaction with the position.
+        """Add events, in one transaction with the position; returns how many of them were new.
 
         The batch is in order of sequence; 20,000 events are a good size, as large ones are much faster. Events at or
         below the position are ignored, and duplicates (of a match, agent, step …) add rows to ``events`` only. Without
         ``commit`` the transaction stays open for more batches, until ``commit``: DuckDB writes rows in groups of
         122,880, and in smaller transactions everything twice.
-
-        Returns:
-            How many of them were new.
         """
         new, last = list[RecordedEvent](), self.position
         for recorded in batch:

@@ -105,10 +105,7 @@ def connect_duckdb(
 
 
 def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | None:
-    """Position of an open file; None when it must be (re)built before it can be queried.
-
-    That is the case for a projection of another version, or when attached files are missing or changed.
-    """
+    """Position of an open file; None to be (re)built: of another version, or attached files are missing or changed."""
     try:
         version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()[0]
         attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []
@@ -131,10 +128,7 @@ MACRO_COMMENTS = {
 
 
 def union_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
-    """SQL that makes the views of all rows: those of attached segments, then our own.
-
-    ``files`` are Parquet files by part, ``events`` among them; empty when nothing is attached.
-    """
+    """SQL for the views of all rows: of attached Parquet ``files`` by part, ``events`` among them, then our own."""
     views = []
     for table in ("events", *BULK_TABLES):
         chosen = ", ".join(column_names(f"kept.{table}"))

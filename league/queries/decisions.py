@@ -118,10 +118,7 @@ def game_settings(config: LeagueConfig | None, game: str) -> dict[str, Any]:
 
 
 def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig | None, remote: bool) -> Decision:
-    """A decision from the record alone.
-
-    ``remote`` is whether a server outside the league was prompted, in plain words.
-    """
+    """A decision from the record alone; ``remote``: a server outside the league was prompted, in plain words."""
     spec, game, action, _ = moment
     if remote or (config is not None and config.prompts.reply == "free"):
         words = build_game_messages(spec.words(), game, seat) if isinstance(spec, SupportsWords) else ()
@@ -166,10 +163,7 @@ def _make_choice(text: str, options: Sequence[str], logprob: float | None = None
 
 
 def decision_from_call(step: ModelCall, tokenizer: Tokenizer | None) -> Decision:
-    """A decision from the rollout: what really was asked and said.
-
-    Without the base model's tokenizer, tokens are shown as numbers.
-    """
+    """A decision from the rollout: what was asked and said; token numbers without the base model's tokenizer."""
 
     def text(ids: Sequence[int]) -> str:
         return tokenizer.decode(ids) if tokenizer is not None else " ".join(map(str, ids))
@@ -238,10 +232,7 @@ async def _find_message_sequence(client: Client, subject: str, league: str, labe
 
 
 def load_tokenizer(run: Run, model: str) -> Tokenizer | None:
-    """The tokenizer of a league's base model, if it is on this machine.
-
-    ``model`` is as the history names it: a digest of an artifact, a folder, or a hub id.
-    """
+    """The tokenizer of a base model (an artifact's digest, a folder or a hub id), if it is on this machine."""
     kind, _, digest = model.partition(":")
     folders = [run.folder / "models" / digest[:16], run.model] if kind == "artifact" else [Path(model)]
     for folder in folders:

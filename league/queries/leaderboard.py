@@ -57,10 +57,7 @@ _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")
 
 
 def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
-    """A table for a terminal, with a heading on the origin of its ratings and footnotes below.
-
-    Columns that can be missed are left out until no line of a table has more than ``width`` characters.
-    """
+    """A table of at most ``width`` characters a line, with a heading on the origin of its ratings, and footnotes."""
     columns, values = zip(*_fields(board), strict=True)
     rows = [[value(row) for value in values] for row in board.rows]
     parts = [leaderboard_heading(board), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]

@@ -139,10 +139,7 @@ class Viewer:
 
 
 class LiveLeague:
-    """A league with its tables and its state, kept up to date by ``follow`` and ``apply_events``.
-
-    It only reads the log. State and tables are up to date at the start.
-    """
+    """A league that is only read; ``follow`` and ``apply_events`` keep its tables and its state up to date."""
 
     def __init__(self, run: Run, history: JetStreamLog, state: LeagueState, projection: Projection) -> None:
         self.run = run
@@ -172,10 +169,7 @@ class LiveLeague:
         return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(self._connection()))
 
     async def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
-        """Rows of a query as dicts by column.
-
-        Values from requests are ``parameters`` for the placeholders ``?``: they never become part of the text.
-        """
+        """Rows of a query as dicts by column; values from requests must be ``parameters``, for the ``?`` in it."""
         return await self.read(lambda connection: row_dicts(connection.execute(sql, list(parameters))))
 
     async def query(self, sql: str) -> list[tuple[Any, ...]]:

@@ -85,10 +85,7 @@ def _kaggle_state(seat: SeatResult, number: int, before: PlayedTurn, turn: Playe
 
 
 def verifiers_episode(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[str, Any]:
-    """A match as an episode of verifiers v1: a trace for each seat, with its conversations and its score.
-
-    Roles without a seat, as judges, have traces without rewards.
-    """
+    """A match as an episode of verifiers v1: a trace for each seat, and without rewards for roles without one."""
     task = {"type": "LeagueMatch", "data": {"id": result.match_id, "name": f"{result.game}, seed {result.seed}"}}
     others = sorted({role for turn in turns for role in turn} - {seat.role for seat in result.seats})
     return {

@@ -85,11 +85,7 @@ def read_page(connection: Any, page: PageQuery, upto: int) -> list[dict[str, Any
 
 
 def build_page_query(params: RequestParams) -> PageQuery:
-    """The query for the sequences of a page.
-
-    Raises:
-        UsageError: see ``list_matches``.
-    """
+    """The query for the sequences of a page; raises as ``list_matches`` does."""
     upto = params.integer("at") or MAX_INTEGER
     columns = {"purpose": "purpose", "game": "game", "worker": "worker", "evaluation": "evaluation_id"}
     conditions: list[tuple[str, list[Any]]] = [

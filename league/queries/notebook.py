@@ -29,14 +29,10 @@ _TYPES: dict[Any, str] = {int: "int64", float: "float64", bool: "bool", str: "st
 
 
 class Table:
-    """Rows of a result, for pandas, polars, Arrow, and the notebook.
+    """Rows of a result, for pandas, polars, Arrow, and the notebook, which shows ``title`` above them.
 
     Iterating yields rows as dicts by column. Where Arrow is installed (the extra ``arrow``), libraries that read its C
     stream interface (polars, pandas 3, DuckDB) take the object itself.
-
-    Args:
-        data: The rows: an Arrow table, or the result of a query.
-        title: Text above the table in a notebook; may be empty.
     """
 
     def __init__(self, data: "pa.Table | QueryResult", title: str = "") -> None:

@@ -84,11 +84,7 @@ def match_replay(record: bytes, game: str) -> MatchReplay:
 
 @lru_cache(maxsize=32)
 def render_map(record: bytes, number: int) -> str | None:
-    """The map of a match of Diplomacy at a turn, as SVG; None where it has no such turn.
-
-    Raises:
-        LeagueError: as ``match_replay``.
-    """
+    """The map of a match of Diplomacy at a turn, as SVG; None without such a turn. Raises as ``match_replay`` does."""
     phases = _phases(record)
     from arena.games.diplomacy.map_svg import render_svg
 
@@ -96,11 +92,7 @@ def render_map(record: bytes, number: int) -> str | None:
 
 
 def layered_maps(record: bytes) -> "MapLayers":
-    """The maps of a match of Diplomacy with what they share kept once.
-
-    Raises:
-        LeagueError: as ``match_replay``.
-    """
+    """Maps of a match of Diplomacy with what they share kept once; raises as ``match_replay`` does."""
     phases = _phases(record)
     from arena.games.diplomacy.map_svg import layer_maps
 

@@ -60,10 +60,7 @@ class WorkerResidual(msgspec.Struct, frozen=True):
 
 
 def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, float]) -> list[WorkerResidual]:
-    """Residuals of every worker, largest z first.
-
-    Ratings are on Elo's scale; seats of agents without one are left out.
-    """
+    """Residuals of every worker on Elo's scale, largest z first; seats of unrated agents are left out."""
     surprises: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     favours: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for match in matches:

@@ -168,11 +168,7 @@ def build_status(
     dead: int,
     include_left: bool = False,
 ) -> LeagueStatus:
-    """The status of a league from its state, its processes' heartbeats, and the broker's queues.
-
-    ``heartbeats`` are the newest by worker, ``pending`` the waiting trajectories by policy, ``dead`` the number of dead
-    letters.
-    """
+    """The status from newest heartbeats by worker, waiting trajectories by policy and the number of dead letters."""
     standings = state.standings()
     workers = [
         _worker_status(worker, heartbeats.get(name))

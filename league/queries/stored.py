@@ -18,10 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 class StoredHistory(EventReader):
-    """The events of a league's tables, for a fold in another thread: a long one would block the server's.
-
-    It ends with the event at ``through``; ``loop`` is the server's, which queries the tables.
-    """
+    """A league's events up to ``through`` from its tables, for a fold that would block the server's ``loop``."""
 
     def __init__(self, league: LiveLeague, through: int, loop: asyncio.AbstractEventLoop) -> None:
         self.league = league.log.league

@@ -283,11 +283,7 @@ def _reader_if_current(run: Run) -> TableReader | None:
 
 
 async def _retry_while_busy(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The result of ``attempt``, repeated while another process holds the file.
-
-    Raises:
-        BusyError: it has for a minute.
-    """
+    """The result of ``attempt``, repeated for a minute while another process holds the file."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:

@@ -125,10 +125,9 @@ _ROUTES: list[Route] = []
 
 
 def route(path: str, stays_s: float | None = None) -> Callable[[QueryHandler], QueryHandler]:
-    """Register a function as the handler of a path.
+    """Register a function as the handler of a path below ``/api``, which may have ``{parts}``.
 
-    The path is below ``/api`` and may have ``{parts}``. ``stays_s`` is for responses that depend on more than the
-    history: for how long they may be reused.
+    ``stays_s``, for responses that depend on more than the history, is for how long they may be reused.
     """
 
     def add(work: QueryHandler) -> QueryHandler:

@@ -140,11 +140,7 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
 
 
 def _model_seat(league: LiveLeague, match: MatchEvents, seat: int) -> tuple[SeatResult, bool]:
-    """A seat with a model or a person, and whether it was prompted in plain words (a person or a remote model).
-
-    Raises:
-        UsageError: there is no such seat, or it held a bot.
-    """
+    """A seat that held no bot, and whether it was prompted in plain words (a person or a remote model)."""
     if match.result is None or seat >= len(match.result.seats):
         raise UsageError(f"match {match.match_id!r}: it has no seat {seat}, or was not played to its end")
     seated = match.result.seats[seat]

@@ -140,11 +140,7 @@ class _Auditor:
         self._latest: WeakKeyDictionary[LiveLeague, dict[str | None, tuple[float, SamplingAudit]]] = WeakKeyDictionary()
 
     async def latest(self, league: LiveLeague, window: int, policy: str | None) -> SamplingAudit:
-        """An audit of the whole history, reused for some time (``reuse_until_s``).
-
-        Raises:
-            BusyError: as ``audit``.
-        """
+        """An audit of the whole history, reused for some time (``reuse_until_s``)."""
         latest = self._latest.setdefault(league, {})
         until_s, audit = latest.get(policy, (0.0, None))
         if audit is None or time.monotonic() >= until_s:
@@ -154,11 +150,7 @@ class _Auditor:
         return audit
 
     async def audit(self, league: LiveLeague, at: int, window: int, policy: str | None) -> SamplingAudit:
-        """``audit_sampling`` of the history up to ``at``.
-
-        Raises:
-            BusyError: too many audits are waiting.
-        """
+        """``audit_sampling`` of the history up to ``at``."""
         if self._pending >= _MAX_PENDING_AUDITS:
             raise BusyError(f"matchmaking: {self._pending} audits are waiting; expected fewer at once, try again later")
         loop = asyncio.get_running_loop()
