@@ -16,17 +16,9 @@ from league.evaluation.promotion import pairs_of
 from league.fold_primitives import ConfigFold
 from league.log.base import EventLog
 from league.state.evaluation_table import share_of
+from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError, format_choices
-from schemas.events import (
-    EvaluationRequested,
-    LeagueConfigured,
-    LeagueOpened,
-    MatchFailed,
-    MatchFinished,
-    MatchVoided,
-    PromotionDecided,
-)
 from schemas.events.rating import SprtConfig
 
 _TOLERANCE = 1e-9
@@ -36,10 +28,10 @@ _TOLERANCE = 1e-9
 class CertificateEvidence(msgspec.Struct):
     """The events of a test up to its recorded verdict."""
 
-    requested: EvaluationRequested | None = None
+    requested: e.EvaluationRequested | None = None
     terms: SprtConfig | None = None
     """Settings in force when the test was requested."""
-    played: dict[str, MatchFinished] = {}
+    played: dict[str, e.MatchFinished] = {}
     lost: dict[str, str] = {}
     """Matches that failed or were voided before the verdict, with the reason."""
     voided_since: list[str] = []
@@ -50,7 +42,7 @@ class CertificateCheck(msgspec.Struct, frozen=True):
     """A certificate and the result of recomputing it."""
 
     sequence: int
-    certificate: PromotionDecided
+    certificate: e.PromotionDecided
     differences: list[str]
     """Differences from the history; empty when the certificate holds."""
     voided_since: list[str]
@@ -67,9 +59,9 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
     Raises:
         UsageError: the candidate has none; the message lists the candidates with one.
     """
-    decisions = dict[str, tuple[int, PromotionDecided]]()
-    async for recorded in history.read(only=PromotionDecided):
-        if isinstance(recorded.event, PromotionDecided):
+    decisions = dict[str, tuple[int, e.PromotionDecided]]()
+    async for recorded in history.read(only=e.PromotionDecided):
+        if isinstance(recorded.event, e.PromotionDecided):
             # The first one counts: folds ignore copies.
             decisions.setdefault(recorded.event.evaluation_id, (recorded.sequence, recorded.event))
     chosen = [(at, event) for at, event in decisions.values() if candidate in (None, event.candidate)]
@@ -85,12 +77,12 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
     return replayed
 
 
-async def collect_evidence(history: EventLog, sequence: int, certificate: PromotionDecided) -> CertificateEvidence:
+async def collect_evidence(history: EventLog, sequence: int, certificate: e.PromotionDecided) -> CertificateEvidence:
     """Collect the history's evidence on the test of a certificate that was recorded at ``sequence``."""
     evidence, first = CertificateEvidence(), 0
-    async for recorded in history.read(only=EvaluationRequested):
+    async for recorded in history.read(only=e.EvaluationRequested):
         event = recorded.event
-        if isinstance(event, EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
+        if isinstance(event, e.EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
             evidence.requested, first = event, recorded.sequence
             break
     if evidence.requested is None or first > sequence:
@@ -100,31 +92,31 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: Promot
     async for batch in history.batches(first, sequence):
         for recorded in batch:
             event = recorded.event
-            if isinstance(event, MatchFinished) and event.match_id in match_ids - evidence.lost.keys():
+            if isinstance(event, e.MatchFinished) and event.match_id in match_ids - evidence.lost.keys():
                 evidence.played.setdefault(event.match_id, event)
-            elif isinstance(event, MatchFailed) and event.match_id in match_ids - evidence.played.keys():
+            elif isinstance(event, e.MatchFailed) and event.match_id in match_ids - evidence.played.keys():
                 evidence.lost.setdefault(event.match_id, "failed")
-            elif isinstance(event, MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
+            elif isinstance(event, e.MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
                 evidence.lost[event.match.match_id] = "was voided"
     named = {name for pair in certificate.pairs for name in pair}
-    async for recorded in history.read(sequence + 1, only=MatchVoided):
+    async for recorded in history.read(sequence + 1, only=e.MatchVoided):
         event = recorded.event
-        if isinstance(event, MatchVoided) and event.match.match_id in named:
+        if isinstance(event, e.MatchVoided) and event.match.match_id in named:
             evidence.voided_since.append(event.match.match_id)
     return evidence
 
 
 async def _read_terms(history: EventLog, first: int) -> SprtConfig:
     terms, in_force = LeagueConfig().promotion.test, ConfigFold()
-    for kind in (LeagueOpened, LeagueConfigured):
+    for kind in (e.LeagueOpened, e.LeagueConfigured):
         async for recorded in history.read(1, first, only=kind):
-            if isinstance(recorded.event, LeagueOpened | LeagueConfigured):
+            if isinstance(recorded.event, e.LeagueOpened | e.LeagueConfigured):
                 config = in_force.apply(recorded.sequence, recorded.event)
                 terms = terms if config is None else config.promotion.test
     return terms
 
 
-def find_differences(certificate: PromotionDecided, evidence: CertificateEvidence) -> list[str]:
+def find_differences(certificate: e.PromotionDecided, evidence: CertificateEvidence) -> list[str]:
     """Differences between a certificate and the history; empty when it holds."""
     requested = evidence.requested
     if requested is None:
@@ -141,7 +133,7 @@ def find_differences(certificate: PromotionDecided, evidence: CertificateEvidenc
 
 
 def _pair_differences(
-    certificate: PromotionDecided, requested: EvaluationRequested, evidence: CertificateEvidence
+    certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
 ) -> Iterator[str]:
     """Check that the pairs are the first requested ones in order, skipping only pairs without two usable results."""
     places = {pair: place for place, pair in enumerate(pairs_of(requested.matches))}
@@ -159,12 +151,12 @@ def _pair_differences(
             yield f"pairs: {pair} is left out, and neither match failed or was voided"
 
 
-def _is_scored(certificate: PromotionDecided, evidence: CertificateEvidence, name: str) -> bool:
+def _is_scored(certificate: e.PromotionDecided, evidence: CertificateEvidence, name: str) -> bool:
     match = evidence.played.get(name)
     return match is not None and share_of(match, certificate.candidate, [certificate.incumbent]) is not None
 
 
-def _score_differences(certificate: PromotionDecided, evidence: CertificateEvidence) -> Iterator[str]:
+def _score_differences(certificate: e.PromotionDecided, evidence: CertificateEvidence) -> Iterator[str]:
     for pair, recorded in zip(certificate.pairs, certificate.scores, strict=False):
         if missing := [name for name in pair if name not in evidence.played]:
             why = evidence.lost.get(missing[0], "had not been played to its end")
@@ -184,7 +176,7 @@ def _score_differences(certificate: PromotionDecided, evidence: CertificateEvide
 
 
 def _verdict_differences(
-    certificate: PromotionDecided, requested: EvaluationRequested, evidence: CertificateEvidence
+    certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
 ) -> Iterator[str]:
     try:
         again = sprt.recompute(certificate.test, certificate.scores)
@@ -204,7 +196,7 @@ def _verdict_differences(
 
 
 def _undecided_differences(
-    certificate: PromotionDecided, requested: EvaluationRequested, evidence: CertificateEvidence
+    certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
 ) -> Iterator[str]:
     """Check a test that ended undecided: that all its matches had ended, and no complete pair was left out."""
     waiting = [name for name in requested.matches if name not in evidence.played and name not in evidence.lost]

@@ -84,14 +84,11 @@ def _add_batch(gatherer: "MatchArrayBuilder", batch: list[RecordedEvent]) -> Non
 
 
 async def skip_undecodable(history: EventLog, known: int) -> int:
-    """Skip undecodable messages under the rating subjects, after a conditional append of ratings has failed.
+    """Skip messages that are no events under the rating subjects, after a conditional append of ratings has failed.
 
-    Messages that are no events may be published there. They are no ratings, so they decide nothing. ``known`` is the
-    sequence of the newest rating that the fold has seen, or of such a message after it.
-
-    Returns:
-        Sequence of the newest message there if only such messages follow ``known``; otherwise ``known``: then the fold
-        has to see newer ratings first.
+    They may be published there, and decide nothing. ``known`` is the sequence of the newest rating that the fold has
+    seen, or of such a message after it. Returns the newest message there if only such messages follow ``known``;
+    otherwise ``known``, since the fold has to see newer ratings first.
     """
     last = await history.last_sequence(event_type_filter(history.league, RatingUpdated))
     if last > known:

@@ -19,18 +19,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from schemas import events as e
 from schemas.codec import canonical_json
 from schemas.config import AgentConfig, LeagueConfig, convert
 from schemas.errors import ConfigError, UsageError, format_choices
-from schemas.events import (
-    AgentRetired,
-    CheckpointAdded,
-    Event,
-    HistoryImported,
-    MatchFinished,
-    PolicyPublished,
-    SeatResult,
-)
 from schemas.ids import agent_name, digest
 from schemas.numbers import Finite
 from schemas.subjects import check_name
@@ -263,7 +255,7 @@ def merge_baselines(config: LeagueConfig, registry: ImportedRegistry) -> LeagueC
 
 def imported_events(
     registry: ImportedRegistry, config: LeagueConfig, adapters: Mapping[str, str]
-) -> Iterator[tuple[Event, int | None]]:
+) -> Iterator[tuple[e.Event, int | None]]:
     """Convert a registry into events, each with the time at which it happened, if that is known.
 
     ``config`` is from ``merge_baselines``; ``adapters`` has the digest of each checkpoint's stored adapter, if any, by
@@ -271,7 +263,7 @@ def imported_events(
     """
     policy = config.trainer.policy
     names = {checkpoint.name: agent_name(policy, checkpoint.step) for checkpoint in registry.checkpoints}
-    imported = HistoryImported(
+    imported = e.HistoryImported(
         source=registry.source,
         digest=registry.digest,
         agents=len(registry.baselines) + len(registry.checkpoints),
@@ -283,9 +275,9 @@ def imported_events(
         agent, created_ns = names[checkpoint.name], checkpoint.created_ns
         parent = names.get(checkpoint.parent or "", checkpoint.parent or config.base_agent)
         if adapter := adapters.get(checkpoint.name, ""):
-            published = PolicyPublished(policy=policy, version=checkpoint.step, adapter=adapter, parent=parent)
+            published = e.PolicyPublished(policy=policy, version=checkpoint.step, adapter=adapter, parent=parent)
             yield published, created_ns
-        added = CheckpointAdded(
+        added = e.CheckpointAdded(
             agent=agent,
             policy=policy,
             version=checkpoint.step,
@@ -296,7 +288,7 @@ def imported_events(
         )
         yield added, created_ns
         if not adapter:
-            yield AgentRetired(agent=agent, reason=NO_ADAPTER), created_ns
+            yield e.AgentRetired(agent=agent, reason=NO_ADAPTER), created_ns
     for index, played in enumerate(registry.history):
         yield _match_event(played, index, config, names), None
 
@@ -310,15 +302,15 @@ def _join_reason(checkpoint: ImportedCheckpoint, registry: ImportedRegistry, con
     return "landmark" if checkpoint.step % config.schedule.landmark_every == 0 else "recent"
 
 
-def _match_event(played: ImportedMatch, index: int, config: LeagueConfig, names: Mapping[str, str]) -> MatchFinished:
+def _match_event(played: ImportedMatch, index: int, config: LeagueConfig, names: Mapping[str, str]) -> e.MatchFinished:
     scores = played.scores
     metrics = {} if played.step is None else {"step": float(played.step)}
     ranks = 1 + (scores[1] > scores[0]), 1 + (scores[0] > scores[1])
     seats = [
-        SeatResult(seat, f"p{seat + 1}", names.get(name, name), scores[seat], ranks[seat], metrics=metrics)
+        e.SeatResult(seat, f"p{seat + 1}", names.get(name, name), scores[seat], ranks[seat], metrics=metrics)
         for seat, name in enumerate((played.first, played.second))
     ]
-    return MatchFinished(
+    return e.MatchFinished(
         match_id=f"{WORKER}-{index}",
         game=config.game.name,
         purpose=PURPOSE,

@@ -22,21 +22,12 @@ from league.ratings.elo import Elo, chance_deviation
 from league.run import Run
 from league.state import LeagueState
 from league.state.saved_state import WorkerState
+from schemas import subjects
 from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 from schemas.ids import split_agent
 from schemas.metrics import SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
 from schemas.standings import Alarm, Standings
-from schemas.subjects import (
-    DEAD_LETTER_STREAM,
-    EXPERIENCE_STREAM,
-    LEAGUE_STREAM,
-    WORK_STREAM,
-    dead_letter_subject,
-    event_type_filter,
-    experience_subject,
-    work_subject,
-)
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -135,11 +126,11 @@ async def read_status(
     """
     client, league = history.client, history.league
     heartbeats = await MetricsStream(client, league).newest()
-    waiting = await count_messages(client, EXPERIENCE_STREAM, experience_subject(league, "*"))
-    dead = await count_messages(client, DEAD_LETTER_STREAM, dead_letter_subject(league, ">"))
-    jobs = await count_messages(client, WORK_STREAM, work_subject(league, ">"))
+    waiting = await count_messages(client, subjects.EXPERIENCE_STREAM, subjects.experience_subject(league, "*"))
+    dead = await count_messages(client, subjects.DEAD_LETTER_STREAM, subjects.dead_letter_subject(league, ">"))
+    jobs = await count_messages(client, subjects.WORK_STREAM, subjects.work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
-    newest = await newest_present(client, LEAGUE_STREAM, event_type_filter(league, GradientStepTaken))
+    newest = await newest_present(client, subjects.LEAGUE_STREAM, subjects.event_type_filter(league, GradientStepTaken))
     now_s = await broker_time(client)
     return msgspec.structs.replace(
         build_status(state, heartbeats, pending, sum(dead.values()), include_left),
