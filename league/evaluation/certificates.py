@@ -190,20 +190,15 @@ def _verdict_differences(
     if again.pairs != len(certificate.scores):
         yield f"pairs: {len(certificate.scores)} were taken, the test ended after {again.pairs}"
     if again.verdict == "undecided" and certificate.verdict == "keep":
-        yield from _undecided_differences(certificate, requested, evidence)
+        # It ended undecided: all its matches must have ended, and no complete pair may be left out.
+        taken = [[*pair] for pair in certificate.pairs]
+        complete = (
+            pair for pair in pairs_of(requested.matches) if all(_is_scored(certificate, evidence, n) for n in pair)
+        )
+        waiting = [name for name in requested.matches if name not in evidence.played and name not in evidence.lost]
+        if left_out := [pair for pair in complete if [*pair] not in taken]:
+            yield f"verdict: undecided after {len(taken)} pairs, and {left_out[0]} was not taken"
+        elif waiting:
+            yield f"verdict: undecided after {len(taken)} pairs, and {len(waiting)} matches had not ended"
     elif again.verdict != certificate.verdict:
         yield f"verdict: recorded {certificate.verdict!r}, computed {again.verdict!r}"
-
-
-def _undecided_differences(
-    certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
-) -> Iterator[str]:
-    """Check a test that ended undecided: that all its matches had ended, and no complete pair was left out."""
-    waiting = [name for name in requested.matches if name not in evidence.played and name not in evidence.lost]
-    taken = [[*pair] for pair in certificate.pairs]
-    for pair in pairs_of(requested.matches):
-        if [*pair] not in taken and all(_is_scored(certificate, evidence, name) for name in pair):
-            yield f"verdict: undecided after {len(taken)} pairs, and {pair} was not taken"
-            return
-    if waiting:
-        yield f"verdict: undecided after {len(taken)} pairs, and {len(waiting)} matches had not ended"

@@ -6,6 +6,7 @@ The copy keeps sequences, times, producers and bytes, so all references in it st
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -126,24 +127,18 @@ async def trainer_starts(history: EventLog, state: LeagueState, at: int, availab
         async for recorded in history.read(1, at, only=e.GradientStepTaken)
         if isinstance(recorded.event, e.GradientStepTaken)
     ]
-    mine = {policy: [(place, step) for place, step in steps if step.policy == policy] for policy in state.policies}
-    return [_trainer_start(taken, policy, available, state.training_start(policy)) for policy, taken in mine.items()]
-
-
-def _trainer_start(
-    steps: Sequence[tuple[int, e.GradientStepTaken]], policy: str, available: set[str], first_version: int
-) -> TrainerStart:
-    if not steps:
-        return TrainerStart(policy, 0, True)
-    last = steps[-1][1]
-    # A step that ended with a reset needs nothing from before it.
-    if last.state in available or first_version > last.step:
-        return TrainerStart(policy, last.step, True)
-    for place in range(len(steps) - 2, -1, -1):
-        if steps[place][1].state in available:
-            # The next step's events begin with the version that it published.
-            return TrainerStart(policy, last.step, False, steps[place + 1][0] - 2, steps[place][1].step)
-    return TrainerStart(policy, last.step, False)
+    starts = []
+    for policy in state.policies:
+        own = [(place, step) for place, step in steps if step.policy == policy]
+        last = own[-1][1] if own else None
+        # A step that ended with a reset needs nothing from before it.
+        if last is None or last.state in available or state.training_start(policy) > last.step:
+            starts.append(TrainerStart(policy, last.step if last is not None else 0, True))
+            continue
+        # The next step's events begin with the version that it published.
+        exact = [(following - 2, step.step) for (_, step), (following, _) in pairwise(own) if step.state in available]
+        starts.append(TrainerStart(policy, last.step, False, *(exact[-1] if exact else ())))
+    return starts
 
 
 def describe_trainer_start(start: TrainerStart) -> str:

@@ -219,7 +219,13 @@ class RatingVerifier:
             for place, due in self._fold.pending_corrections.items():
                 self._first_due[*place, due.through] = due.first
         if isinstance(event, RatingUpdated):
-            self._check_update(recorded.sequence, event)
+            place = (event.game, event.system)
+            if event.match_sequence > self._compared_through.get(place, 0):
+                self._compared_through[place] = event.match_sequence
+                self._rated += 1
+                update = self._pending_updates.pop((*place, event.match_id), None)
+                changes = update.changes if update is not None else []
+                self._compare(recorded.sequence, event.match_id, event.system, event.changes, changes)
 
     def report(self) -> VerifyReport:
         """Report on the events so far."""
@@ -237,16 +243,6 @@ class RatingVerifier:
             digest=replay.digest,
             compared={f"{system} of {game}": at for (game, system), at in self._compared_through.items()},
         )
-
-    def _check_update(self, sequence: int, recorded: RatingUpdated) -> None:
-        place = (recorded.game, recorded.system)
-        if recorded.match_sequence <= self._compared_through.get(place, 0):
-            return
-        self._compared_through[place] = recorded.match_sequence
-        self._rated += 1
-        refolded = self._pending_updates.pop((*place, recorded.match_id), None)
-        changes = refolded.changes if refolded is not None else []
-        self._compare(sequence, recorded.match_id, recorded.system, recorded.changes, changes)
 
     def _check_correction(self, sequence: int, recorded: RatingsCorrected) -> RatingsCorrected | None:
         """Returns the expected correction, so that later events are compared with the right ratings."""

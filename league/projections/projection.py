@@ -77,7 +77,9 @@ class Projection:
         if new:
             with self._transaction():
                 if self._marks is None:
-                    self._marks = self._read_dedup_index()
+                    chunks = self.connection.execute("FROM kept.seen").fetchall()
+                    rated_to = {(game, system): at for game, system, at in self.query("FROM kept.rated_to")}
+                    self._marks = DedupIndex.from_chunks(chunks, rated_to)
                 self._loader.load(new, self._marks)
                 self.position, self._reached = last, (last, new[-1].time_ns // 1000)
         if commit:
@@ -156,11 +158,6 @@ class Projection:
             with contextlib.suppress(duckdb.TransactionException):
                 self.connection.rollback()
             raise
-
-    def _read_dedup_index(self) -> DedupIndex:
-        chunks = self.connection.execute("FROM kept.seen").fetchall()
-        rated_to = self.connection.execute("FROM kept.rated_to").fetchall()
-        return DedupIndex.from_chunks(chunks, {(game, system): sequence for game, system, sequence in rated_to})
 
     def _write_dedup_index(self, marks: DedupIndex, chunks: list[BitmapChunk]) -> None:
         if chunks:

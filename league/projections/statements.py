@@ -59,16 +59,8 @@ def _insert_activation(
         SELECT agent, sequence, time, {active} AS active, '{change}' AS change, {reason} AS reason, {after} AS after
         FROM {event} e WHERE EXISTS (FROM agents a WHERE a.agent = e.agent AND a.joined_sequence < e.sequence)
     )"""
-    return _insert_first(
-        event,
-        "activations",
-        "agent, change, after",
-        source,
-        active="active",
-        change="change",
-        reason="reason",
-        after="after",
-    )
+    computed = {name: name for name in ("active", "change", "reason", "after")}
+    return _insert_first(event, "activations", "agent, change, after", source, **computed)
 
 
 def _insert_pause(event: str, *, paused: bool) -> Statement:
@@ -82,6 +74,10 @@ def _parts_of(struct: str, columns: str) -> dict[str, str]:
 
 
 _JOINED = {"joined_sequence": "sequence", "joined_time": "time"}
+_RATED = _JOINED | {"start_rating": "rating", "active": "true"}
+_MEMBER = _RATED | {"policy": "''", "version": "0", "join_reason": "''"}
+_CHECKPOINT = _RATED | {"kind": "'checkpoint'", "baseline": "false", "join_reason": "reason"}
+_EXTERNAL = _JOINED | {"kind": "'external'", "baseline": "false", "active": "false", "join_reason": "''"}
 
 BULKY_STATEMENTS = [
     _insert("MatchFinished", "kept.matches", winner_agent="list_filter(seats, lambda s: s.seat = winner)[1].agent"),
@@ -108,38 +104,9 @@ BULKY_STATEMENTS = [
 ]
 
 SMALL_STATEMENTS = [
-    _insert_first(
-        "AgentRegistered",
-        "agents",
-        "agent",
-        **_JOINED,
-        start_rating="rating",
-        active="true",
-        policy="''",
-        version="0",
-        join_reason="''",
-    ),
-    _insert_first(
-        "CheckpointAdded",
-        "agents",
-        "agent",
-        **_JOINED,
-        kind="'checkpoint'",
-        baseline="false",
-        start_rating="rating",
-        active="true",
-        join_reason="reason",
-    ),
-    _insert_first(
-        "ExternalVersionAdded",
-        "agents",
-        "agent",
-        **_JOINED,
-        kind="'external'",
-        baseline="false",
-        active="false",
-        join_reason="''",
-    ),
+    _insert_first("AgentRegistered", "agents", "agent", **_MEMBER),
+    _insert_first("CheckpointAdded", "agents", "agent", **_CHECKPOINT),
+    _insert_first("ExternalVersionAdded", "agents", "agent", **_EXTERNAL),
     _insert_activation("CheckpointPromoted", "promoted", active=True, reason="'elite'", after="0"),
     _insert_activation("AgentRetired", "retired", active=False),
     _insert_activation("AgentActivated", "activated", active=True),

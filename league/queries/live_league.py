@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,21 +84,14 @@ def _summary_text(event: e.Event) -> str:
         case e.HistorySealed():
             return f"events {event.first:,} to {event.last:,} are closed"
         case _:
-            return ", ".join(_field_texts(event)[:5])
-
-
-def _field_texts(event: e.Event) -> list[str]:
-    """The scalar fields of an event of any other type."""
-    fields: dict[str, object] = msgspec.to_builtins(event)
-    fields.pop("type", None)
-    texts = []
-    for key, value in fields.items():
-        name = key.replace("_", " ")
-        if isinstance(value, bool):
-            texts += [name] if value else []
-        elif isinstance(value, str | int) and value != "":
-            texts.append(f"{name} {value}")
-    return texts
+            texts = []
+            for key, value in msgspec.to_builtins(event).items():
+                name = key.replace("_", " ")
+                if value is True:
+                    texts.append(name)
+                elif isinstance(value, str | int) and value is not False and value != "" and key != "type":
+                    texts.append(f"{name} {value}")
+            return ", ".join(texts[:5])
 
 
 log = get_logger()
@@ -219,7 +212,10 @@ class LiveLeague:
                 batch.append(self._incoming.get_nowait())
             async with self._write_lock:
                 await _run_shielded(self._projection.apply, batch)
-            self._notify_viewers(batch)
+            newest = [summarise_event(recorded) for recorded in batch[-_MAX_EVENTS_PER_MESSAGE:]]
+            message = self.initial_message() + _sse_message("events", newest)
+            for viewer in self._viewers:
+                viewer.push(message)
             async with self._advanced:
                 self._advanced.notify_all()
             await asyncio.sleep(_APPLY_INTERVAL_S)
@@ -238,12 +234,6 @@ class LiveLeague:
         async with self._write_lock:
             await _run_shielded(copy_projection, self._projection, path)
             return self.position
-
-    def _notify_viewers(self, batch: Sequence[RecordedEvent]) -> None:
-        newest = [summarise_event(recorded) for recorded in batch[-_MAX_EVENTS_PER_MESSAGE:]]
-        message = _sse_message("moved", self.summary()) + _sse_message("events", newest)
-        for viewer in self._viewers:
-            viewer.push(message)
 
     def initial_message(self) -> bytes:
         """The first message of a new stream."""

@@ -1,7 +1,6 @@
 """A match as text for a terminal, its explanation, and its resimulation."""
 
 import asyncio
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,21 @@ def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, 
     for line in _headline_texts(match):
         _print_line(console, line)
     if match.result is not None:
-        _print_seats(console, match.result)
+        rows = []
+        for seat in match.result.seats:
+            agent = seat.agent + (" (trained on)" if seat.trainable else "")
+            metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
+            rank = f"{seat.rank}{' (first)' if seat.seat == match.result.winner else ''}"
+            rows.append([seat.seat, seat.role, agent, f"{seat.score:g}", rank, metrics])
+        columns = [*number_columns("seat"), "role", "agent", *number_columns("score", "rank"), "metrics"]
+        print_table(console, columns, rows, ("seat",))
     if problem is not None:
         _print_line(console, f"no moves to show: {problem}")
     for turn in turns or ():
         _print_line(console, f"\n{turn.title}")
         width = max(map(len, turn.moves), default=0)
-        for seat, moves in turn.moves.items():
-            _print_line(console, f"  {seat:<{width}}  {'; '.join(moves)}")
+        for role, moves in turn.moves.items():
+            _print_line(console, f"  {role:<{width}}  {'; '.join(moves)}")
         for note in turn.notes:
             _print_line(console, f"  {note}")
 
@@ -78,17 +84,6 @@ def _headline_texts(match: MatchEvents) -> list[str]:
     if match.voiding is not None:
         lines.append(f"VOIDED by event {event_position(match.voided)['sequence']}: {match.voiding.reason}")
     return lines
-
-
-def _print_seats(console: Console, result: MatchFinished) -> None:
-    rows = []
-    for seat in result.seats:
-        agent = seat.agent + (" (trained on)" if seat.trainable else "")
-        metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
-        rank = f"{seat.rank}{' (first)' if seat.seat == result.winner else ''}"
-        rows.append([seat.seat, seat.role, agent, f"{seat.score:g}", rank, metrics])
-    columns = [*number_columns("seat"), "role", "agent", *number_columns("score", "rank"), "metrics"]
-    print_table(console, columns, rows, ("seat",))
 
 
 def print_explanation(explained: MatchExplanation, console: Console) -> None:
@@ -165,14 +160,6 @@ async def read_transcript(
         return None, str(error)
 
 
-def _count_seats(played: MatchFinished, config: LeagueConfig) -> SeatCounts:
-    """Numbers of seats of the evaluated game; those of the match where the game cannot be made on this machine."""
-    try:
-        return evaluation_seat_counts(config.game.name, config.game.settings)
-    except ConfigError:
-        return SeatCounts.constant(len(played.seats))
-
-
 async def explain_match(history: EventReader, artifacts: BlobReader, match: MatchEvents) -> MatchExplanation:
     """Recompute a match's draw, or its place in the evaluation that requested it.
 
@@ -184,7 +171,14 @@ async def explain_match(history: EventReader, artifacts: BlobReader, match: Matc
     played = match.result
     explained = None
     if played is not None:
-        count_seats = partial(_count_seats, played)
+
+        def count_seats(config: LeagueConfig) -> SeatCounts:
+            """Of the evaluated game; those of the match where the game cannot be made on this machine."""
+            try:
+                return evaluation_seat_counts(config.game.name, config.game.settings)
+            except ConfigError:
+                return SeatCounts.constant(len(played.seats))
+
         explained = await explain_evaluation(history, artifacts, match.match_id, played, count_seats)
     if explained is None:
         purpose = match.result.purpose if match.result is not None else "unknown, since it failed"

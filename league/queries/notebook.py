@@ -2,11 +2,10 @@
 
 import html
 import importlib
-import types
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -125,13 +124,9 @@ def struct_table(kind: type[S], rows: Iterable[S], columns: Sequence[str] = (), 
     hints = get_type_hints(kind)
     names = list(columns or kind.__struct_fields__)
     values = [tuple(getattr(row, name) for name in names) for row in rows]
-    return Table(QueryResult(names, [_type_name(hints[name]) for name in names], values), title)
-
-
-def _type_name(hint: Any) -> str:
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    return _TYPES[hint]
+    # Of ``float | None`` the first part.
+    parts = [next(part for part in get_args(hints[name]) or (hints[name],) if part is not type(None)) for name in names]
+    return Table(QueryResult(names, [_TYPES[part] for part in parts], values), title)
 
 
 def _table_html(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

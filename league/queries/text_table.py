@@ -81,17 +81,18 @@ def render_table(
 
 def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None, floor: int) -> list[int] | None:
     """Widths of the columns; None where the table cannot have ``width`` without cutting a number."""
-    texts = [[column.name, *(row[i] for row in cells)] for i, column in enumerate(columns)]
-    widths = [max(_widest(text.splitlines()) for text in column) for column in texts]
+    texts = [[row[i] for row in cells] for i in range(len(columns))]
+    widths = [
+        max(_widest(text.splitlines()) for text in (column.name, *own))
+        for column, own in zip(columns, texts, strict=True)
+    ]
     if width is None:
         return widths
-    least = [
-        max(
-            min(_widest(column.name.split()), _SHORTEST),
-            _widest(texts[i][1:]) if column.is_number else _folded(texts[i][1:], floor),
-        )
-        for i, column in enumerate(columns)
-    ]
+    least = []
+    for column, own in zip(columns, texts, strict=True):
+        longest_word = _widest([word for text in own for word in text.split()])
+        folded = max(min(longest_word, _SHORTEST), min(_widest(own), floor))
+        least.append(max(min(_widest(column.name.split()), _SHORTEST), _widest(own) if column.is_number else folded))
     excess = sum(widths) + 3 * len(widths) + 1 - width
     while excess > 0:
         i = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
@@ -100,12 +101,6 @@ def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int |
         widths[i] -= 1
         excess -= 1
     return widths
-
-
-def _folded(texts: Sequence[str], floor: int) -> int:
-    """Least width of texts that may be folded."""
-    words = [word for text in texts for word in text.split()]
-    return max(min(_widest(words), _SHORTEST), min(_widest(texts), floor))
 
 
 def _widest(texts: Sequence[str]) -> int:

@@ -1,6 +1,5 @@
 """Ratings: histories under any rating system, the leaderboard, payoffs, and the lineage of checkpoints."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -15,7 +14,7 @@ from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route, run_single_flight
 from league.ratings.arrays import Ints, MatchArrays
 from league.ratings.base import SYSTEMS
-from league.ratings.rating_history import RatingHistory, rating_histories
+from league.ratings.rating_history import rating_histories
 from schemas.errors import UsageError, format_choices
 
 MAX_POINTS = 500
@@ -84,7 +83,7 @@ async def ratings(league: LiveLeague, params: RequestParams) -> Any:
     )
 
     async def work() -> Any:
-        return await league.read(lambda connection: _rating_history(connection, league.position, query))
+        return await league.read(lambda connection: _rating_history(Roster(connection, league.position), query))
 
     if query.system is None or query.system in (await systems(league, params))["recorded"]:
         return await work()
@@ -93,8 +92,7 @@ async def ratings(league: LiveLeague, params: RequestParams) -> Any:
     return await run_single_flight(league, query, work)
 
 
-def _rating_history(connection: Any, upto: int, query: _HistoryQuery) -> Any:
-    roster = Roster(connection, upto)
+def _rating_history(roster: Roster, query: _HistoryQuery) -> Any:
     system = query.system or roster.official_system
     recorded = system in roster.systems
     points = (_recorded_points if recorded else _computed_points)(roster, system, query)
@@ -161,17 +159,27 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         return subsample_evenly(inside)
 
     histories = rating_histories(roster.matches, roster.game, roster.rules(system), query.agents, choose)
-    places = _places_by_sequence(roster, histories, query) if query.axis in ("time", "step") else {}
+    places: dict[int, int] = {}
+    if query.axis in ("time", "step"):
+        stops = sorted({int(sequence) for course in histories for sequence in course.sequence_P})
+        rows = roster.query(
+            "SELECT m.sequence, CASE ? WHEN 'time' THEN epoch_ms(m.time) ELSE coalesce(g.step, 0) END::BIGINT "
+            "FROM matches m ASOF LEFT JOIN (SELECT sequence, step FROM gradient_steps WHERE policy = ?) g "
+            "ON m.sequence >= g.sequence "
+            "WHERE m.sequence IN (SELECT unnest(?::BIGINT[]))",
+            *(query.axis, query.policy, stops),
+        )
+        places = dict(rows)
     points: dict[str, list[list[float]]] = {}
     for course in histories:
-        rows = zip(course.sequence_P.tolist(), course.games_P.tolist(), course.state_PW.tolist(), strict=True)
+        states = zip(course.sequence_P.tolist(), course.games_P.tolist(), course.state_PW.tolist(), strict=True)
         points[course.agent] = [
             rating_point(
                 games if query.axis == "games" else places.get(sequence, sequence),
                 state[0],
                 state[1] if len(state) > 1 else None,
             )
-            for sequence, games, state in rows
+            for sequence, games, state in states
         ]
     return points
 
@@ -203,19 +211,6 @@ def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
             *(query.first, query.last),
         )
     return first, last
-
-
-def _places_by_sequence(roster: Roster, histories: Sequence[RatingHistory], query: _HistoryQuery) -> dict[int, int]:
-    """The places of matches on the axis ``time`` or ``step``."""
-    stops = sorted({int(sequence) for course in histories for sequence in course.sequence_P})
-    rows = roster.query(
-        "SELECT m.sequence, CASE ? WHEN 'time' THEN epoch_ms(m.time) ELSE coalesce(g.step, 0) END::BIGINT "
-        "FROM matches m ASOF LEFT JOIN (SELECT sequence, step FROM gradient_steps WHERE policy = ?) g "
-        "ON m.sequence >= g.sequence "
-        "WHERE m.sequence IN (SELECT unnest(?::BIGINT[]))",
-        *(query.axis, query.policy, stops),
-    )
-    return dict(rows)
 
 
 _DEFAULT_PAYOFF_AGENTS, _MAX_PAYOFF_AGENTS = 12, 100

@@ -52,11 +52,7 @@ async def training(league: LiveLeague, params: RequestParams) -> Any:
         "QUALIFY row_number() OVER (PARTITION BY policy ORDER BY step DESC) <= 20 ORDER BY name",
         at,
     )
-    return {"policies": policies, "names": [row["name"] for row in names], "marks": await _training_marks(league, at)}
-
-
-async def _training_marks(league: LiveLeague, at: int) -> list[dict[str, Any]]:
-    return await league.rows(
+    marks = await league.rows(
         """
         WITH marks AS (
             SELECT sequence, time, policy, CASE WHEN paused THEN 'paused' ELSE 'resumed' END AS what, reason FROM pauses
@@ -72,6 +68,7 @@ async def _training_marks(league: LiveLeague, at: int) -> list[dict[str, Any]]:
         """,
         at,
     )
+    return {"policies": policies, "names": [row["name"] for row in names], "marks": marks}
 
 
 @route("/training/curves")
