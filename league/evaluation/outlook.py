@@ -81,12 +81,26 @@ def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlo
     terms = state.config.promotion if state.config is not None else PromotionConfig()
     is_off = state.config is not None and not state.config.schedule.elite
     less = capped_evaluations(state, seats)
+    capped = [cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches]
+    due = [event.agent for event in promotion.due_promotions(state)]
+    reasons = dict.fromkeys(capped, "a cap of evaluations leaves no test")
+    reasons |= dict.fromkeys(due, "is to be promoted without a test")
     return EvaluationOutlook(
         sequence=state.sequence,
         rule="off" if is_off else terms.rule,
         elite=list(state.elite),
         contests=[_promotion_test(test) for test in state.evaluation_table.tests.values()],
-        waiting=_waiting_candidates(state, less),
+        waiting=[
+            WaitingCandidate(
+                agent=candidate.agent,
+                rating=candidate.rating,
+                best_other=candidate.best_other,
+                incumbent=promotion.incumbent(state, candidate.agent),
+                why=reasons.get(candidate.agent, "waits for its test"),
+            )
+            for candidate in promotion.candidates(state)
+            if candidate.agent not in state.evaluation_table.tests
+        ],
         due=_forecast_events(state),
         requests=[request for request in plan_evaluations(state, seats) if request.suite == PROMOTION],
         cuts=less,
@@ -143,21 +157,3 @@ def _pairs_left(test: Evaluation, done: SprtProgress) -> int | None:
     pace = done.sprt.llr / len(done.scores)
     least = (test.test or PromotionConfig().test).least_pairs - len(done.scores)
     return min(max(ceil((bound - done.sprt.llr) / pace), least), most)
-
-
-def _waiting_candidates(state: LeagueState, less: list[CappedEvaluation]) -> list[WaitingCandidate]:
-    capped = [cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches]
-    due = [event.agent for event in promotion.due_promotions(state)]
-    reasons = dict.fromkeys(capped, "a cap of evaluations leaves no test")
-    reasons |= dict.fromkeys(due, "is to be promoted without a test")
-    return [
-        WaitingCandidate(
-            agent=candidate.agent,
-            rating=candidate.rating,
-            best_other=candidate.best_other,
-            incumbent=promotion.incumbent(state, candidate.agent),
-            why=reasons.get(candidate.agent, "waits for its test"),
-        )
-        for candidate in promotion.candidates(state)
-        if candidate.agent not in state.evaluation_table.tests
-    ]

@@ -24,7 +24,6 @@ class Counterfactual(msgspec.Struct, frozen=True):
     settings: Sequence[str] = ()
     """``ratings.<system>.<setting>=VALUE``, or any key of ``ratings``; values as in TOML."""
     system: str | None = None
-    """Rating system to use."""
     without_agents: Collection[str] = ()
     """Agents whose seats are left out; the other seats of the match are still compared."""
     without_matches: Collection[int] = ()
@@ -41,7 +40,6 @@ class RatingShift(msgspec.Struct, frozen=True):
     rating: float | None
     recorded_rating: float | None
     games: int
-    """Rated matches."""
     recorded_games: int
 
 

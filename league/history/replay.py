@@ -41,7 +41,6 @@ class ReplayReport(msgspec.Struct, frozen=True):
     """Number of events of types unknown to this version, by type."""
     undecodable: int
     digest: str
-    """Digest of the folded state."""
 
 
 class HistoryReplay:
@@ -142,15 +141,12 @@ class VerifyReport(msgspec.Struct, frozen=True):
     rated: int
     """Matches whose recorded ratings were compared."""
     corrections: int
-    """Corrections compared."""
     pending: int
     """Matches and corrections whose ratings are not recorded yet."""
     different: int
-    """Number of ratings that differ."""
     differences: list[RatingDifference]
     """The first 100; later ones mostly follow from the first."""
     digest: str
-    """Digest of the folded state."""
     compared: dict[str, int] = {}
     """Sequence of the newest match or void whose recorded ratings were compared, by rating system and game."""
     not_checked: Sequence[str] = NOT_CHECKED

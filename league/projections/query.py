@@ -48,7 +48,6 @@ class QueryLimits(NamedTuple):
     memory: str = MEMORY
     """DuckDB's limit on memory, e.g. ``512MB``."""
     max_rows: int = MAX_ROWS
-    """Maximum number of rows."""
     cut: bool = False
     """Whether further rows are dropped; otherwise the query is refused."""
     arrow: bool = False

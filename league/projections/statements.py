@@ -15,7 +15,6 @@ class Statement(NamedTuple):
     """SQL over the temporary tables of parsed events."""
 
     events: tuple[str, ...]
-    """The event types that it handles."""
     sql: str
 
 

@@ -38,9 +38,7 @@ class EventSummary(msgspec.Struct, frozen=True):
     type: str
     text: str
     match_id: str = ""
-    """The match that it is about, if any."""
     agent: str = ""
-    """The agent that it is about, if any."""
 
 
 def summarise_event(recorded: RecordedEvent) -> EventSummary:

@@ -39,14 +39,31 @@ def match_header(match: MatchEvents) -> dict[str, Any]:
 
 def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
     """Print a match's seats, its outcome, and its moves, or why there are none to show."""
-    for line in _headline_texts(match):
-        _print_line(console, line)
-    if match.result is not None:
+    result, place = match.result, event_position(match.finished or match.failed or match.sampled)
+    where = f"event {place['sequence']}, {place['time']}"
+    if result is not None:
+        game = f"{result.game} {result.environment}".strip()
+        _print_line(console, f"match {match.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")
+        _print_line(
+            console,
+            f"played by {result.worker} in {result.seconds:g} s, {result.length} turns, {result.tokens:,} tokens "
+            f"written; ended by {result.reason}",
+        )
+    elif match.failure is not None:
+        failure = match.failure
+        _print_line(console, f"match {match.match_id}: {failure.purpose}, FAILED at {failure.worker}; {where}")
+        _print_line(console, failure.error)
+    else:
+        _print_line(console, f"match {match.match_id}: drawn, and neither finished nor failed yet; {where}")
+    if match.voiding is not None:
+        voided = event_position(match.voided)["sequence"]
+        _print_line(console, f"VOIDED by event {voided}: {match.voiding.reason}")
+    if result is not None:
         rows = []
-        for seat in match.result.seats:
+        for seat in result.seats:
             agent = seat.agent + (" (trained on)" if seat.trainable else "")
             metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
-            rank = f"{seat.rank}{' (first)' if seat.seat == match.result.winner else ''}"
+            rank = f"{seat.rank}{' (first)' if seat.seat == result.winner else ''}"
             rows.append([seat.seat, seat.role, agent, f"{seat.score:g}", rank, metrics])
         columns = [*number_columns("seat"), "role", "agent", *number_columns("score", "rank"), "metrics"]
         print_table(console, columns, rows, ("seat",))
@@ -63,27 +80,6 @@ def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, 
 
 def _print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def _headline_texts(match: MatchEvents) -> list[str]:
-    lines, result, place = [], match.result, event_position(match.finished or match.failed or match.sampled)
-    where = f"event {place['sequence']}, {place['time']}"
-    if result is not None:
-        game = f"{result.game} {result.environment}".strip()
-        lines.append(f"match {match.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")
-        lines.append(
-            f"played by {result.worker} in {result.seconds:g} s, {result.length} turns, {result.tokens:,} tokens "
-            f"written; ended by {result.reason}"
-        )
-    elif match.failure is not None:
-        failure = match.failure
-        lines.append(f"match {match.match_id}: {failure.purpose}, FAILED at {failure.worker}; {where}")
-        lines.append(failure.error)
-    else:
-        lines.append(f"match {match.match_id}: drawn, and neither finished nor failed yet; {where}")
-    if match.voiding is not None:
-        lines.append(f"VOIDED by event {event_position(match.voided)['sequence']}: {match.voiding.reason}")
-    return lines
 
 
 def print_explanation(explained: MatchExplanation, console: Console) -> None:

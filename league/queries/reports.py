@@ -172,7 +172,6 @@ class ReplayOptions(msgspec.Struct, frozen=True):
     settings: list[str]
     """Settings of the ratings, as ``KEY=VALUE``."""
     system: str | None
-    """Another rating system."""
     agents: list[str]
     """Agents whose seats are left out."""
     workers: list[str]

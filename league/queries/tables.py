@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from league.history.lineage import QueryFunction
@@ -30,6 +29,7 @@ TABLE_COMMENTS = """
 """
 """SQL for the tables and views that people query, with their comments."""
 
+_MARK_FILE = "projection.mark"
 _TIMEOUT_S = 60.0
 _NOTICE_AFTER_S = 2.0
 
@@ -121,7 +121,7 @@ def recorded_position(run: Run) -> int:
 def _read_mark(run: Run) -> tuple[str, int | None, str]:
     """Fingerprint of the store, position and league of what was saved; empty where nothing readable was."""
     try:
-        mark, position, *name = _mark_file(run).read_text().split()
+        mark, position, *name = (run.folder / _MARK_FILE).read_text().split()
         return mark, int(position), "".join(name)
     except (OSError, ValueError):
         return "", None, ""
@@ -130,24 +130,21 @@ def _read_mark(run: Run) -> tuple[str, int | None, str]:
 def _save_position(run: Run, mark: str, position: int) -> None:
     """Record that the tables hold everything that the store held when its fingerprint ``mark`` was taken."""
     if mark:
-        draft = _mark_file(run).with_suffix(f".{os.getpid()}")
+        file = run.folder / _MARK_FILE
+        draft = file.with_suffix(f".{os.getpid()}")
         draft.write_text(f"{mark} {position} {run.name or ''}")
-        os.replace(draft, _mark_file(run))
-
-
-def _mark_file(run: Run) -> Path:
-    return run.folder / "projection.mark"
+        os.replace(draft, file)
 
 
 def _store_fingerprint(run: Run) -> str:
     """Digest of names, sizes and times of the store's files; empty for an external broker."""
-    blocks = run.folder.glob(f"nats/store/jetstream/*/streams/{LEAGUE_STREAM}/msgs/*.blk")
-    if run.nats is not None:
-        return ""
-    try:
-        files = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
-    except FileNotFoundError:
-        return ""
+    files = []
+    if run.nats is None:
+        blocks = run.folder.glob(f"nats/store/jetstream/*/streams/{LEAGUE_STREAM}/msgs/*.blk")
+        try:
+            files = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
+        except FileNotFoundError:
+            return ""
     return digest(canonical_json(files)) if files else ""
 
 
@@ -258,8 +255,14 @@ async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncI
 async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableReader:
     """Like ``open_tables``; the caller closes the connection, and may let go of the broker before."""
     if history is None:
-        if (tables := _reader_if_current(run)) is not None:
-            return tables
+        # Tables that are known to be up to date need no broker, whose start can take seconds.
+        known = unchanged_position(run)
+        with contextlib.suppress(BusyError):
+            if known is not None and run.projection.exists():
+                tables = TableReader(run)
+                if read_projection_position(tables.connection) == known:
+                    return tables
+                tables.connection.close()
         async with run.open_log() as own:
             return await open_reader(run, own)
 
@@ -268,18 +271,6 @@ async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableR
 
     await _retry_while_busy(lambda: update_projection(run, history))
     return await _retry_while_busy(connect)
-
-
-def _reader_if_current(run: Run) -> TableReader | None:
-    """The tables, if they are known to be up to date without a broker, whose start can take seconds."""
-    known = unchanged_position(run)
-    if known is not None and run.projection.exists():
-        with contextlib.suppress(BusyError):
-            tables = TableReader(run)
-            if read_projection_position(tables.connection) == known:
-                return tables
-            tables.connection.close()
-    return None
 
 
 async def _retry_while_busy(attempt: Callable[[], Awaitable[T]]) -> T:

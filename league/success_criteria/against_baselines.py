@@ -157,7 +157,11 @@ def judge_no_regression(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     problems = [f"{one.baseline}: {one.problem}" for one in comparisons if one.problem]
     if not names:
         problems.append("not measured: no agent of this league is a baseline")
-    margins = _official_margins(collected, warm_up)
+    curve, margins = rating_curve(collected.state, collected.policy), []
+    for place, step in enumerate(curve.steps):
+        others = [rating for ratings in curve.baselines.values() if math.isfinite(rating := ratings[place])]
+        if step >= warm_up and others:
+            margins.append(curve.hero[place] - max(others))
     return NoRegression(
         passed=not problems,
         problems=problems,
@@ -228,14 +232,3 @@ def _compare_with_baseline(
             f"interval that excludes {thresholds.margin:.0f}"
         )
     return BaselineComparison(baseline, problem, len(moments), below, worst, moments[-1])
-
-
-def _official_margins(collected: CriteriaEvidence, warm_up: int) -> list[float]:
-    """Differences between evaluated versions and the best baseline at the time, in the official rating."""
-    curve = rating_curve(collected.state, collected.policy)
-    margins = []
-    for place, step in enumerate(curve.steps):
-        others = [rating for ratings in curve.baselines.values() if math.isfinite(rating := ratings[place])]
-        if step >= warm_up and others:
-            margins.append(curve.hero[place] - max(others))
-    return margins

@@ -23,7 +23,6 @@ class BenchmarkResult(NamedTuple):
     """A benchmark match from its agent's point of view."""
 
     role: str
-    """Role of the agent's seat."""
     won: bool
 
 
@@ -45,7 +44,6 @@ class DrawCounts(msgspec.Struct):
     sum_squared_picks: int = 0
     """Sum over matches of the squared number of picks."""
     picks_by_bucket: Counter[str] = msgspec.field(default_factory=Counter)
-    """Picks of each bucket."""
     drawn_squared: Counter[str] = msgspec.field(default_factory=Counter)
     crossed: Counter[str] = msgspec.field(default_factory=Counter)
 

@@ -151,15 +151,12 @@ class Stability(msgspec.Struct, frozen=True):
     stalls: int
     """Steps more than ``alarms.stall_minutes`` after the previous one, without a pause or a restart."""
     crashes: int
-    """Workers that did not exit in good order."""
     out_of_memory: int
     """Number of times that a process reduced its adapters for lack of memory."""
     dead_letters: int | None
     """Dead-lettered messages and jobs; None where unknown, since they are not part of the history."""
     unreadable: int
-    """Events that cannot be decoded."""
     matches: int
-    """Number of completed matches."""
     failed: int
     balanced: bool
     """Whether every trajectory is accounted for, and none twice."""

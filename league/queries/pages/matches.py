@@ -87,16 +87,14 @@ async def replay(league: LiveLeague, params: RequestParams) -> Any:
 @route("/match/{id}/map/{turn}", stays_s=_RECORD_TTL_S)
 async def map_image(league: LiveLeague, params: RequestParams) -> Any:
     """The map at a turn as an SVG image: scripts in it cannot run inside ``<img>``."""
-    match = await load_match(league, params.path_part("id"))
+    match_id, number = params.path_part("id"), params.path_part("turn")
+    match = await load_match(league, match_id)
     record = await load_record(league.run, league.log, match, None)
-    number = params.path_part("turn")
     if _game_name(match) != MAP_GAME or not (number.isascii() and number.isdigit() and len(number) < 5):
-        raise ArtifactError(
-            f"match {params.path_part('id')!r}, turn {number!r}: expected a turn of a match of diplomacy"
-        )
+        raise ArtifactError(f"match {match_id!r}, turn {number!r}: expected a turn of a match of diplomacy")
     svg = await _run_in_record_thread(render_map, record, int(number))
     if svg is None:
-        raise ArtifactError(f"match {params.path_part('id')!r} has no turn {number}")
+        raise ArtifactError(f"match {match_id!r} has no turn {number}")
     return EncodedResponse(svg.encode(), "image/svg+xml", int(_RECORD_TTL_S))
 
 
@@ -168,7 +166,6 @@ class WholeMatch(msgspec.Struct, frozen=True):
     """A match with everything that a file of it shows."""
 
     details: dict[str, Any]
-    """See ``match_details``."""
     replay: MatchReplay
     problem: str | None
     """Why the record cannot be read; None if it was."""
