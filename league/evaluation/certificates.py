@@ -1,9 +1,4 @@
-"""Certificates of promotion tests, recomputed from their scores and from the matches that they name.
-
-The history suffices to check every ``PromotionDecided``: that the pairs are the first complete ones, in their order;
-that their matches were on one seed with the seats exchanged; that the scores are those of the matches; that ratio,
-bounds and verdict follow from the scores; and that the test ended no later than it should have.
-"""
+"""Certificates of promotion tests, recomputed from their scores and from the matches that they name."""
 
 from collections.abc import Iterator
 from itertools import pairwise

@@ -6,7 +6,7 @@ import msgspec
 
 from league.evaluation import promotion
 from league.evaluation.plan import CappedEvaluation, capped_evaluations, plan_evaluations
-from league.evaluation.promotion import SprtProgress
+from league.evaluation.promotion import Candidate, SprtProgress
 from league.matchmaking import pool, schedule
 from league.state import LeagueState, LeagueStateSnapshot
 from league.state.evaluation_table import PROMOTION, Evaluation
@@ -40,14 +40,9 @@ class PromotionTest(msgspec.Struct, frozen=True):
     """Approximate number of further pairs at the current pace; None when it cannot be estimated."""
 
 
-class WaitingCandidate(msgspec.Struct, frozen=True):
+class WaitingCandidate(Candidate, frozen=True):
     """A candidate without a test so far."""
 
-    agent: str
-    rating: float
-    """Rating after its gatekeeper matches."""
-    best_other: float | None
-    """Best rating of any other checkpoint at that time."""
     incumbent: str | None
     """The agent that it would have to beat now."""
     why: str

@@ -11,8 +11,6 @@ while the agent goes through all seats, and the seeds don't depend on the agent:
 random numbers), which cancels when they are compared. Games of one round are therefore not quite independent of each
 other. In a promotion test the two matches of a pair share a seed, and the agents exchange their seats. In a game of
 several environments the seed of a round or pair chooses its environment, and with it the number of seats.
-
-One file, since the suites share these seeds: what one of them draws decides what the others are compared with.
 """
 
 from collections import Counter

@@ -97,11 +97,7 @@ def advance(config: SprtConfig, state: SprtState, score: float) -> SprtState:
 
 
 def recompute(config: SprtConfig, scores: Iterable[float]) -> SprtState:
-    """Recompute the state from the pairs' scores in order, to check a certificate.
-
-    Raises:
-        UsageError: a score that is not between 0 and 1.
-    """
+    """Recompute the state from the pairs' scores in order, to check a certificate; raises as ``advance`` does."""
     return reduce(partial(advance, config), scores, initial_state(config))
 
 

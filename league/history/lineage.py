@@ -1,8 +1,6 @@
 """Lineage of an adapter: its ancestors back to the base model, and the matches behind each gradient step.
 
-The offspring of an operator on adapters has several parents, and so several lines of ancestors. The functions take a
-query function over a projection's tables (``policies``, ``agents``, ``resets``, ``gradient_steps``, ``matches``,
-``match_seats``).
+The offspring of an operator on adapters has several parents, and so several lines of ancestors.
 """
 
 from collections import Counter
@@ -16,7 +14,7 @@ from schemas.errors import UsageError, format_choices, suggest
 from schemas.ids import agent_name, split_agent
 
 QueryFunction = Callable[[str], Awaitable[Sequence[tuple[Any, ...]]]]
-"""Runs a statement and returns its rows."""
+"""Runs a statement over a projection's tables and returns its rows."""
 
 _SHORTEST_PREFIX = 6
 _MAX_LISTED = 8

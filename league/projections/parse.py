@@ -9,10 +9,9 @@ that is one comparison of text per event; Python judges those on other subjects.
 """
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
+from msgspec import inspect as types
 
 from schemas.events import EVENT_TYPES, Event
 from schemas.subjects import MATCH_ENDS, match_end_subject, worker_event_subject
@@ -44,13 +43,14 @@ def parse_statement(name: str, source: str) -> str:
     """SQL for the events of one type, one column per field beside ``sequence`` and ``time``."""
     kind = EVENT_TYPES[name]
     fields = ", ".join(f'j."{f}" AS {_column(f)}' for f in kind.__struct_encode_fields__)
+    structure = _describe(types.type_info(kind), "j").structure
     return f"""
         SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS {_SUBJECT_COLUMN}, {_AS_WRITTEN} AS
         {_AS_WRITTEN_COLUMN},
                NOT settled AND contains(payload, 'null') AS {_HAS_NULL_COLUMN}, {fields}
         FROM (
             SELECT sequence, time_ns, subject, settled, payload,
-                   json_transform(payload, '{json.dumps(_json_structure(kind))}') AS j
+                   json_transform(payload, '{json.dumps(structure)}') AS j
             FROM ({source}) WHERE type = '{name}'
         )
     """
@@ -59,13 +59,14 @@ def parse_statement(name: str, source: str) -> str:
 def doubtful_statement(name: str) -> str:
     """SQL for the places of events that DuckDB may have read in another way than the folds, or that lie elsewhere."""
     kind = EVENT_TYPES[name]
-    fields = _type_info(kind).fields  # type: ignore[attr-defined]
-    columns = [(field.type, _column(field.encode_name)) for field in fields]
+    info = types.type_info(kind)
+    assert isinstance(info, types.StructType)
+    columns = [_describe(field.type, _column(field.encode_name)) for field in info.fields]
     conditions = [f"NOT {_AS_WRITTEN_COLUMN}", _unusual_subject(kind)]
-    if missing := [condition for kind, at in columns for condition in _missing_conditions(kind, at)]:
+    if missing := [condition for column in columns for condition in column.missing]:
         conditions.append(f"({_HAS_NULL_COLUMN} AND ({' OR '.join(missing)}))")
-    conditions += [condition for kind, at in columns for condition in _out_of_range_conditions(kind, at)]
-    if any(_needs_decoder(kind) for kind, _ in columns):
+    conditions += [condition for column in columns for condition in column.invalid]
+    if any(column.needs_decoder for column in columns):
         conditions.append(f"{_SUBJECT_COLUMN} != ''")
     return f"SELECT sequence FROM {name} WHERE {' OR '.join(conditions)}"
 
@@ -86,83 +87,56 @@ def _column(field: str) -> str:
     return f'"{RENAMED.get(field, field)}"'
 
 
-def _json_structure(kind: Any) -> Any:
+class _Description(NamedTuple):
+    structure: Any
     """DuckDB's description of the JSON that msgspec writes for a type."""
-    info = _type_info(kind)
-    if isinstance(info, msgspec.inspect.StructType):
-        tag = {info.tag_field: "VARCHAR"} if info.tag_field else {}
-        return tag | {field.encode_name: _json_structure(field.type) for field in info.fields}
-    if isinstance(info, msgspec.inspect.ListType):
-        return [_json_structure(info.item_type)]
-    if isinstance(info, msgspec.inspect.UnionType):
-        return next(_json_structure(t) for t in info.types if not isinstance(t, msgspec.inspect.NoneType))
-    if isinstance(info, msgspec.inspect.DictType):
-        return "MAP(VARCHAR, DOUBLE)" if _is_numbers(info) else "JSON"
-    return _SCALARS[type(info)]
-
-
-def _missing_conditions(kind: Any, at: str, depth: int = 0) -> list[str]:
+    missing: list[str]
     """Conditions under which a value that has to be there is not."""
-    info = _type_info(kind)
-    if isinstance(info, msgspec.inspect.UnionType):
-        return []
-    if isinstance(info, msgspec.inspect.DictType) and _is_numbers(info):
-        return [f"{at} IS NULL", f"list_count(map_values({at})) < cardinality({at})"]
-    return [f"{at} IS NULL", *_nested_conditions(info, at, depth, _missing_conditions)]
-
-
-def _out_of_range_conditions(kind: Any, at: str, depth: int = 0) -> list[str]:
+    invalid: list[str]
     """Conditions under which a value is none that the decoder takes; DuckDB's own bounds are those of 64 bits."""
-    info = _type_info(kind)
-    if isinstance(info, msgspec.inspect.UnionType):
-        return [condition for each in info.types for condition in _out_of_range_conditions(each, at, depth)]
-    if isinstance(info, msgspec.inspect.IntType | msgspec.inspect.FloatType):
-        return [f"{at} < {info.ge}"] if info.ge is not None and info.ge > -(2**63) else []
-    tag = (
-        [f"{at}.{info.tag_field} != '{info.tag}'"] if isinstance(info, msgspec.inspect.StructType) and info.tag else []
-    )
-    return [*tag, *_nested_conditions(info, at, depth, _out_of_range_conditions)]
+    needs_decoder: bool
+    """Whether only the decoder knows what it may hold: any JSON but numbers too large, or what code checks."""
 
 
-def _nested_conditions(
-    info: msgspec.inspect.Type, at: str, depth: int, conditions: Callable[[Any, str, int], list[str]]
-) -> list[str]:
-    """The conditions on the parts of a value."""
-    if isinstance(info, msgspec.inspect.StructType):
-        return [each for f in info.fields for each in conditions(f.type, f'{at}."{f.encode_name}"', depth)]
-    if isinstance(info, msgspec.inspect.ListType):
-        item = f"x{depth}"
-        inner = conditions(info.item_type, item, depth + 1)
-        return [f"list_contains(list_transform({at}, lambda {item}: {' OR '.join(inner)}), true)"] if inner else []
-    return []
-
-
-def _needs_decoder(kind: Any) -> bool:
-    """Whether only the decoder knows what a field may hold: any JSON but numbers too large, or what code checks."""
-    info = _type_info(kind)
-    if isinstance(info, msgspec.inspect.StructType):
-        return hasattr(info.cls, "__post_init__") or any(_needs_decoder(field.type) for field in info.fields)
-    if isinstance(info, msgspec.inspect.ListType):
-        return _needs_decoder(info.item_type)
-    if isinstance(info, msgspec.inspect.UnionType):
-        return any(map(_needs_decoder, info.types))
-    return isinstance(info, msgspec.inspect.AnyType) or (
-        isinstance(info, msgspec.inspect.DictType) and not _is_numbers(info)
-    )
-
-
-def _type_info(kind: Any) -> msgspec.inspect.Type:
-    return kind if isinstance(kind, msgspec.inspect.Type) else msgspec.inspect.type_info(kind)
-
-
-def _is_numbers(info: msgspec.inspect.DictType) -> bool:
-    return isinstance(info.value_type, msgspec.inspect.FloatType)
+def _describe(info: types.Type, at: str, depth: int = 0) -> _Description:
+    """Describe a type, with conditions on the value ``at`` a place."""
+    missing, invalid = [f"{at} IS NULL"], list[str]()
+    if isinstance(info, types.StructType):
+        parts = {f.encode_name: _describe(f.type, f'{at}."{f.encode_name}"', depth) for f in info.fields}
+        structure = {info.tag_field: "VARCHAR"} if info.tag_field else {}
+        invalid = [f"{at}.{info.tag_field} != '{info.tag}'"] if info.tag else []
+        return _Description(
+            structure | {name: part.structure for name, part in parts.items()},
+            [*missing, *(condition for part in parts.values() for condition in part.missing)],
+            [*invalid, *(condition for part in parts.values() for condition in part.invalid)],
+            hasattr(info.cls, "__post_init__") or any(part.needs_decoder for part in parts.values()),
+        )
+    if isinstance(info, types.ListType):
+        item = _describe(info.item_type, f"x{depth}", depth + 1)
+        missing_item, invalid_item = (
+            [f"list_contains(list_transform({at}, lambda x{depth}: {' OR '.join(conditions)}), true)"]
+            * bool(conditions)
+            for conditions in (item.missing, item.invalid)
+        )
+        return _Description([item.structure], missing + missing_item, invalid_item, item.needs_decoder)
+    if isinstance(info, types.UnionType):
+        options = [_describe(each, at, depth) for each in info.types if not isinstance(each, types.NoneType)]
+        invalid = [condition for option in options for condition in option.invalid]
+        return _Description(options[0].structure, [], invalid, any(option.needs_decoder for option in options))
+    if isinstance(info, types.DictType) and isinstance(info.value_type, types.FloatType):
+        return _Description(
+            "MAP(VARCHAR, DOUBLE)", [*missing, f"list_count(map_values({at})) < cardinality({at})"], [], False
+        )
+    if isinstance(info, types.IntType | types.FloatType) and info.ge is not None and info.ge > -(2**63):
+        invalid = [f"{at} < {info.ge}"]
+    return _Description(_SCALARS[type(info)], missing, invalid, isinstance(info, types.AnyType | types.DictType))
 
 
 _SCALARS = {
-    msgspec.inspect.StrType: "VARCHAR",
-    msgspec.inspect.IntType: "BIGINT",
-    msgspec.inspect.FloatType: "DOUBLE",
-    msgspec.inspect.BoolType: "BOOLEAN",
-    msgspec.inspect.AnyType: "JSON",
+    types.StrType: "VARCHAR",
+    types.IntType: "BIGINT",
+    types.FloatType: "DOUBLE",
+    types.BoolType: "BOOLEAN",
+    types.AnyType: "JSON",
+    types.DictType: "JSON",
 }

@@ -93,11 +93,7 @@ def _check_range(batches: Iterable[Sequence[RecordedEvent]], first: int, last: i
 
 
 def read_segment(files: SegmentFiles) -> Iterator[list[RecordedEvent]]:
-    """The events of a segment as they were recorded, in order and in batches.
-
-    Raises:
-        DecodeError: a file is damaged.
-    """
+    """The events of a segment as they were recorded, in order and in batches; raises as ``read_event_batches`` does."""
     parts = [chain.from_iterable(read_event_batches(files.files[part])) for part in ("events_bulky", "events_rest")]
     return split_batches(merge(*parts, key=attrgetter("sequence")), BATCH)
 

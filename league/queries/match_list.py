@@ -16,9 +16,6 @@ from league.queries.tables import row_dicts
 from schemas.errors import UsageError
 from schemas.ids import HUMAN
 
-OUTCOMES = ("won", "lost", "drawn", "failed")
-"""Outcomes for the agent of the request; ``drawn`` and ``failed`` also apply to all matches."""
-
 _ENDED_MATCHES = """
     SELECT sequence, match_id, game, purpose, worker, winner, evaluation_id, false AS failed FROM kept.all_matches
     UNION ALL
@@ -31,6 +28,13 @@ _FAILED_FOR_AGENT_CONDITION = """
         OR evaluation_id IN (SELECT evaluation_id FROM evaluations WHERE agent = ? OR list_contains(opponents, ?)))
 """
 _WON_CONDITION = "(sequence, winner) IN (SELECT (sequence, seat) FROM kept.all_match_seats WHERE agent = ?)"
+_OUTCOMES = {
+    "won": _WON_CONDITION,
+    "lost": f"NOT failed AND winner IS NOT NULL AND NOT {_WON_CONDITION}",
+    "drawn": "NOT failed AND winner IS NULL",
+    "failed": "failed",
+}
+"""Conditions of outcomes for the agent of the request; ``drawn`` and ``failed`` also apply to all matches."""
 _VOIDED_CONDITION = "match_id IN (SELECT match_id FROM voids WHERE sequence <= ?)"
 
 _ROWS = """
@@ -91,8 +95,15 @@ def build_page_query(params: RequestParams) -> PageQuery:
     conditions: list[tuple[str, list[Any]]] = [
         ("sequence <= ? AND sequence < ?", [upto, params.integer("before") or MAX_INTEGER]),
         *((f"{at} = ?", [text]) for name, at in columns.items() if (text := params.text(name)) is not None),
-        *_agent_conditions(params),
     ]
+    agent, outcome = params.text("agent"), params.choice("outcome", _OUTCOMES)
+    if outcome in ("won", "lost") and agent is None:
+        raise UsageError(f"outcome {outcome!r}: whose outcome is not given; expected it together with an agent")
+    if agent is not None:
+        conditions.append((f"{_SEATED_CONDITION} OR ({_FAILED_FOR_AGENT_CONDITION})", [agent] * 5))
+    if outcome is not None:
+        condition = _OUTCOMES[outcome]
+        conditions.append((condition, [agent] * condition.count("?")))
     voided = params.choice("voided", ("yes", "no"))
     if voided is not None:
         conditions.append((_VOIDED_CONDITION if voided == "yes" else f"NOT {_VOIDED_CONDITION}", [upto]))
@@ -102,30 +113,8 @@ def build_page_query(params: RequestParams) -> PageQuery:
     return PageQuery(sql, [*parameters, params.limit()])
 
 
-def _agent_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
-    agent, outcome = params.text("agent"), params.choice("outcome", OUTCOMES)
-    if outcome in ("won", "lost") and agent is None:
-        raise UsageError(f"outcome {outcome!r}: whose outcome is not given; expected it together with an agent")
-    conditions: list[tuple[str, list[Any]]] = []
-    if agent is not None:
-        conditions.append((f"{_SEATED_CONDITION} OR ({_FAILED_FOR_AGENT_CONDITION})", [agent] * 5))
-    if outcome == "won":
-        conditions.append((_WON_CONDITION, [agent]))
-    elif outcome == "lost":
-        conditions.append((f"NOT failed AND winner IS NOT NULL AND NOT {_WON_CONDITION}", [agent]))
-    elif outcome == "drawn":
-        conditions.append(("NOT failed AND winner IS NULL", []))
-    elif outcome == "failed":
-        conditions.append(("failed", []))
-    return conditions
-
-
 async def load_match(league: LiveLeague, match_id: str) -> MatchEvents:
-    """The events of a match.
-
-    Raises:
-        UsageError: the history does not hold the match.
-    """
+    """The events of a match; raises as ``find_match_events`` does."""
     return await find_match_events(league.query, league.log, match_id)
 
 

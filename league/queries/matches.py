@@ -75,11 +75,7 @@ def void_fields(match: MatchEvents) -> dict[str, Any] | None:
 
 
 async def find_match(run: Run, history: JetStreamLog, match_id: str) -> MatchEvents:
-    """The events of a match, by a run's tables.
-
-    Raises:
-        UsageError: the history does not hold the match.
-    """
+    """The events of a match, by a run's tables; raises as ``find_match_events`` does."""
 
     async def query(statement: str) -> Sequence[tuple[Any, ...]]:
         return (await query_history(run, history, statement)).rows
@@ -114,11 +110,7 @@ async def find_match_events(query: QueryFunction, history: JetStreamLog, match_i
 
 
 async def read_match_events(history: JetStreamLog, match_id: str, places: Mapping[str, int | None]) -> MatchEvents:
-    """The events of a match by their sequences in the tables ``MATCH_TABLES``, where they are known.
-
-    Raises:
-        UsageError: the history does not hold the match.
-    """
+    """The events of a match by their known sequences in ``MATCH_TABLES``; raises as ``find_match_events`` does."""
     finished, failed, sampled, voided = [await _read_event(history, places.get(table)) for table in MATCH_TABLES]
     if finished is None and failed is None and sampled is None:
         raise UsageError(

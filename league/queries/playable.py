@@ -60,10 +60,9 @@ def make_league_contest(state: LeagueState) -> EnvironmentSpec:
 
 
 def match_options(state: LeagueState) -> dict[str, Any]:
-    """The seats of a league's game and the agents for them; ``usual`` is the best that learned, if any can play here.
+    """The seats of a league's game and the agents for them; raises as ``make_league_contest`` does.
 
-    Raises:
-        UsageError: its configuration is not known.
+    ``usual`` is the best agent that learned, if any can play here.
     """
     contest = make_league_contest(state)
     agents = [

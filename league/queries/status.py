@@ -1,7 +1,4 @@
-"""The state of a league now, from its history and the heartbeats of its processes; and its alarms.
-
-The status and its alarms are one file: an alarm is a predicate over the fields above it.
-"""
+"""The state of a league now, from its history and the heartbeats of its processes; and its alarms."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -91,8 +91,7 @@ class ProjectionCopy:
         It may be replaced once it is open.
 
         Raises:
-            LeagueError: it cannot be written.
-            LogError: the broker cannot be reached.
+            LeagueError: it cannot be written, or (``LogError``) the broker cannot be reached.
         """
         newest = await self._league.log.last_sequence()
         # The copy holds every event recorded before this call, unless the tables are far behind.

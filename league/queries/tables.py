@@ -40,11 +40,9 @@ _ARCHIVE_THRESHOLD = 50_000
 
 
 async def query_run(run: Run, statement: str, limits: QueryLimits | None = None) -> QueryResult:
-    """Run SQL over a run's whole history; its broker is connected only if the tables may be out of date.
+    """Run SQL over a run's whole history; raises as ``query_history`` does, and ``NoLeagueError`` without a league.
 
-    Raises:
-        UsageError, BusyError, LeagueError: see ``query_history``.
-        NoLeagueError: there is no league.
+    The broker is connected only if the tables may be out of date.
     """
     # Its process starts while the broker does.
     query = QueryProcess(run.projection, limits) if run.projection.exists() else None

@@ -15,7 +15,7 @@ import importlib
 import pkgutil
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -30,7 +30,11 @@ _MAX_TEXT_LENGTH = 1_000
 
 
 class RequestParams:
-    """The parameters of a request. ``path`` has the parts of the path that the route names."""
+    """The parameters of a request. ``path`` has the parts of the path that the route names.
+
+    Raises:
+        UsageError: by all methods, for a value that is not one of its kind.
+    """
 
     def __init__(self, query: Mapping[str, str], path: Mapping[str, str]) -> None:
         self._query = query
@@ -41,33 +45,21 @@ class RequestParams:
         return self._path[name]
 
     def text(self, name: str) -> str | None:
-        """A text; None where it is missing or empty.
-
-        Raises:
-            UsageError: it is longer than ``_MAX_TEXT_LENGTH``.
-        """
+        """A text of at most ``_MAX_TEXT_LENGTH`` characters; None where it is missing or empty."""
         value = self._query.get(name) or None
         if value is not None and len(value) > _MAX_TEXT_LENGTH:
             raise UsageError(f"{name}: {len(value):,} characters; expected at most {_MAX_TEXT_LENGTH:,}")
         return value
 
-    def choice(self, name: str, options: Sequence[str]) -> str | None:
-        """One of several words; None where it is missing.
-
-        Raises:
-            UsageError: it is none of them.
-        """
+    def choice(self, name: str, options: Collection[str]) -> str | None:
+        """One of several words; None where it is missing."""
         value = self.text(name)
         if value is not None and value not in options:
             raise UsageError(f"{name} {value!r}: expected {format_choices(options)}")
         return value
 
     def integer(self, name: str, least: int = 0, most: int = 2**53) -> int | None:
-        """A whole number; None where it is missing.
-
-        Raises:
-            UsageError: it is no whole number, or out of range.
-        """
+        """A whole number in a range; None where it is missing."""
         value = self.text(name)
         if value is None:
             return None
@@ -76,11 +68,7 @@ class RequestParams:
         return int(value)
 
     def names(self, name: str, most: int = 50) -> list[str]:
-        """Names separated by commas.
-
-        Raises:
-            UsageError: there are more than ``most``.
-        """
+        """Names separated by commas, at most ``most``."""
         parts = [part for part in (self.text(name) or "").split(",") if part]
         if len(parts) > most:
             raise UsageError(f"{name}: {len(parts)} names; expected at most {most}")

@@ -177,12 +177,9 @@ class WholeMatch(msgspec.Struct, frozen=True):
 
 
 async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None = None) -> WholeMatch:
-    """A match with its record, its maps and its decisions.
+    """A match with its record, its maps and its decisions; raises as ``load_match`` does.
 
     ``file`` is a copy of the record for leagues that keep none.
-
-    Raises:
-        UsageError: the history does not hold the match.
     """
     match = await load_match(league, match_id)
     details = await match_details(league, match)
