@@ -62,9 +62,8 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
     chosen = [(at, event) for at, event in decisions.values() if candidate in (None, event.candidate)]
     if candidate is not None and not chosen:
         names = {event.candidate for _, event in decisions.values()}
-        raise UsageError(
-            f"{candidate!r} has no certificate; expected {format_choices(names) if names else 'all: there is none'}"
-        )
+        expected = format_choices(names) if names else "all: there is none"
+        raise UsageError(f"{candidate!r} has no certificate; expected {expected}")
     replayed = []
     for sequence, event in chosen:
         evidence = await collect_evidence(history, sequence, event)
@@ -82,7 +81,12 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: e.Prom
             break
     if evidence.requested is None or first > sequence:
         return CertificateEvidence()
-    evidence.terms = await _read_terms(history, first)
+    evidence.terms, in_force = LeagueConfig().promotion.test, ConfigFold()
+    for kind in (e.LeagueOpened, e.LeagueConfigured):
+        async for recorded in history.read(1, first, only=kind):
+            if isinstance(recorded.event, e.LeagueOpened | e.LeagueConfigured):
+                config = in_force.apply(recorded.sequence, recorded.event)
+                evidence.terms = evidence.terms if config is None else config.promotion.test
     match_ids = set(evidence.requested.matches)
     async for batch in history.batches(first, sequence):
         for recorded in batch:
@@ -99,16 +103,6 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: e.Prom
         if isinstance(event, e.MatchVoided) and event.match.match_id in named:
             evidence.voided_since.append(event.match.match_id)
     return evidence
-
-
-async def _read_terms(history: EventLog, first: int) -> SprtConfig:
-    terms, in_force = LeagueConfig().promotion.test, ConfigFold()
-    for kind in (e.LeagueOpened, e.LeagueConfigured):
-        async for recorded in history.read(1, first, only=kind):
-            if isinstance(recorded.event, e.LeagueOpened | e.LeagueConfigured):
-                config = in_force.apply(recorded.sequence, recorded.event)
-                terms = terms if config is None else config.promotion.test
-    return terms
 
 
 def find_differences(certificate: e.PromotionDecided, evidence: CertificateEvidence) -> list[str]:

@@ -7,7 +7,6 @@ to repair: the same events are pending in the next one's fold.
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from league.log.base import EventLog, RecordedEvent, append_in_batches
 from league.ratings.fold import RatingFold
@@ -16,9 +15,6 @@ from schemas.errors import ConflictError, ReplayError, VersionError
 from schemas.events import Event, RatingsCorrected, RatingUpdated
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
-
-if TYPE_CHECKING:
-    from league.ratings.load import MatchArrayBuilder
 
 log = get_logger()
 
@@ -58,10 +54,17 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
     from league.ratings.load import MatchArrayBuilder
 
     gatherer, corrections = MatchArrayBuilder(fold.voided.copy()), []
+
+    def add_batch(batch: list[RecordedEvent]) -> None:
+        for recorded in batch:
+            # A refold ignores half of a history, and decoding that would be half of the work.
+            if not recorded.payload.startswith(_SKIPPED_PREFIXES):
+                gatherer.apply(recorded.sequence, recorded.event)
+
     for place, due in sorted(fold.pending_corrections.items(), key=lambda item: (item[1].through, item[0])):
         if gatherer.sequence < due.through:
             async for batch in history.batches(gatherer.sequence + 1, due.through):
-                await asyncio.to_thread(_add_batch, gatherer, batch)
+                await asyncio.to_thread(add_batch, batch)
             standings = await asyncio.to_thread(lambda: fold_arrays(gatherer.build()))
         corrections.append(
             RatingsCorrected(
@@ -74,13 +77,6 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
             )
         )
     return corrections
-
-
-def _add_batch(gatherer: "MatchArrayBuilder", batch: list[RecordedEvent]) -> None:
-    for recorded in batch:
-        # A refold ignores half of a history, and decoding that would be half of the work.
-        if not recorded.payload.startswith(_SKIPPED_PREFIXES):
-            gatherer.apply(recorded.sequence, recorded.event)
 
 
 async def skip_undecodable(history: EventLog, known: int) -> int:

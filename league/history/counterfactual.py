@@ -84,9 +84,8 @@ def compare_ratings(connection: Any, until: int, otherwise: Counterfactual) -> R
     rules = amend_rules([rule for rule in matches.rules if rule.sequence <= until], otherwise)
     for agent in otherwise.without_agents:
         if agent not in matches.agents:
-            raise UsageError(
-                f"agent {agent!r}: in no match up to there; expected {format_choices(matches.agents[:20])}"
-            )
+            known = format_choices(matches.agents[:20])
+            raise UsageError(f"agent {agent!r}: in no match up to there; expected {known}")
     if otherwise.without_matches:
         matches = matches.exclude_matches(otherwise.without_matches)
     if otherwise.without_agents:

@@ -220,9 +220,7 @@ def _ancestry(
 async def _load_steps(query: QueryFunction, stations: Sequence[tuple[str, str | None]]) -> dict[str, list[LineageStep]]:
     """Steps between each agent's parent and the agent."""
     resets = await query("SELECT policy, version FROM resets")
-    ranges = {
-        name: step_range for name, parent in stations if (step_range := _step_range(name, parent, resets)) is not None
-    }
+    ranges = {name: found for name, parent in stations if (found := _step_range(name, parent, resets)) is not None}
     if not ranges:
         return {}
     # One range a policy, with steps between its parts that are of no ancestor.

@@ -80,12 +80,6 @@ class ImportedCheckpoint(msgspec.Struct, frozen=True):
         return round(time.timestamp() * 1e6) * 1_000
 
 
-_KINDS: dict[str, type[ImportedBaseline | ImportedCheckpoint]] = {
-    "baseline": ImportedBaseline,
-    "checkpoint": ImportedCheckpoint,
-}
-
-
 class ImportedMatch(msgspec.Struct, frozen=True):
     """One entry of the file's history."""
 
@@ -155,17 +149,17 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
     # A missing key is refused like null, under its name.
     file = convert({"agents": None, **value}, _File, "")
-    agents: list[ImportedBaseline | ImportedCheckpoint] = []
+    baselines, checkpoints = list[ImportedBaseline](), list[ImportedCheckpoint]()
     for name, fields in file.agents.items():
-        kind = _KINDS.get(str(fields.get("type")))
-        if kind is None:
-            found = _abbreviate(fields.get("type"))
-            raise UsageError(f"agents.{name}.type: found {found}; expected 'baseline' or 'checkpoint'")
-        agents.append(convert(fields | {"name": name}, kind, f"agents.{name}"))
-    baselines = [agent for agent in agents if isinstance(agent, ImportedBaseline)]
+        kind, where = fields.get("type"), f"agents.{name}"
+        if kind == "baseline":
+            baselines.append(convert(fields | {"name": name}, ImportedBaseline, where))
+        elif kind == "checkpoint":
+            checkpoints.append(convert(fields | {"name": name}, ImportedCheckpoint, where))
+        else:
+            raise UsageError(f"{where}.type: found {_abbreviate(kind)}; expected 'baseline' or 'checkpoint'")
     for baseline in baselines:
         check_name(f"agents.{baseline.name}", baseline.name)
-    checkpoints = [agent for agent in agents if isinstance(agent, ImportedCheckpoint)]
     _check_checkpoints(checkpoints, file.agents)
     return ImportedRegistry(
         source=source,
@@ -199,13 +193,11 @@ def _is_number(value: Any) -> bool:
 def _check_checkpoints(checkpoints: list[ImportedCheckpoint], agents: Collection[str]) -> None:
     known: dict[int, str] = {}
     for checkpoint in checkpoints:
-        where = f"agents.{checkpoint.name}"
+        where, parent = f"agents.{checkpoint.name}", checkpoint.parent
         if not checkpoint.name:
             raise UsageError(f"{where}: the empty name cannot be an agent's")
-        if checkpoint.parent is not None and checkpoint.parent not in agents:
-            raise UsageError(
-                f"{where}.parent: {checkpoint.parent!r} is not among the agents; expected {format_choices(agents)}"
-            )
+        if parent is not None and parent not in agents:
+            raise UsageError(f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(agents)}")
         if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
             raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected every step once")
 

@@ -62,23 +62,20 @@ class DedupIndex:
                 continue
             prefix, number = match.groups()
             chunk, bit = divmod(int(number), IDS_PER_CHUNK)
-            places, bits = chunks.setdefault((prefix, chunk), ([], []))
+            places, listed = chunks.setdefault((prefix, chunk), ([], []))
             places.append(place)
-            bits.append(bit)
-        for (prefix, chunk), (places, bits) in chunks.items():
-            new[places] = self._add_to_chunk((kind, prefix, chunk), np.array(bits))
-        return new
-
-    def _add_to_chunk(self, key: tuple[IdKind, str, int], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        packed = np.frombuffer(self._bits.get(key, b"").ljust(IDS_PER_CHUNK // 8, b"\0"), np.uint8)
-        bits = np.unpackbits(packed)
-        is_first = np.zeros(len(numbers), bool)
-        is_first[np.unique(numbers, return_index=True)[1]] = True
-        new: npt.NDArray[np.bool_] = is_first & (bits[numbers] == 0)
-        if new.any():
-            bits[numbers] = 1
-            self._bits[key] = np.packbits(bits).tobytes().rstrip(b"\0")
-            self._touched.add(key)
+            listed.append(bit)
+        for (prefix, chunk), (places, listed) in chunks.items():
+            key, numbers = (kind, prefix, chunk), np.array(listed)
+            packed = np.frombuffer(self._bits.get(key, b"").ljust(IDS_PER_CHUNK // 8, b"\0"), np.uint8)
+            bits = np.unpackbits(packed)
+            is_first = np.zeros(len(numbers), bool)
+            is_first[np.unique(numbers, return_index=True)[1]] = True
+            new[places] = is_new = is_first & (bits[numbers] == 0)
+            if is_new.any():
+                bits[numbers] = 1
+                self._bits[key] = np.packbits(bits).tobytes().rstrip(b"\0")
+                self._touched.add(key)
         return new
 
     def advance_rated(self, place: tuple[str, str], upto: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

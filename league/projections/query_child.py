@@ -92,9 +92,8 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -
     if statements[0].type not in _ALLOWED:
         raise UsageError(f"SQL: a statement of type {statements[0].type.name}; expected one that reads, as SELECT")
     _check_names(sql)
-    unreadable = tuple(
-        connection.execute("SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL").fetchall()
-    )
+    skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
+    unreadable = tuple(connection.execute(skipped).fetchall())
     # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
     most = limits.max_rows + (not limits.cut)
     if limits.arrow:

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from arena.games import make_game
-from arena.games.base import Game, GameSpec
 from arena.games.texts import SupportsWords
 from arena.prompts import build_game_messages
 from arena.records import RecordedEpisode, decode_record, is_episode_record
@@ -126,18 +125,14 @@ def _message_graph(calls: Sequence[PlayedCall]) -> list[dict[str, Any]]:
     """Messages, each with the index of the one before it; conversations share the messages that they begin with."""
     nodes: list[dict[str, Any]] = []
     places: dict[tuple[int | None, str, str], int] = {}
-
-    def add(parent: int | None, message: Message) -> int:
-        key = (parent, message.role, message.content)
-        if key not in places:
-            places[key] = len(nodes)
-            nodes.append({"parent": parent, "message": {"role": message.role, "content": message.content}})
-        return places[key]
-
     for call in calls:
         at: int | None = None
         for message in call.prompt:
-            at = add(at, message)
+            key = (at, message.role, message.content)
+            if key not in places:
+                places[key] = len(nodes)
+                nodes.append({"parent": at, "message": {"role": message.role, "content": message.content}})
+            at = places[key]
         # Two equal replies to one prompt are two samples.
         nodes.append({"parent": at, "message": {"role": "assistant", "content": call.reply}, "sampled": True})
         places.setdefault((at, "assistant", call.reply), len(nodes) - 1)
@@ -160,13 +155,17 @@ def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | No
     if is_episode_record(record):
         return list(_episode_turns(decode_record(record).tree))
     spec, turns = make_game(result.game, game_settings(config, result.game)), list[PlayedTurn]()
-    recording = spec.open_record(record)
+    recording, words = spec.open_record(record), spec.words() if isinstance(spec, SupportsWords) else None
     game = recording.start
     for actions in recording.turns:
         calls = {}
         for seat, action in actions.items():
+            if words is not None:
+                prompt = build_game_messages(words, game, seat)
+            else:
+                prompt = [Message("user", " ".join(spec.text().prompt(game, seat)))]
             parts = action[0] if len(action) == 1 else list(action)
-            calls[game.seats[seat]] = PlayedCall(_messages(spec, game, seat), "; ".join(action), parts)
+            calls[game.seats[seat]] = PlayedCall(prompt, "; ".join(action), parts)
         turns.append(calls)
         game.apply(actions)
     return turns
@@ -178,9 +177,3 @@ def _episode_turns(episode: RecordedEpisode) -> Iterator[PlayedTurn]:
         yield {call.role: PlayedCall(call.prompt, call.said, call.said)}
     for child in episode.children:
         yield from _episode_turns(child)
-
-
-def _messages(spec: GameSpec, game: Game, seat: int) -> list[Message]:
-    if isinstance(spec, SupportsWords):
-        return build_game_messages(spec.words(), game, seat)
-    return [Message("user", " ".join(spec.text().prompt(game, seat)))]

@@ -71,12 +71,12 @@ async def draw_picture(
 
 def _elo_picture(roster: Roster, system: str | None, agents: Sequence[str], policies: list[str]) -> Picture:
     board = make_leaderboard(roster.connection, LeaderboardQuery(roster.upto, system))
-
-    def is_drawn(agent: str) -> bool:
-        named = split_agent(agent)
-        return agent in agents if agents else named is None or named[0] in policies
-
-    rows = [row for row in board.rows if row.rating is not None and is_drawn(row.agent)]
+    rows = []
+    for row in board.rows:
+        named = split_agent(row.agent)
+        is_drawn = row.agent in agents if agents else named is None or named[0] in policies
+        if row.rating is not None and is_drawn:
+            rows.append(row)
     if not rows:
         raise UsageError(f"elo: no such agent has a rating at event {roster.upto:,}; expected rated matches")
     return ratings_picture(msgspec.structs.replace(board, rows=rows), agents)

@@ -159,9 +159,8 @@ class CriteriaEvidence:
                 self.benchmarks.setdefault(match.evaluation_id, {})[match.match_id] = won
         config = self.config
         if match.game == config.game.name and is_rated(match, config.ratings):
-            self.rated[match.match_id] = RatedMatch(
-                sequence, [(s.agent, s.role, s.score) for s in match.seats], match.seed
-            )
+            seats = [(seat.agent, seat.role, seat.score) for seat in match.seats]
+            self.rated[match.match_id] = RatedMatch(sequence, seats, match.seed)
             for seat in match.seats:
                 named = split_agent(seat.agent)
                 if named is not None and named[0] == self.policy:

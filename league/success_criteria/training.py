@@ -206,11 +206,9 @@ def _find_problems(result: Stability, collected: CriteriaEvidence, thresholds: T
     problems += [f"{getattr(result, key)} {text}" for key, text in counted.items() if getattr(result, key)]
     problems += [f"step {step} came after {minutes:.0f} minutes" for step, minutes in collected.faults.stalls[:_QUOTED]]
     problems += collected.faults.crashes[:_QUOTED]
-    ended = result.matches + result.failed
-    if result.failed > thresholds.failed_share * ended:
-        problems.append(
-            f"{result.failed} of {ended} matches failed; expected {100 * thresholds.failed_share:g} % at most"
-        )
+    ended, most = result.matches + result.failed, thresholds.failed_share
+    if result.failed > most * ended:
+        problems.append(f"{result.failed} of {ended} matches failed; expected {100 * most:g} % at most")
     if not result.balanced:
         problems.append("the ledger does not balance (`league ledger`)")
     return problems

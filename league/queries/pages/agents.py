@@ -67,6 +67,9 @@ async def agent(league: LiveLeague, params: RequestParams) -> Any:
     )
     if not (joined or published or played):
         raise LeagueError(f"agent {name!r}: not in this history; expected one that joined, was published or played")
+    systems = "SELECT systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
+    [configured] = await league.rows(systems, upto)
+    ratings = "SELECT rating, deviation, rated_games FROM ratings_at(?, under := ?) WHERE agent = ?"
     return {
         "agent": name,
         "joined": joined[0] if joined else None,
@@ -77,7 +80,11 @@ async def agent(league: LiveLeague, params: RequestParams) -> Any:
             "ORDER BY sequence DESC LIMIT 50",
             *(name, upto),
         ),
-        "ratings": await _agent_ratings(league, name, upto),
+        "ratings": [
+            {"system": system, **row}
+            for system in configured["systems"]
+            for row in await league.rows(ratings, upto, system, name)
+        ],
     }
 
 
@@ -86,18 +93,6 @@ def _agent_name(params: RequestParams) -> str:
     if name is None:
         raise UsageError("name: missing; expected an agent's")
     return name
-
-
-async def _agent_ratings(league: LiveLeague, name: str, upto: int) -> list[dict[str, Any]]:
-    """Ratings under every recorded system."""
-    newest = "SELECT systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
-    [configured] = await league.rows(newest, upto)
-    ratings = "SELECT rating, deviation, rated_games FROM ratings_at(?, under := ?) WHERE agent = ?"
-    return [
-        {"system": system, **row}
-        for system in configured["systems"]
-        for row in await league.rows(ratings, upto, system, name)
-    ]
 
 
 @route("/agent/opponents")
