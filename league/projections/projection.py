@@ -161,16 +161,14 @@ class Projection:
 
     def _write_dedup_index(self, marks: DedupIndex, chunks: list[BitmapChunk]) -> None:
         if chunks:
-            kinds, prefixes, numbers, bits = map(list, zip(*chunks, strict=True))
+            *places, bits = map(list, zip(*chunks, strict=True))
             keys = "unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS prefix, unnest(?::BIGINT[]) AS chunk"
             self.connection.execute(
                 "DELETE FROM kept.seen WHERE (kind, prefix, chunk) IN "
                 f"(SELECT (kind, prefix, chunk) FROM (SELECT {keys}))",
-                [kinds, prefixes, numbers],
+                places,
             )
-            self.connection.execute(
-                f"INSERT INTO kept.seen SELECT {keys}, unnest(?::BLOB[])", [kinds, prefixes, numbers, bits]
-            )
+            self.connection.execute(f"INSERT INTO kept.seen SELECT {keys}, unnest(?::BLOB[])", [*places, bits])
         self.connection.execute("DELETE FROM kept.rated_to")
         for (game, system), sequence in sorted(marks.rated_to.items()):
             self.connection.execute("INSERT INTO kept.rated_to VALUES (?, ?, ?)", [game, system, sequence])

@@ -160,9 +160,7 @@ def unissued_keys(keys: WorkerKeys, users: Sequence[User]) -> dict[str, list[str
     Revoked and expired keys were issued: what was signed with them before stands.
     """
     issued = {(user.name, user.public) for user in users}
-    strange = {
-        worker: [key for key in keys.for_worker(worker) if (worker, key) not in issued] for worker in keys.by_worker
-    }
+    strange = {name: [key for key in keys.for_worker(name) if (name, key) not in issued] for name in keys.by_worker}
     return {worker: unissued for worker, unissued in sorted(strange.items()) if unissued}
 
 

@@ -33,8 +33,6 @@ _MARK_FILE = "projection.mark"
 _TIMEOUT_S = 60.0
 _NOTICE_AFTER_S = 2.0
 
-_PROGRESS_AFTER_S, _PROGRESS_INTERVAL_S = 1.0, 10.0
-
 _ARCHIVE_THRESHOLD = 50_000
 """Missing events from which on looking them up in the archive pays off."""
 
@@ -189,9 +187,7 @@ async def load_projection(projection: "Projection", run: Run, history: "JetStrea
     await catch_up(projection, history, progress=report)
 
 
-def progress_lines(
-    newest: int, after_s: float = _PROGRESS_AFTER_S, interval_s: float = _PROGRESS_INTERVAL_S
-) -> Callable[[int], None]:
+def progress_lines(newest: int, after_s: float = 1.0, interval_s: float = 10.0) -> Callable[[int], None]:
     """Prints on standard error how far the tables are: the first line after a second, then every ten seconds."""
     due = time.monotonic() + after_s
 

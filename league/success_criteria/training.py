@@ -96,28 +96,19 @@ def _bucket_shares(whole: WindowShares, collected: CriteriaEvidence, thresholds:
         target = whole.target.get(bucket, 0.0)
         half = z * collected.draws.standard_error(bucket, target)
         share = getattr(settings, bucket, None)
-        shares.append(
-            BucketShare(
-                bucket=bucket,
-                configured=float(share) if isinstance(share, int | float) else None,
-                specified=thresholds.mix.get(bucket),
-                target=target,
-                realised=realised,
-                low=max(realised - half, 0.0),
-                high=min(realised + half, 1.0),
-            )
-        )
+        configured = float(share) if isinstance(share, int | float) else None
+        low, high = max(realised - half, 0.0), min(realised + half, 1.0)
+        shares.append(BucketShare(bucket, configured, thresholds.mix.get(bucket), target, realised, low, high))
     return sorted(shares, key=lambda one: (-one.target, one.bucket))
 
 
 def _describe_deviation(buckets: list[BucketShare], thresholds: Thresholds) -> str:
     configured = {one.bucket: one.configured or 0.0 for one in buckets}
-    names = [*thresholds.mix, *(bucket for bucket in configured if bucket not in thresholds.mix)]
-    if not buckets or all(isclose(configured.get(name, 0.0), thresholds.mix.get(name, 0.0)) for name in names):
+    names = dict.fromkeys([*thresholds.mix, *configured])
+    shares = [(name, configured.get(name, 0.0), thresholds.mix.get(name, 0.0)) for name in names]
+    if not buckets or all(isclose(own, specified) for _, own, specified in shares):
         return ""
-    parts = (
-        f"{name} {100 * configured.get(name, 0.0):g} %, not {100 * thresholds.mix.get(name, 0.0):g} %" for name in names
-    )
+    parts = (f"{name} {100 * own:g} %, not {100 * specified:g} %" for name, own, specified in shares)
     return f"the configured mix is not the specification's: {'; '.join(parts)}"
 
 

@@ -125,7 +125,12 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     if turn is None or seat is None:
         raise UsageError("decision: expected a turn and a seat, both from 0")
     match = await load_match(league, params.path_part("id"))
-    seated, in_words = _model_seat(league, match, seat)
+    if match.result is None or seat >= len(match.result.seats):
+        raise UsageError(f"match {match.match_id!r}: it has no seat {seat}, or was not played to its end")
+    seated = match.result.seats[seat]
+    kind = agent_kind(league, seated.agent)
+    if kind == "bot":
+        raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
     record = await load_record(league.run, league.log, match, None)
     config = league.state.config
     moment = await _run_in_record_thread(find_decision_point, record, _game_name(match), config, turn, seat)
@@ -133,19 +138,9 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     if moment.decision_index < len(calls):
         tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model)
         return msgspec.to_builtins(decision_from_call(calls[moment.decision_index], tokenizer))
+    in_words = kind in ("remote", "person")
     again = await _run_in_record_thread(reconstruct_decision, moment, seat, config, in_words)
     return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
-
-
-def _model_seat(league: LiveLeague, match: MatchEvents, seat: int) -> tuple[SeatResult, bool]:
-    """A seat that held no bot, and whether it was prompted in plain words (a person or a remote model)."""
-    if match.result is None or seat >= len(match.result.seats):
-        raise UsageError(f"match {match.match_id!r}: it has no seat {seat}, or was not played to its end")
-    seated = match.result.seats[seat]
-    kind = agent_kind(league, seated.agent)
-    if kind == "bot":
-        raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
-    return seated, kind in ("remote", "person")
 
 
 async def _sampled_calls(league: LiveLeague, match: MatchEvents, seat: SeatResult) -> tuple[Sequence[ModelCall], str]:
@@ -189,13 +184,13 @@ async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None 
     except LeagueError as error:
         return WholeMatch(details, MatchReplay(), str(error), None, {})
     maps = await _run_in_record_thread(layered_maps, record) if played.pictures else None
-    if played.episodes:
-        return WholeMatch(details, played, None, maps, {})
-    try:
-        decisions = await _load_decisions(league, match, record, bool(details["used"]))
-    except LeagueError as error:
-        return WholeMatch(details, played, None, maps, {}, str(error))
-    return WholeMatch(details, played, None, maps, decisions)
+    decisions, problem = dict[tuple[int, int], Decision](), ""
+    if not played.episodes:
+        try:
+            decisions = await _load_decisions(league, match, record, bool(details["used"]))
+        except LeagueError as error:
+            problem = str(error)
+    return WholeMatch(details, played, None, maps, decisions, problem)
 
 
 async def _load_decisions(

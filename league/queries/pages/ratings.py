@@ -156,7 +156,11 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         inside = np.flatnonzero((sequence_R >= first) & (sequence_R <= last))
         if query.axis == "games":
             inside = inside[(inside + 1 >= query.first) & (inside + 1 <= query.last)]
-        return subsample_evenly(inside)
+        if len(inside) <= MAX_POINTS:
+            return inside
+        # Evenly spaced from the first to the last.
+        chosen: Ints = inside[np.linspace(0, len(inside) - 1, MAX_POINTS).round().astype(np.int64)]
+        return chosen
 
     histories = rating_histories(roster.matches, roster.game, roster.rules(system), query.agents, choose)
     places: dict[int, int] = {}
@@ -182,14 +186,6 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
             for sequence, games, state in states
         ]
     return points
-
-
-def subsample_evenly(places: Ints) -> Ints:
-    """At most ``MAX_POINTS`` of the places, evenly spaced from the first to the last."""
-    if len(places) <= MAX_POINTS:
-        return places
-    chosen: Ints = places[np.linspace(0, len(places) - 1, MAX_POINTS).round().astype(np.int64)]
-    return chosen
 
 
 def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
