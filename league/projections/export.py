@@ -80,10 +80,8 @@ def _write_table(connection: duckdb.DuckDBPyConnection, table: str, folder: Path
     if count and table in PARTITIONS:
         columns = ", ".join(PARTITIONS[table])
         target, options = folder, f", PARTITION_BY ({columns}), WRITE_PARTITION_COLUMNS true, OVERWRITE_OR_IGNORE"
-    source = _SOURCES.get(table, table)
-    connection.execute(
-        f"COPY (FROM {source}) TO {sql_literal(str(target))} (FORMAT parquet, COMPRESSION zstd{options})"
-    )
+    source, to = _SOURCES.get(table, table), sql_literal(str(target))
+    connection.execute(f"COPY (FROM {source}) TO {to} (FORMAT parquet, COMPRESSION zstd{options})")
     return int(count)
 
 

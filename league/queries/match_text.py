@@ -119,9 +119,7 @@ def _print_draw(explained: DrawExplanation, console: Console) -> None:
     columns = ["bucket", "agent", *number_columns("rating", "share", "in bucket", "per seat")]
     print_table(console, columns, rows, ("rating",))
     for drawn in explained.explanation.draws:
-        steps = ", ".join(
-            f"{step.number:.6f} in [{step.low:.6f}, {step.high:.6f}) gives {step.key}" for step in drawn.steps
-        )
+        steps = ", ".join(f"{s.number:.6f} in [{s.low:.6f}, {s.high:.6f}) gives {s.key}" for s in drawn.steps)
         _print_line(console, f"seat {drawn.pick.seat}: {drawn.pick.agent} from {drawn.pick.bucket}: {steps}")
 
 

@@ -103,10 +103,8 @@ async def explain(league: LiveLeague, params: RequestParams) -> Any:
     """``league match explain``: the draw or the evaluation behind a match, recomputed."""
     match = await load_match(league, params.path_part("id"))
     loop = asyncio.get_running_loop()
-    history, artifacts = StoredHistory(league, league.position, loop), StoredBlobs(league, loop)
-    explained = await loop.run_in_executor(
-        _fold_executor, lambda: asyncio.run(explain_match(history, artifacts, match))
-    )
+    history, blobs = StoredHistory(league, league.position, loop), StoredBlobs(league, loop)
+    explained = await loop.run_in_executor(_fold_executor, lambda: asyncio.run(explain_match(history, blobs, match)))
     return {"kind": explained.kind, "agrees": explained.agrees, **explained.to_builtins()}
 
 
