@@ -198,40 +198,36 @@ class _Allowance:
 
 def _routine_requests(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
     """Gatekeepers and benchmarks that are due; the same one may come twice."""
-    opponents, criterion = config.evaluation.benchmark_opponents, config.stop.criterion
-    if config.base_agent in state.agents:
+    terms, criterion = config.evaluation, config.stop.criterion
+
+    def gatekeepers(agent: str) -> Iterator[EvaluationRequested]:
+        slug = _slug(agent, GATEKEEPERS)
+        if slug not in state.evaluations:
+            resolved = (_resolve_gatekeeper(state, rule, agent) for rule in terms.gatekeepers)
+            opponents = [name for name in resolved if name is not None]
+            yield from _make_request(agent, GATEKEEPERS, slug, opponents, terms.gatekeeper_games)
+
+    def benchmarks(agent: str, *opponents: str) -> Iterator[EvaluationRequested]:
         for opponent in opponents:
-            yield from _benchmark_request(state, config, config.base_agent, opponent)
+            slug = _slug(agent, BENCHMARK, opponent)
+            if slug not in state.evaluations and _is_available(state, opponent) and opponent != agent:
+                yield from _make_request(agent, BENCHMARK, slug, [opponent], terms.benchmark_games)
+
+    if config.base_agent in state.agents:
+        yield from benchmarks(config.base_agent, *terms.benchmark_opponents)
     for policy in state.policies:
         for version in sorted(state.published[policy]):
             agent = agent_name(policy, version)
-            due = version > 0 and version % config.evaluation.every == 0
+            due = version > 0 and version % terms.every == 0
             if due or agent in state.agents:
-                yield from _gatekeeper_request(state, config, agent)
+                yield from gatekeepers(agent)
             if due and criterion is not None:
-                yield from _benchmark_request(state, config, agent, criterion.opponent)
+                yield from benchmarks(agent, criterion.opponent)
         end = state.training_finished(policy)
         if end is not None and end.version in state.published[policy]:
             agent = agent_name(policy, end.version)
-            yield from _gatekeeper_request(state, config, agent)
-            for opponent in opponents:
-                yield from _benchmark_request(state, config, agent, opponent)
-
-
-def _gatekeeper_request(state: LeagueState, config: LeagueConfig, agent: str) -> Iterator[EvaluationRequested]:
-    slug = _slug(agent, GATEKEEPERS)
-    if slug not in state.evaluations:
-        resolved = (_resolve_gatekeeper(state, rule, agent) for rule in config.evaluation.gatekeepers)
-        opponents = [name for name in resolved if name is not None]
-        yield from _make_request(agent, GATEKEEPERS, slug, opponents, config.evaluation.gatekeeper_games)
-
-
-def _benchmark_request(
-    state: LeagueState, config: LeagueConfig, agent: str, opponent: str
-) -> Iterator[EvaluationRequested]:
-    slug = _slug(agent, BENCHMARK, opponent)
-    if slug not in state.evaluations and _is_available(state, opponent) and opponent != agent:
-        yield from _make_request(agent, BENCHMARK, slug, [opponent], config.evaluation.benchmark_games)
+            yield from gatekeepers(agent)
+            yield from benchmarks(agent, *terms.benchmark_opponents)
 
 
 def _promotion_requests(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:

@@ -210,10 +210,9 @@ class Projection:
 
     def _refresh_union_views(self) -> None:
         """Include the attached segments in the views of all rows."""
-        files: dict[str, list[str]] = {}
-        for part, path in self.query("SELECT part, path FROM kept.attached ORDER BY first, part"):
-            files.setdefault("events" if part.startswith("events") else part, []).append(path)
-        for statement in union_view_statements(files):
+        part = "if(starts_with(part, 'events'), 'events', part)"
+        files = self.query(f"SELECT {part}, list(path ORDER BY first, part) FROM kept.attached GROUP BY 1")
+        for statement in union_view_statements(dict(files)):
             self.connection.execute(statement)
 
     def _drop(self) -> None:

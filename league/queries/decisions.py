@@ -94,9 +94,12 @@ def find_decision_point(record: bytes, game: str, config: LeagueConfig | None, t
 def reconstruct_decisions(
     record: bytes, game: str, config: LeagueConfig | None, seats: Mapping[int, bool]
 ) -> dict[tuple[int, int], Decision]:
-    """All decisions of some seats by turn and seat, from the record alone; raises as ``find_decision_point`` does.
+    """All decisions of some seats by turn and seat, from the record alone.
 
     ``seats`` maps a seat to whether a server outside the league was prompted, in plain words.
+
+    Raises:
+        LeagueError: the record is damaged, or the game cannot be played here.
     """
     spec = make_game(game, game_settings(config, game))
     recording = spec.open_record(record)

@@ -111,12 +111,9 @@ def _mean_and_squared_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 async def judge_run(run: Run, at: str | None) -> CriteriaReport:
-    """Judge a run.
+    """Judge a run; raises as ``resolve_sequence`` does.
 
     Dead letters count only as of now, without ``at``, the sequence or time of the last event to consider.
-
-    Raises:
-        UsageError: there is no such event.
     """
     async with run.open_log() as history:
         if at is not None:

@@ -56,11 +56,7 @@ class StoredBlobs:
         self._loop = loop
 
     async def get(self, name: str) -> bytes:
-        """The bytes of a blob.
-
-        Raises:
-            ArtifactError: it is missing or damaged.
-        """
+        """The bytes of a blob; raises ``ArtifactError`` where it is missing or damaged."""
         return asyncio.run_coroutine_threadsafe(self._store.get(name), self._loop).result(_TIMEOUT_S)
 
 

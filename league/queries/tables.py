@@ -300,11 +300,7 @@ def is_sequence(text: str) -> bool:
 
 
 async def parse_sequence(history: EventLog, text: str, option: str) -> int:
-    """Parse a sequence.
-
-    Raises:
-        UsageError: the history does not have it.
-    """
+    """Parse a sequence of the history; raises as ``resolve_sequence`` does."""
     last = await history.last_sequence()
     if not 1 <= int(text) <= last:
         raise UsageError(f"{option} {text}: no such event; the history of {history.league!r} holds 1 to {last}")
@@ -312,11 +308,7 @@ async def parse_sequence(history: EventLog, text: str, option: str) -> int:
 
 
 async def sequence_at_time(query: QueryFunction, moment: datetime, option: str) -> int:
-    """Sequence of the newest event recorded at or before a time.
-
-    Raises:
-        UsageError: the history began later.
-    """
+    """Sequence of the newest event recorded at or before a time; raises as ``resolve_sequence`` does."""
     utc = moment.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
     [(place, began, ended)] = await query(f"SELECT sequence_at(TIMESTAMP '{utc}'), min(time), max(time) FROM events")
     if not place:
@@ -328,11 +320,7 @@ async def sequence_at_time(query: QueryFunction, moment: datetime, option: str) 
 
 
 def parse_time(text: str, option: str) -> datetime:
-    """Parse a time in ISO 8601; UTC unless it has an offset.
-
-    Raises:
-        UsageError: it is no such time.
-    """
+    """Parse a time in ISO 8601, UTC unless it has an offset; raises as ``resolve_sequence`` does."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
