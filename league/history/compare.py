@@ -124,12 +124,19 @@ def make_run_comparison(
 ) -> RunComparison:
     """Compare two runs, given their summaries, the states summarised, and their ``last_shared_sequence``."""
     configs = _require_config(states[0], first.run), _require_config(states[1], second.run)
+    boards = [{row.agent: row for row in leaderboard_rows(state)} for state in states]
+    agents = []
+    for name in boards[0] if first.game == second.game else ():
+        if all(name in state.agents for state in states):
+            one, other = boards[0][name], boards[1][name]
+            is_same = _is_same_player(*states, name)
+            agents.append(SharedAgent(name, is_same, one.rating, one.rank, other.rating, other.rank))
     return RunComparison(
         first=first,
         second=second,
         shared=shared,
         configuration=config_differences(to_builtins(configs[0]), to_builtins(configs[1])),
-        agents=_shared_agents(*states) if first.game == second.game else [],
+        agents=agents,
         notes=_comparability_notes(*configs),
     )
 
@@ -206,16 +213,6 @@ def _comparability_notes(first: LeagueConfig, second: LeagueConfig) -> list[str]
     }:
         notes.append("the leagues began with other agents or other ratings, so their scales may be apart")
     return notes
-
-
-def _shared_agents(first: LeagueState, second: LeagueState) -> list[SharedAgent]:
-    others = {row.agent: row for row in leaderboard_rows(second)}
-    shared = []
-    for row in leaderboard_rows(first):
-        if row.agent in first.agents and row.agent in second.agents:
-            other, is_same = others[row.agent], _is_same_player(first, second, row.agent)
-            shared.append(SharedAgent(row.agent, is_same, row.rating, row.rank, other.rating, other.rank))
-    return shared
 
 
 def _is_same_player(first: LeagueState, second: LeagueState, agent: str) -> bool:

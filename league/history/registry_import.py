@@ -160,7 +160,17 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
             raise UsageError(f"{where}.type: found {_abbreviate(kind)}; expected 'baseline' or 'checkpoint'")
     for baseline in baselines:
         check_name(f"agents.{baseline.name}", baseline.name)
-    _check_checkpoints(checkpoints, file.agents)
+    known: dict[int, str] = {}
+    for checkpoint in checkpoints:
+        where, parent = f"agents.{checkpoint.name}", checkpoint.parent
+        if not checkpoint.name:
+            raise UsageError(f"{where}: the empty name cannot be an agent's")
+        if parent is not None and parent not in file.agents:
+            raise UsageError(
+                f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(file.agents)}"
+            )
+        if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
+            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected every step once")
     return ImportedRegistry(
         source=source,
         digest=digest(data),
@@ -188,18 +198,6 @@ def _abbreviate(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
-
-
-def _check_checkpoints(checkpoints: list[ImportedCheckpoint], agents: Collection[str]) -> None:
-    known: dict[int, str] = {}
-    for checkpoint in checkpoints:
-        where, parent = f"agents.{checkpoint.name}", checkpoint.parent
-        if not checkpoint.name:
-            raise UsageError(f"{where}: the empty name cannot be an agent's")
-        if parent is not None and parent not in agents:
-            raise UsageError(f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(agents)}")
-        if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
-            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected every step once")
 
 
 def _parse_match(match: _Match, agents: Collection[str], where: str) -> ImportedMatch:

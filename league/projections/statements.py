@@ -68,8 +68,10 @@ def _insert_pause(event: str, *, paused: bool) -> Statement:
     return _insert_first(event, "pauses", "policy, after, paused", source, paused="paused")
 
 
-def _parts_of(struct: str, columns: str) -> dict[str, str]:
-    return {name: f"{struct}.{name}" for name in columns.split(", ")}
+def _insert_parts(event: str, table: str, field: str, parts: str, others: str = "*") -> Statement:
+    """Insert the parts of a list as rows, with ``others`` of the event's columns."""
+    source = f"(SELECT {others}, unnest({field}) AS part FROM {event})"
+    return _insert(event, table, source, **{name: f"part.{name}" for name in parts.split(", ")})
 
 
 _JOINED = {"joined_sequence": "sequence", "joined_time": "time"}
@@ -77,28 +79,16 @@ _RATED = _JOINED | {"start_rating": "rating", "active": "true"}
 _MEMBER = _RATED | {"policy": "''", "version": "0", "join_reason": "''"}
 _CHECKPOINT = _RATED | {"kind": "'checkpoint'", "baseline": "false", "join_reason": "reason"}
 _EXTERNAL = _JOINED | {"kind": "'external'", "baseline": "false", "active": "false", "join_reason": "''"}
+_REQUESTED = {"matches": "len(matches)", "requested_sequence": "sequence", "requested_time": "time"}
+_SCORES = {"pairs": "len(scores)", "score": "list_avg(scores)", "matches": "pairs"}
+_SEAT = "seat, role, agent, score, rank, trainable, metrics"
 
 BULKY_STATEMENTS = [
     _insert("MatchFinished", "kept.matches", winner_agent="list_filter(seats, lambda s: s.seat = winner)[1].agent"),
-    _insert(
-        "MatchFinished",
-        "kept.match_seats",
-        "(SELECT match_id, sequence, unnest(seats) AS s FROM MatchFinished)",
-        **_parts_of("s", "seat, role, agent, score, rank, trainable, metrics"),
-    ),
+    _insert_parts("MatchFinished", "kept.match_seats", "seats", _SEAT, "match_id, sequence"),
     _insert("MatchFailed", "kept.match_failures"),
-    _insert(
-        "OpponentsSampled",
-        "kept.opponents_sampled",
-        "(SELECT *, unnest(picks) AS pick FROM OpponentsSampled)",
-        **_parts_of("pick", "seat, agent, bucket"),
-    ),
-    _insert(
-        "RatingUpdated",
-        "kept.ratings",
-        "(SELECT *, unnest(changes) AS c FROM RatingUpdated)",
-        **_parts_of("c", "agent, before, after, rest"),
-    ),
+    _insert_parts("OpponentsSampled", "kept.opponents_sampled", "picks", "seat, agent, bucket"),
+    _insert_parts("RatingUpdated", "kept.ratings", "changes", "agent, before, after, rest"),
     _insert("RatingsCorrected", "kept.corrections"),
 ]
 
@@ -137,14 +127,7 @@ SMALL_STATEMENTS = [
     ),
     _insert_first("PolicyPublished", "policies", "policy, version"),
     _insert_first("GradientStepTaken", "gradient_steps", "policy, step"),
-    _insert_first(
-        "EvaluationRequested",
-        "evaluations",
-        "evaluation_id",
-        matches="len(matches)",
-        requested_sequence="sequence",
-        requested_time="time",
-    ),
+    _insert_first("EvaluationRequested", "evaluations", "evaluation_id", **_REQUESTED),
     Statement(
         ("EvaluationFinished",),
         """
@@ -157,16 +140,7 @@ SMALL_STATEMENTS = [
         ) f WHERE evaluations.evaluation_id = f.evaluation_id AND evaluations.finished_sequence IS NULL
         """,
     ),
-    _insert_first(
-        "PromotionDecided",
-        "promotions",
-        "evaluation_id",
-        pairs="len(scores)",
-        score="list_avg(scores)",
-        matches="pairs",
-        elo0="test.elo0",
-        elo1="test.elo1",
-    ),
+    _insert_first("PromotionDecided", "promotions", "evaluation_id", **_SCORES, elo0="test.elo0", elo1="test.elo1"),
     _insert_first("RegressionNoticed", "regressions", "evaluation_id"),
     _insert_first("RemoteAsked", "remote_requests", "worker, since, number"),
     _insert_first("ArtifactStored", "artifacts", "match_id, number", data="coalesce(data, 'null')"),

@@ -65,7 +65,20 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
         parts.append("What a seat is worth by itself, in rating points against the mean of all:\n")
         worths = [[s.seat, f"{s.effect:+.1f}", _interval((s.low, s.high), "{:+.0f}")] for s in board.seats]
         parts.append(render_table(["seat", *number_columns("worth", "95 % interval")], worths, width))
-    return "".join([*parts, *(f"{note}\n" for note in _footnotes(board))])
+    notes = list(board.notes)
+    is_fitted = bool(board.rows) and board.system in LIKELIHOOD_MODELS
+    if is_fitted and board.by != "kind":
+        notes.append("The mean is that of the same agents' official ratings.")
+    if board.draws and is_fitted:
+        notes.append(f"Intervals: {board.draws:,} resamplings of whole matches.")
+    elif board.draws:
+        notes.append(
+            f"Intervals: the middle of {board.draws:,} resampled histories: chance in the results, not a skill that "
+            f"changes. None under {MIN_GAMES} games."
+        )
+    if any(row.one_sided for row in board.rows):
+        notes.append("* won or lost every comparison: how far it stands from the others is the prior's word.")
+    return "".join([*parts, *(f"{note}\n" for note in notes)])
 
 
 def leaderboard_json(board: Leaderboard) -> str:
@@ -119,20 +132,3 @@ def _number(value: float | None, form: str) -> str | None:
 def _interval(ends: tuple[float | None, float | None], form: str) -> str | None:
     low, high = ends
     return None if low is None or high is None else f"{form.format(low)} … {form.format(high)}"
-
-
-def _footnotes(board: Leaderboard) -> list[str]:
-    notes = list(board.notes)
-    is_fitted = bool(board.rows) and board.system in LIKELIHOOD_MODELS
-    if is_fitted and board.by != "kind":
-        notes.append("The mean is that of the same agents' official ratings.")
-    if board.draws and is_fitted:
-        notes.append(f"Intervals: {board.draws:,} resamplings of whole matches.")
-    elif board.draws:
-        notes.append(
-            f"Intervals: the middle of {board.draws:,} resampled histories: chance in the results, not a skill that "
-            f"changes. None under {MIN_GAMES} games."
-        )
-    if any(row.one_sided for row in board.rows):
-        notes.append("* won or lost every comparison: how far it stands from the others is the prior's word.")
-    return notes

@@ -157,7 +157,15 @@ class LiveLeague:
 
     async def read(self, work: Callable[[Any], T]) -> T:
         """Run ``work`` on a DuckDB connection to the tables, in a thread; it must only read."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(self._connection()))
+
+        def run() -> T:
+            # A connection for each thread: opening one costs more than most queries.
+            if not hasattr(self._thread_local, "connection"):
+                self._thread_local.connection = self._projection.open_reader()
+                self._connections.append(self._thread_local.connection)
+            return work(self._thread_local.connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
 
     async def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of a query as dicts by column; values from requests must be ``parameters``, for the ``?`` in it."""
@@ -170,13 +178,6 @@ class LiveLeague:
     async def recorded_events(self, condition: str, *parameters: Any) -> list[RecordedEvent]:
         """Events of the tables, by the end of the query from ``WHERE`` on."""
         return [RecordedEvent(**row) for row in await self.rows(f"{RECORDED_EVENTS} {condition}", *parameters)]
-
-    def _connection(self) -> Any:
-        # One for each thread: opening a connection costs more than most queries.
-        if not hasattr(self._thread_local, "connection"):
-            self._thread_local.connection = self._projection.open_reader()
-            self._connections.append(self._thread_local.connection)
-        return self._thread_local.connection
 
     def close(self) -> None:
         """Interrupt running queries and close the tables; events must not be applied any more."""

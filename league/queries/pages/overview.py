@@ -82,11 +82,21 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
     status = await read_status(league.log, league.state, include_left, league.run)
     present = [worker for worker in status.workers if worker.health != "left"]
     departed = [worker for worker in status.workers if worker.health == "left"]
+    beats = [worker.heartbeat for worker in present if worker.heartbeat is not None and worker.health == "ok"]
+    rates = {
+        "games_s": sum(beat.play.games_s for beat in beats if beat.play is not None),
+        "games_in_flight": sum(beat.play.games_in_flight for beat in beats if beat.play is not None),
+        "sampled_tokens_s": sum(beat.inference.tokens_s for beat in beats if beat.inference is not None),
+        "trained_tokens_s": sum(beat.training.tokens_s for beat in beats if beat.training is not None),
+        "queued": sum(beat.inference.queued for beat in beats if beat.inference is not None),
+        "memory_bytes": sum(beat.memory_bytes for beat in beats),
+        "cores": sum(beat.cpu_share for beat in beats),
+    }
     return {
         "workers": msgspec.to_builtins([*present, *departed][:MAX_ROWS]),
         "left_out": max(len(status.workers) - MAX_ROWS, 0),
         "silent": len(status.silent_workers),
-        "rates": _total_rates(present),
+        "rates": rates,
         "gpus": _distinct_gpus(present),
         "jobs": status.jobs,
         "lag": status.lag,
@@ -95,20 +105,6 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
         "dead_letters": status.dead_letters,
         "policies": msgspec.to_builtins(status.policies),
         "paused": status.paused,
-    }
-
-
-def _total_rates(workers: list[WorkerStatus]) -> dict[str, float]:
-    """Summed recent rates of all healthy processes."""
-    beats = [worker.heartbeat for worker in workers if worker.heartbeat is not None and worker.health == "ok"]
-    return {
-        "games_s": sum(beat.play.games_s for beat in beats if beat.play is not None),
-        "games_in_flight": sum(beat.play.games_in_flight for beat in beats if beat.play is not None),
-        "sampled_tokens_s": sum(beat.inference.tokens_s for beat in beats if beat.inference is not None),
-        "trained_tokens_s": sum(beat.training.tokens_s for beat in beats if beat.training is not None),
-        "queued": sum(beat.inference.queued for beat in beats if beat.inference is not None),
-        "memory_bytes": sum(beat.memory_bytes for beat in beats),
-        "cores": sum(beat.cpu_share for beat in beats),
     }
 
 
