@@ -45,10 +45,7 @@ async def pending_events(history: EventLog, fold: RatingFold) -> Sequence[Event]
 
 
 async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsCorrected]:
-    """Make one correction for each game and system in which a voided match had counted.
-
-    Refolds the history from its first event, in a thread, without voided matches.
-    """
+    """Make a correction per game and system in which a voided match had counted, by a refold without voided matches."""
     # Imported here: workers need numba only after a void.
     from league.ratings.arrays import fold_arrays
     from league.ratings.load import MatchArrayBuilder

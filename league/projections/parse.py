@@ -23,17 +23,6 @@ DECODED = "SELECT sequence, time_ns, '' AS subject, type, payload, true AS settl
 """Events that Python had to read first: of another version of the schema, with a field left out, or on a subject that
 is not the usual one. Of these nothing is in doubt."""
 
-_SUBJECT_COLUMN = "lies_on"
-"""Column of the subject: no event has a field of this name, nor of the next two."""
-_AS_WRITTEN_COLUMN = "as_written"
-"""Column: whether what DuckDB read is, written again, what lies there."""
-_HAS_NULL_COLUMN = "has_null"
-"""Column: whether a value may be missing."""
-
-_AS_WRITTEN = """
-    (settled OR (to_json(j)::VARCHAR = payload AND NOT contains(payload, 'NaN') AND NOT contains(payload, 'Infinity')))
-"""
-
 RENAMED = {"sequence": "through", "at": "through"}
 """Columns by field: ``sequence`` is where an event lies, so what it says of another one needs another name; ``at`` is a
 keyword."""
@@ -44,10 +33,12 @@ def parse_statement(name: str, source: str) -> str:
     kind = EVENT_TYPES[name]
     fields = ", ".join(f'j."{f}" AS {_column(f)}' for f in kind.__struct_encode_fields__)
     structure = _describe(types.type_info(kind), "j").structure
+    # No event has a field named lies_on, as_written (what DuckDB read is, written again, what lies there) or has_null.
     return f"""
-        SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS {_SUBJECT_COLUMN}, {_AS_WRITTEN} AS
-        {_AS_WRITTEN_COLUMN},
-               NOT settled AND contains(payload, 'null') AS {_HAS_NULL_COLUMN}, {fields}
+        SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS lies_on,
+               (settled OR (to_json(j)::VARCHAR = payload AND NOT contains(payload, 'NaN')
+                            AND NOT contains(payload, 'Infinity'))) AS as_written,
+               NOT settled AND contains(payload, 'null') AS has_null, {fields}
         FROM (
             SELECT sequence, time_ns, subject, settled, payload,
                    json_transform(payload, '{json.dumps(structure)}') AS j
@@ -62,12 +53,12 @@ def doubtful_statement(name: str) -> str:
     info = types.type_info(kind)
     assert isinstance(info, types.StructType)
     columns = [_describe(field.type, _column(field.encode_name)) for field in info.fields]
-    conditions = [f"NOT {_AS_WRITTEN_COLUMN}", _unusual_subject(kind)]
+    conditions = ["NOT as_written", _unusual_subject(kind)]
     if missing := [condition for column in columns for condition in column.missing]:
-        conditions.append(f"({_HAS_NULL_COLUMN} AND ({' OR '.join(missing)}))")
+        conditions.append(f"(has_null AND ({' OR '.join(missing)}))")
     conditions += [condition for column in columns for condition in column.invalid]
     if any(column.needs_decoder for column in columns):
-        conditions.append(f"{_SUBJECT_COLUMN} != ''")
+        conditions.append("lies_on != ''")
     return f"SELECT sequence FROM {name} WHERE {' OR '.join(conditions)}"
 
 
@@ -77,10 +68,10 @@ def _unusual_subject(kind: type[Event]) -> str:
         usual = match_end_subject("{league}", "{purpose}", kind, "{worker}")
     else:
         usual = worker_event_subject("{league}", kind, "{worker}")
-    literal = f"'{usual}'".replace("{league}", f"' || split_part({_SUBJECT_COLUMN}, '.', 2) || '")
+    literal = f"'{usual}'".replace("{league}", "' || split_part(lies_on, '.', 2) || '")
     for field in ("purpose", "worker"):
         literal = literal.replace(f"{{{field}}}", f"' || {field} || '")
-    return f"(starts_with({_SUBJECT_COLUMN}, 'league.') AND {_SUBJECT_COLUMN} != {literal})"
+    return f"(starts_with(lies_on, 'league.') AND lies_on != {literal})"
 
 
 def _column(field: str) -> str:

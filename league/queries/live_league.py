@@ -150,11 +150,6 @@ class LiveLeague:
         """Sequence of the newest event in the tables."""
         return self._projection.position
 
-    @property
-    def viewers(self) -> int:
-        """Number of open streams."""
-        return len(self._viewers)
-
     async def read(self, work: Callable[[Any], T]) -> T:
         """Run ``work`` on a DuckDB connection to the tables, in a thread; it must only read."""
 

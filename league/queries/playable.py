@@ -70,13 +70,11 @@ def match_options(state: LeagueState) -> dict[str, Any]:
         for agent in state.standings().agents.values()
         if agent.kind != "bot" or agent.name in contest.bots
     ]
-    lives = [
-        agent_name(policy, live.version)
-        for policy in state.policies
-        if (live := state.live_version(policy)) is not None
-    ]
     known = {row["agent"] for row in agents}
-    agents += [{"agent": name, "kind": "newest", "rating": None, "active": True} for name in lives if name not in known]
+    for policy in state.policies:
+        live = state.live_version(policy)
+        if live is not None and (name := agent_name(policy, live.version)) not in known:
+            agents.append({"agent": name, "kind": "newest", "rating": None, "active": True})
     learned = [row for row in agents if row["kind"] in ("checkpoint", "newest")] if find_spec("torch") else []
     usual = max(
         learned, key=lambda row: (row["active"], -math.inf if row["rating"] is None else row["rating"]), default=None

@@ -61,10 +61,9 @@ def render_table(
     title: str = "",
     has_lines: bool = False,
 ) -> str:
-    """A table with a final newline, of at most ``width`` characters a line.
+    """A table with a final newline, of at most ``width`` characters a line; ``has_lines`` draws a line between rows.
 
-    ``optional`` names the columns that may be left out, in the order in which they go. ``has_lines`` draws a line
-    between rows.
+    ``optional`` names the columns that may be left out, in the order in which they go.
     """
     heads = [column if isinstance(column, Column) else Column(column) for column in columns]
     cells = [[_cell(value) for value in row] for row in rows]
