@@ -266,12 +266,10 @@ def _sse_message(kind: str, value: Any) -> bytes:
 
 @contextlib.asynccontextmanager
 async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[LiveLeague]:
-    """A live league, brought up to its newest event; the caller runs ``follow`` and ``apply_events``.
-
-    The tables lie in a file of the run for the next start, or in memory while another server has that file open.
-    """
+    """A live league, brought up to its newest event; the caller runs ``follow`` and ``apply_events``."""
     with contextlib.ExitStack() as opened:
         run.make_folder()
+        # The file is for the next start; while another server has it open, the tables are in memory.
         try:
             projection = Projection(run.folder / "web.duckdb", threads=2)
         except BusyError as error:

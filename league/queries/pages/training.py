@@ -187,10 +187,8 @@ async def matchmaking(league: LiveLeague, params: RequestParams) -> Any:
 def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any] | None:
     """The probability of every agent to be drawn for a seat now; None where no draw is possible."""
     config = league.state.config
-    if config is None:
-        return None
-    policy = policy or config.trainer.policy
-    if policy not in config.trained_policies:
+    policy = policy or (config.trainer.policy if config is not None else "")
+    if config is None or policy not in config.trained_policies:
         return None
     sampler = sampler_of(config, policy)
     try:
