@@ -15,27 +15,30 @@
 - ``behaviour_cloning``  trains a model on the play of scripted bots by cross-entropy
 """
 
+import contextlib
 import io
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-from models.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from models.make import BaseShape, make_base
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from models.model_config import ModelShape, read_model_shape
+from models.tokenizer import Tokenizer
 from schemas.deprecation import resolve_old_name
 from schemas.errors import ModelError
 
+if TYPE_CHECKING:
+    from models.make import BaseShape, make_base
+
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 """Files that are downloaded of a hub model: no weights in other formats."""
-OTHER_COPIES = ("*/*", "consolidated*")
-"""Files that are not: some models have their weights a second time, in the layout of their makers' own code."""
+_DOWNLOADED: dict[str, Any] = {
+    "allow_patterns": [*MODEL_FILES],
+    # Some models have their weights a second time, in the layout of their makers' own code.
+    "ignore_patterns": ["*/*", "consolidated*"],
+}
 
 DownloadReporter = Callable[[str, float | None], None]
 """Called with a description and the completed share, 0 to 1, or None if unknown."""
@@ -50,9 +53,7 @@ class BaseModel(msgspec.Struct, frozen=True):
 
 
 def load_base(source: str | Path, report: DownloadReporter | None = None) -> BaseModel:
-    """Load the model that ``source`` names: a folder if there is one, else a hub id (cache first, then the hub).
-
-    ``report`` is called during a download.
+    """Load the model that ``source`` names: a folder if there is one, else a hub id (see ``find_base``).
 
     Raises:
         ModelError: no such model here or on the hub, or a folder that is not a model directory.
@@ -78,7 +79,23 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
         raise ModelError(
             f"base model: no folder {source}; expected a model directory or a hub id like 'Qwen/Qwen3-0.6B'"
         )
-    return _from_hub(str(source), report)
+    name = str(source)
+    if (cached := _find_cached(name)) is not None:
+        return cached
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    shown = {} if report is None else {"tqdm_class": _progress_bar(name, report)}
+    try:
+        return Path(snapshot_download(name, **_DOWNLOADED, **shown))
+    except (OSError, ValueError) as error:
+        # The hub's own answer says more than that of the cache.
+        reason = " ".join(str(error).split())
+        raise ModelError(
+            f"base model: {name!r} is neither a folder here (looked in {Path.cwd()}) nor a hub model that is cached "
+            f"(looked in {HF_HUB_CACHE}) or can be fetched: {type(error).__name__}: {reason} "
+            f"Expected a model directory, or a hub id like 'Qwen/Qwen3-0.6B' and a way to reach the hub."
+        ) from error
 
 
 def find_local_base(source: str) -> Path | None:
@@ -104,28 +121,6 @@ def _find_cached(name: str) -> Path | None:
     return folder
 
 
-_DOWNLOADED: dict[str, Any] = {"allow_patterns": [*MODEL_FILES], "ignore_patterns": [*OTHER_COPIES]}
-
-
-def _from_hub(name: str, report: DownloadReporter | None) -> Path:
-    if (cached := _find_cached(name)) is not None:
-        return cached
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    shown = {} if report is None else {"tqdm_class": _progress_bar(name, report)}
-    try:
-        return Path(snapshot_download(name, **_DOWNLOADED, **shown))
-    except (OSError, ValueError) as error:
-        # The hub's own answer says more than that of the cache.
-        reason = " ".join(str(error).split())
-        raise ModelError(
-            f"base model: {name!r} is neither a folder here (looked in {Path.cwd()}) nor a hub model that is cached "
-            f"(looked in {HF_HUB_CACHE}) or can be fetched: {type(error).__name__}: {reason} "
-            f"Expected a model directory, or a hub id like 'Qwen/Qwen3-0.6B' and a way to reach the hub."
-        ) from error
-
-
 def _progress_bar(name: str, report: DownloadReporter) -> Any:
     """A class of tqdm's that reports downloaded bytes in place of drawing a bar."""
     from tqdm import tqdm
@@ -149,9 +144,12 @@ def _progress_bar(name: str, report: DownloadReporter) -> Any:
 
 def _check_model_files(folder: Path) -> None:
     """Report all missing files at once, the shards that an index of weights names too."""
-    missing = [
-        name for name in ("config.json", "tokenizer.json", *_shard_names(folder)) if not (folder / name).is_file()
-    ]
+    needed = ["config.json", "tokenizer.json"]
+    # No index, or an unreadable one, is for whoever reads the weights to name.
+    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError):
+        index = msgspec.json.decode((folder / "model.safetensors.index.json").read_bytes(), type=dict[str, Any])
+        needed += sorted({Path(name).name for name in index["weight_map"].values()})
+    missing = [name for name in needed if not (folder / name).is_file()]
     if not any(folder.glob("*.safetensors")):
         missing.append("*.safetensors")
     if missing:
@@ -161,15 +159,6 @@ def _check_model_files(folder: Path) -> None:
             f"{folder}: not a model directory: {', '.join(missing)} missing, found {listing}. Expected the files that "
             f"`save_pretrained` writes: config.json, tokenizer.json and weights as *.safetensors."
         )
-
-
-def _shard_names(folder: Path) -> list[str]:
-    try:
-        index = msgspec.json.decode((folder / "model.safetensors.index.json").read_bytes(), type=dict[str, Any])
-        return sorted({Path(name).name for name in index["weight_map"].values()})
-    except (OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError):
-        # None, or an unreadable one, which whoever reads the weights names.
-        return []
 
 
 __all__ = ["BaseModel", "BaseShape", "Tokenizer", "find_base", "find_local_base", "load_base", "make_base"]

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-_EPSILON = 1e-8
-
 
 class ParameterGroup(TypedDict):
     """Parameters with settings of their own, changed between updates as needed."""
@@ -62,7 +60,11 @@ class AdamW:
         """Update all parameters by their gradients."""
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
-            states = [self._state_of(param) for param in params]
+            for param in params:
+                if param not in self.state:
+                    moments = {key: torch.zeros_like(param) for key in ("exp_avg", "exp_avg_sq")}
+                    self.state[param] = moments | {"step": torch.tensor(0.0)}
+            states = [self.state[param] for param in params]
             adamw(
                 params,
                 [param.grad for param in params if param.grad is not None],
@@ -76,12 +78,6 @@ class AdamW:
                 beta2=self._betas[1],
                 lr=group["lr"],
                 weight_decay=group["weight_decay"],
-                eps=_EPSILON,
+                eps=1e-8,
                 maximize=False,
             )
-
-    def _state_of(self, param: Tensor) -> dict[str, Tensor]:
-        if param not in self.state:
-            moments = {key: torch.zeros_like(param) for key in ("exp_avg", "exp_avg_sq")}
-            self.state[param] = moments | {"step": torch.tensor(0.0)}
-        return self.state[param]

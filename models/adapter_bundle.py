@@ -1,6 +1,7 @@
 """Adapter folders as bytes that depend on nothing but their content, so that a digest can name them."""
 
 import io
+import re
 import tarfile
 from pathlib import Path, PurePosixPath
 
@@ -41,17 +42,23 @@ def unpack_folder(data: bytes, folder: Path) -> None:
         raise ModelError(f"{folder}: the archive of {len(data)} bytes is truncated or is not an adapter archive")
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            files = {entry.name: _read_entry(archive, entry) for entry in archive}
+            files: dict[str, bytes] = {}
+            for entry in archive:
+                name = PurePosixPath(entry.name)
+                stream = archive.extractfile(entry) if entry.isreg() else None
+                is_odd = not name.parts or name.is_absolute() or ".." in name.parts or re.search(r"[\\\0]", entry.name)
+                if stream is None or is_odd:
+                    raise ModelError(f"archive entry {entry.name!r} is not a plain file under the adapter's folder")
+                files[entry.name] = stream.read()
     except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
         # The last two: a damaged header may state any size, a negative one too.
         raise ModelError(f"{folder}: not an adapter archive ({error})") from error
-    for name, content in files.items():
-        path = folder / name
+    for path, content in files.items():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-            raise ModelError(f"{folder}: an adapter archive with a file where {name!r} has a folder") from error
+            raise ModelError(f"{folder}: an adapter archive with a file where {path!r} has a folder") from error
 
 
 def unpack_atomically(data: bytes, folder: Path) -> None:
@@ -63,12 +70,3 @@ def unpack_atomically(data: bytes, folder: Path) -> None:
         # Another process may have been faster.
         if not folder.exists():
             raise
-
-
-def _read_entry(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
-    name = PurePosixPath(entry.name)
-    stream = archive.extractfile(entry) if entry.isreg() else None
-    is_odd = not name.parts or name.is_absolute() or ".." in name.parts or any(c in entry.name for c in "\\\0")
-    if stream is None or is_odd:
-        raise ModelError(f"archive entry {entry.name!r} is not a plain file under the adapter's folder")
-    return stream.read()

@@ -4,8 +4,6 @@ All of an adapter's matrices are views of one flat vector. The optimiser, gradie
 reduction then each touch one tensor instead of dozens of tiny ones.
 
 Shape suffixes: P parameters of the adapter, R rank, I/O input and output features of a linear.
-
-One file, since loading has to refuse whatever saving cannot have written, and both name the same tensors.
 """
 
 import contextlib
@@ -203,11 +201,8 @@ def load(
             a rank above ``max_rank``, or a LoRA variant the decoder does not compute.
     """
     folder = Path(folder)
-    config = read_config(folder, dora)
-    rank, alpha = config["r"], float(config["lora_alpha"])
-    is_dora = bool(config.get("use_dora"))
-    if max_rank is not None and rank > max_rank:
-        raise ModelError(f"{folder}: the adapter's rank is {rank}, at most {max_rank} is allowed")
+    config = read_config(folder, dora, max_rank)
+    rank, alpha, is_dora = config["r"], float(config["lora_alpha"]), bool(config.get("use_dora"))
     with _open_weights(folder) as file:
         sizes = _find_linears(folder, file.keys(), shape, is_dora)
         _check_targets(folder / CONFIG_FILE, config, sizes, shape)
@@ -238,21 +233,18 @@ def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
     """
     if isinstance(shape, DecoderShape):
         load(folder, shape, max_rank)
-        return
-    rank = int(read_config(Path(folder))["r"])
-    if max_rank is not None and rank > max_rank:
-        raise ModelError(f"{folder}: the adapter's rank is {rank}, at most {max_rank} is allowed")
-    read_matrices(folder)
+    else:
+        read_matrices(folder, max_rank)
 
 
-def read_matrices(folder: Path) -> Matrices:
+def read_matrices(folder: Path, max_rank: int | None = None) -> Matrices:
     """Read the matrices of an adapter in PEFT's format, float32, whatever library wrote it.
 
     Raises:
         ModelError: see ``load``.
     """
     folder = Path(folder)
-    rank, matrices = int(read_config(folder)["r"]), {}
+    rank, matrices = int(read_config(folder, max_rank=max_rank)["r"]), {}
     with _open_weights(folder) as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             match, size = LORA_TENSOR.fullmatch(name), tuple(file.get_slice(name).get_shape())
@@ -308,7 +300,7 @@ def decode_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 
-def read_config(folder: Path, dora: bool = False) -> dict[str, Any]:
+def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -> dict[str, Any]:
     """The configuration of a LoRA adapter in PEFT's format; with ``dora``, of DoRA too.
 
     Raises:
@@ -317,8 +309,7 @@ def read_config(folder: Path, dora: bool = False) -> dict[str, Any]:
     path, config = folder / CONFIG_FILE, decode_config(folder)
     if config.get("peft_type") != "LORA":
         raise ModelError(f"{path}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
-    rank: Any = config.get("r")
-    alpha: Any = config.get("lora_alpha")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
     if type(rank) is not int or rank < 1:
         raise ModelError(f"{path}: 'r' is {rank!r}, expected a whole number of at least 1")
     if type(alpha) not in (int, float) or not -MAX_ALPHA <= alpha <= MAX_ALPHA:
@@ -332,6 +323,8 @@ def read_config(folder: Path, dora: bool = False) -> dict[str, Any]:
     if config.get("init_lora_weights", True) not in (True, False, None, "gaussian", "eva"):
         initial = config["init_lora_weights"]
         raise ModelError(f"{path}: init_lora_weights is {initial!r}, which goes with a changed base; supported is true")
+    if max_rank is not None and rank > max_rank:
+        raise ModelError(f"{folder}: the adapter's rank is {rank}, at most {max_rank} is allowed")
     return config
 
 
@@ -383,7 +376,9 @@ def _check_targets(path: Path, config: Mapping[str, Any], sizes: Mapping[str, An
     targets = list(TARGETS) if targets == "all-linear" else targets
     if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         raise ModelError(f"{path}: target_modules is {targets!r}, expected a list of names")
-    known = [name for name in shape.linears() if _in_layers(name, layers)]
+    if layers is not None and not isinstance(layers, list):
+        layers = [layers]
+    known = [name for name in shape.linears() if layers is None or int(name.split(".")[1]) in layers]
     named = {target: {name for name in known if f".{name}".endswith(f".{target}")} for target in targets}
     if unknown := [target for target, names in named.items() if not names]:
         raise ModelError(f"{path}: target_modules names {unknown[0]!r}, expected {format_choices(TARGETS)}")
@@ -392,11 +387,6 @@ def _check_targets(path: Path, config: Mapping[str, Any], sizes: Mapping[str, An
         raise ModelError(f"{path}: target_modules covers {missing[0]!r}, for which {WEIGHTS_FILE} holds no tensors")
     if extra := [name for name in sizes if name not in linears]:
         raise ModelError(f"{path}: target_modules is {targets}, but {WEIGHTS_FILE} adapts {extra[0]!r} too")
-
-
-def _in_layers(name: str, layers: Any) -> bool:
-    """Whether a linear is in one of ``layers_to_transform``: a number, a list, or None for all."""
-    return layers is None or int(name.split(".")[1]) in (layers if isinstance(layers, list) else [layers])
 
 
 def _leaf_names(sizes: Iterable[str]) -> tuple[str, ...]:

@@ -9,10 +9,9 @@ Shape suffixes: B sequence of a rectangle, L position in it, T token that is pre
 N allowed token of all choices, W choice.
 """
 
-import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -101,7 +100,7 @@ def clone_behaviour(
     config: CloningConfig | None = None,
     report: ProgressCallback | None = None,
 ) -> CloningProgress:
-    """Train the model in ``folder`` on the examples, and write it back.
+    """Train the model in ``folder`` on the examples, and write it back; returns the final progress.
 
     Args:
         folder: A model directory with weights in one file, as ``make_base`` writes it.
@@ -109,22 +108,23 @@ def clone_behaviour(
         config: Training settings.
         report: Called about every second, and at the end.
 
-    Returns:
-        The final progress.
-
     Raises:
         ModelError: not a model directory, no examples, or the loss is no longer finite (nothing is written then).
     """
     config = config or CloningConfig()
     decoder = Decoder.load(folder).requires_grad_(True)
     lesson = _CloningRun(decoder, config)
-    reported = time.monotonic()
-    with _computing_threads(config.threads):
-        for batch in _batches(examples, config):
+    reported, limited = time.monotonic(), islice(examples, config.sequences)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        while batch := list(islice(limited, config.batch)):
             lesson.update(batch)
             if report is not None and time.monotonic() - reported > 1:
                 report(lesson.progress())
                 reported = time.monotonic()
+    finally:
+        torch.set_num_threads(threads)
     last = lesson.progress()
     if not last.sequences:
         raise ModelError(f"{folder}: no examples to learn from")
@@ -132,22 +132,6 @@ def clone_behaviour(
     if report is not None:
         report(last)
     return last
-
-
-@contextlib.contextmanager
-def _computing_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _batches(examples: Iterable[Example], config: CloningConfig) -> Iterator[list[Example]]:
-    limited = islice(examples, config.sequences)
-    while batch := list(islice(limited, config.batch)):
-        yield batch
 
 
 class _CloningRun:
@@ -168,13 +152,16 @@ class _CloningRun:
         self._recent: list[tuple[float, float, float]] = []
 
     def update(self, batch: Sequence[Example]) -> None:
+        rising = min(1.0, (self._updates + 1) / (self._config.warmup * self._planned + 1))
+        falling = 0.5 * (1 + math.cos(math.pi * (self._updates / self._planned)))
         for group in self._optimiser.param_groups:
-            group["lr"] = self._learning_rate()
-        tokens = sum(len(e.prompt_ids) + len(e.completion_ids) - 1 for e in batch)
+            group["lr"] = self._config.learning_rate * rising * falling
+        lengths = [len(e.prompt_ids) + len(e.completion_ids) for e in batch]
+        tokens = sum(lengths) - len(batch)
         branches = max(sum(len(e.branches) for e in batch), 1)
         sums = np.zeros(3)
-        for rows in _rectangles(batch, self._config.rectangle_tokens):
-            sums += self._accumulate(rows, tokens, branches)
+        for sequences_B in padded_rectangles(lengths, self._config.rectangle_tokens):
+            sums += self._accumulate([batch[index] for index in sequences_B], tokens, branches)
         if not math.isfinite(sums[0]):
             raise ModelError(f"cloning: the loss of update {self._updates} is {sums[0]}; expected a finite number")
         torch.nn.utils.clip_grad_norm_(self._decoder.parameters(), self._config.grad_clip)
@@ -190,11 +177,6 @@ class _CloningRun:
         seconds = time.monotonic() - self._started
         return CloningProgress(self._sequences, self._config.sequences, self._tokens, seconds, *means)
 
-    def _learning_rate(self) -> float:
-        done = self._updates / self._planned
-        rising = min(1.0, (self._updates + 1) / (self._config.warmup * self._planned + 1))
-        return self._config.learning_rate * rising * 0.5 * (1 + math.cos(math.pi * done))
-
     def _accumulate(self, rows: Sequence[Example], tokens: int, branches: int) -> NDArray[np.float64]:
         """Add one rectangle's gradient; return its summed losses of tokens, of choices, and of uniform guesses."""
         ids_BL, real_BL = _pad(rows)
@@ -203,18 +185,16 @@ class _CloningRun:
         text_T = F.cross_entropy(logits_TV, ids_BL[:, 1:][real_BL[:, 1:]], reduction="none")
         text = text_T.sum()
         choices, guessing = _choices_loss(self._decoder, rows, hidden_BLD)
-        free_T = torch.from_numpy(_unconstrained_mask(rows, real_BL.shape))[:, 1:][real_BL[:, 1:]]
+        free_BL = torch.zeros(real_BL.shape, dtype=torch.bool)
+        for row, example in enumerate(rows):
+            chosen = zip(example.branches, example.allowed, strict=True)
+            free_BL[row, [len(example.prompt_ids) + branch for branch, allowed in chosen if not len(allowed)]] = True
+        free_T = free_BL[:, 1:][real_BL[:, 1:]]
         choices = choices + text_T[free_T].sum()
         guessing += int(free_T.sum()) * math.log(logits_TV.shape[1])
         loss = text / tokens + self._config.branch_weight * choices / branches
         loss.backward()  # type: ignore[no-untyped-call]
         return np.array([text.item(), choices.item(), guessing])
-
-
-def _rectangles(batch: Sequence[Example], token_budget: int) -> Iterator[list[Example]]:
-    lengths = [len(e.prompt_ids) + len(e.completion_ids) for e in batch]
-    for sequences_B in padded_rectangles(lengths, token_budget):
-        yield [batch[index] for index in sequences_B]
 
 
 def _pad(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
@@ -227,34 +207,23 @@ def _pad(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids_BL), torch.from_numpy(real_BL)
 
 
-def _unconstrained_mask(rows: Sequence[Example], shape: Sequence[int]) -> NDArray[np.bool_]:
-    """Mask [B, L] of the positions at which every token is allowed."""
-    free_BL = np.zeros(shape, np.bool_)
-    for row, example in enumerate(rows):
-        chosen = zip(example.branches, example.allowed, strict=True)
-        free_BL[row, [len(example.prompt_ids) + branch for branch, allowed in chosen if not len(allowed)]] = True
-    return free_BL
-
-
 def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor) -> tuple[Tensor, float]:
     """Summed cross-entropy of the choices among the allowed tokens, and that of uniform guesses."""
-    rows = [row if all(map(len, row.allowed)) else _drop_unconstrained(row) for row in rows]
-    counts = np.array([len(tokens) for row in rows for tokens in row.allowed], np.int64)
-    if not len(counts):
+    constrained = [
+        (b, len(row.prompt_ids) - 1 + branch, row.completion_ids[branch], tokens)
+        for b, row in enumerate(rows)
+        for branch, tokens in zip(row.branches, row.allowed, strict=True)
+        if len(tokens)
+    ]
+    if not constrained:
         return hidden_BLD.new_zeros(()), 0.0
-    where = [(b, len(row.prompt_ids) - 1 + branch) for b, row in enumerate(rows) for branch in row.branches]
-    b_W, l_W = (torch.tensor(part) for part in zip(*where, strict=True))
+    *where, allowed = zip(*constrained, strict=True)
+    b_W, l_W, chosen_W = map(torch.tensor, where)
+    counts = np.fromiter(map(len, allowed), np.int64)
     row_N = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
-    token_N = torch.tensor([token for row in rows for tokens in row.allowed for token in tokens])
-    chosen_W = torch.tensor([row.completion_ids[branch] for row in rows for branch in row.branches])
+    token_N = torch.tensor([token for tokens in allowed for token in tokens])
     head_VD = decoder.embed if decoder.head is None else decoder.head
     logits_N = allowed_logits(head_VD, hidden_BLD[b_W, l_W], row_N, token_N)
     place_W = (token_N == chosen_W[row_N]).nonzero().squeeze(1)
     logprob_W, _ = allowed_distribution(logits_N, row_N, place_W, torch.ones(len(counts)))
     return -logprob_W.sum(), float(np.log(counts).sum())
-
-
-def _drop_unconstrained(row: Example) -> Example:
-    choices = [(branch, tokens) for branch, tokens in zip(row.branches, row.allowed, strict=True) if len(tokens)]
-    branches, allowed = [branch for branch, _ in choices], [tokens for _, tokens in choices]
-    return Example(row.prompt_ids, row.completion_ids, branches, allowed)

@@ -8,7 +8,7 @@ Shape suffixes: T token of a packed batch, B sequence, L position in it, W wante
 width, O/I output and input of a linear, R rank, V vocabulary, N allowed token of a packed batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -56,20 +56,18 @@ class Block(nn.Module):
             ones = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if used else None
             self.register_parameter(name, ones)
 
-    def layer(
-        self, prefix: str, pairs: Matrices, scale: float, merge: bool | None, magnitudes: Mapping[str, Tensor]
-    ) -> Layer:
+    def layer(self, prefix: str, lora: Lora | None, pairs: Matrices, merge: bool | None) -> Layer:
         """Returns the block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
         own = dict(self.named_parameters())
+        scale, magnitudes = (1.0, {}) if lora is None else (lora.scale, lora.magnitudes)
 
         def linear(name: str) -> Linear:
             parts = [pairs.get(prefix + part) for part in FUSED[name]]
-            base = Linear(own[name], own.get(f"{name}_bias"))
-            if norms := {at: magnitudes[prefix + at] for at in FUSED[name] if prefix + at in magnitudes}:
-                return apply_dora(
-                    base, parts, part_rows(self.shape, name), scale, [norms.get(at) for at in FUSED[name]]
-                )
-            return apply_lora(base, parts, part_rows(self.shape, name), scale, merge)
+            norms = [magnitudes.get(prefix + part) for part in FUSED[name]]
+            base, rows = Linear(own[name], own.get(f"{name}_bias")), part_rows(self.shape, name)
+            if any(norm is not None for norm in norms):
+                return apply_dora(base, parts, rows, scale, norms)
+            return apply_lora(base, parts, rows, scale, merge)
 
         return Layer(
             input_norm_D=own["input_norm"],
@@ -123,14 +121,8 @@ def apply_dora(
 ) -> Linear:
     """Apply DoRA to a fused linear: rows of ``W + scale B A`` at the trained norms (Liu et al. 2024, equation 5).
 
-    Merged at any size: the product with the base changes with the adapter, so that there is none to share.
-
-    Args:
-        base: the frozen linear.
-        parts: A [R, I] and B [O, R] of each stacked part, None where a part has no adapter.
-        rows: outputs of each part.
-        scale: alpha / rank.
-        magnitudes: norms [O] of each part's rows, None where a part has no adapter.
+    Merged at any size: the product with the base changes with the adapter, so that there is none to share. Arguments as
+    of ``apply_lora``; magnitudes are the norms [O] of each part's rows, None where a part has no adapter.
     """
     wide = Linear(base.weight_OI.float(), base.bias_O)
     merged = apply_lora(wide, parts, rows, scale, merge=True).weight_OI
@@ -197,20 +189,16 @@ class Decoder(nn.Module):
         return to_hf(self.shape, dict(self.named_parameters()))
 
     def weights(self, lora: Lora | None = None, merge: bool | None = None) -> Weights:
-        """Returns the weights of a forward pass, with an adapter applied.
+        """Returns the weights of a forward pass, with an adapter applied; None is the base model alone.
 
-        Gradients flow to the adapter's matrices, and to the base where it requires them.
-
-        Args:
-            lora: the adapter; None is the base model.
-            merge: see ``apply_lora``; sampling may prefer True at any size.
+        Gradients flow to the adapter's matrices, and to the base where it requires them. ``merge`` is that of
+        ``apply_lora``; sampling may prefer True at any size.
         """
         pairs: Matrices = {} if lora is None else lora.matrices()
-        scale, magnitudes = (1.0, {}) if lora is None else (lora.scale, lora.magnitudes)
         layers = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            layers.append(block.layer(f"layers.{index}.", pairs, scale, merge, magnitudes))
+            layers.append(block.layer(f"layers.{index}.", lora, pairs, merge))
         head = self.embed if self.head is None else self.head
         return Weights(self.shape, self.embed, tuple(layers), self.norm, head, self.frequencies_P)
 
@@ -222,15 +210,10 @@ class Decoder(nn.Module):
 def allowed_logits(
     head_VD: Tensor, hidden_WD: Tensor, row_N: Tensor, token_N: Tensor, elements: int = PIECE_ELEMENTS
 ) -> Tensor:
-    """Logits [N] of chosen tokens only, float32 or wider.
+    """Logits [N] of chosen tokens only, float32 or wider: of ``token_N`` at the rows ``row_N`` of ``hidden_WD``.
 
-    Args:
-        head_VD: the output head.
-        hidden_WD: final hidden states.
-        row_N: row of ``hidden_WD`` of each logit.
-        token_N: token of each logit.
-        elements: of a large vocabulary, elements of hidden states and head that are gathered at once; the backward pass
-            gathers them again.
+    Of a large vocabulary, ``elements`` of hidden states and head are gathered at once; the backward pass gathers them
+    again.
     """
     vocabulary, width = head_VD.shape
     if vocabulary <= DENSE_LIMIT:

@@ -1,8 +1,4 @@
-"""The decoder's forward pass, pure in its weights.
-
-``models.decoder.Decoder.weights(lora)`` returns the ``Weights`` of one pass. An inference engine with a key/value
-cache and several adapters in a batch is built from the same functions: ``project``, ``rotary`` (in
-``models.kernels``), ``attend``, ``Linear``, ``feed_forward``, ``final_norm``.
+"""The decoder's forward pass, pure in its weights, which ``models.decoder.Decoder.weights(lora)`` returns.
 
 Sequences run as right-padded rectangles of similar length. Attention is causal, so real tokens never see the padding
 behind them and no mask is needed. In the last layer only the wanted positions are computed beyond keys and values, and
@@ -222,25 +218,21 @@ def forward_rectangle(
     packed: Packing | None = None,
     recompute: bool = False,
 ) -> Tensor:
-    """Final hidden states of right-padded sequences, or of one row that holds several.
+    """Final hidden states [B, L, D], after the final norm, of right-padded sequences, or of one row that holds several.
 
     Args:
         weights: from ``Decoder.weights``.
         ids_BL: token ids; padding may be any valid id: it follows the real tokens, which never see it.
-        wanted_BQ: positions whose hidden states are returned; None for all.
+        wanted_BQ: positions whose hidden states [B, Q, D] are returned; None for all.
         packed: sequences in a single row; None where every row is one.
         recompute: keep no activations within layers; the backward pass computes them again.
-
-    Returns:
-        [B, L, D], or [B, Q, D] with ``wanted_BQ``, after the final norm.
     """
     last = len(weights.layers) - 1
     positions_L = torch.arange(ids_BL.shape[1], device=ids_BL.device) if packed is None else packed.positions_L
     tables = rotary_tables(positions_L, weights.frequencies_P, weights.embed_VD.dtype)
     hidden = F.embedding(ids_BL, weights.embed_VD)
     for index in range(len(weights.layers)):
-        positions_of_layer = wanted_BQ if index == last else None
-        args = (weights, index, ids_BL, hidden, tables, positions_of_layer, packed)
+        args = (weights, index, ids_BL, hidden, tables, wanted_BQ if index == last else None, packed)
         hidden = recompute_in_backward(_layer, *args) if recompute else _layer(*args)
     return final_norm(weights, hidden)
 
@@ -259,7 +251,9 @@ def _layer(
     if wanted_BQ is not None and packed is None:
         return _selected_layer(shape, layer, hidden_BLD, tables, wanted_BQ)
     if index == 0 and shape.vocab_size < ids_BL.numel():
-        q, k, v = _project_vocabulary(weights, ids_BL)
+        # Once per vocabulary entry, and looked up per token.
+        parts_VHK = project(shape, layer, weights.embed_VD)
+        q, k, v = (F.embedding(ids_BL, part.flatten(1)).view(*ids_BL.shape, *part.shape[1:]) for part in parts_VHK)
     else:
         q, k, v = project(shape, layer, hidden_BLD)
     q, k = rotary(q, *tables), rotary(k, *tables)
@@ -267,13 +261,6 @@ def _layer(
     if wanted_BQ is not None:
         attended, hidden_BLD = attended[:, wanted_BQ[0]], hidden_BLD[:, wanted_BQ[0]]
     return feed_forward(shape, layer, hidden_BLD + layer.o(attended))
-
-
-def _project_vocabulary(weights: Weights, ids_BL: Tensor) -> QkvProjection:
-    """The first layer's ``project``, computed once per vocabulary entry and looked up per token."""
-    parts_VHK = project(weights.shape, weights.layers[0], weights.embed_VD)
-    looked_up = (F.embedding(ids_BL, part.flatten(1)).view(*ids_BL.shape, *part.shape[1:]) for part in parts_VHK)
-    return QkvProjection(*looked_up)
 
 
 def _selected_layer(

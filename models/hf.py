@@ -3,7 +3,7 @@
 The decoder keeps q, k, v in one matrix and gate, up in another (rows one after the other); files keep them apart.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,16 @@ def read_weight_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
     """The name of every tensor, with the open file that holds it."""
-    for path in _shards(folder):
+    index, shards = folder / "model.safetensors.index.json", ["model.safetensors"]
+    if index.exists():
+        try:
+            names = msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values()
+        except (msgspec.DecodeError, KeyError, AttributeError) as error:
+            raise ModelError(f"{index}: not an index of safetensors shards ({error!r})") from error
+        shards = [Path(name).name for name in sorted(set(names))]
+    elif not (folder / shards[0]).exists():
+        raise ModelError(f"{folder}: no model.safetensors; weights in other formats are not loaded")
+    for path in (folder / shard for shard in shards):
         try:
             with safe_open(path, framework="pt") as file:
                 yield from ((file, name) for name in file.keys())  # noqa: SIM118 (not a mapping)
@@ -66,13 +75,10 @@ def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
 
 
 def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code: bool = False, **arguments: Any) -> Any:
-    """Load a causal language model of any family with transformers.
+    """Load a causal language model of any family with transformers, which gets the further arguments.
 
-    Args:
-        folder: a Hugging Face model directory.
-        dtype: type of the weights; ``"auto"`` is the stored one.
-        remote_code: whether Python code that the model brings may run.
-        arguments: passed on to transformers.
+    The type ``"auto"`` of the weights is the stored one. ``remote_code`` is whether Python code that the model brings
+    may run.
 
     Raises:
         ConfigError: transformers is not installed.
@@ -102,20 +108,6 @@ def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code:
         raise ModelError(f"{folder}: transformers cannot load it: {problem}") from error
 
 
-def _shards(folder: Path) -> list[Path]:
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            names = msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values()
-        except (msgspec.DecodeError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index}: not an index of safetensors shards ({error!r})") from error
-        return [folder / Path(name).name for name in sorted(set(names))]
-    single = folder / "model.safetensors"
-    if not single.exists():
-        raise ModelError(f"{folder}: no model.safetensors; weights in other formats are not loaded")
-    return [single]
-
-
 def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and fuse a Hugging Face state dict into the decoder's parameters.
 
@@ -130,7 +122,8 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
             raise ModelError(f"tensor {name!r} has shape {tuple(tensors[name].shape)}, the configuration says {size}")
         return tensors[name]
 
-    d = shape.hidden_size
+    d, sizes = shape.hidden_size, shape.linears()
+    biased = {"qkv": shape.qkv_bias, "o": shape.o_bias, "gate_up": shape.mlp_bias, "down": shape.mlp_bias}
     state = {
         "embed": get_tensor("model.embed_tokens.weight", shape.vocab_size, d),
         "norm": get_tensor("model.norm.weight", d),
@@ -138,23 +131,17 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
     if not shape.tied:
         state["head"] = get_tensor("lm_head.weight", shape.vocab_size, d)
     for index in range(shape.layers):
-        state |= {f"blocks.{index}.{name}": part for name, part in _block_from_hf(shape, index, get_tensor).items()}
-    return state
-
-
-def _block_from_hf(shape: DecoderShape, index: int, get_tensor: Callable[..., Tensor]) -> dict[str, Tensor]:
-    sizes = shape.linears()
-    biased = {"qkv": shape.qkv_bias, "o": shape.o_bias, "gate_up": shape.mlp_bias, "down": shape.mlp_bias}
-    state = {}
-    for name, parts in FUSED.items():
-        full = [f"layers.{index}.{part}" for part in parts]
-        state[name] = torch.cat([get_tensor(f"model.{part}.weight", *sizes[part]) for part in full])
-        if biased[name]:
-            state[f"{name}_bias"] = torch.cat([get_tensor(f"model.{part}.bias", sizes[part][0]) for part in full])
-    for name, file_name in NORMS.items():
-        width = shape.head_dim if file_name.startswith("self_attn") else shape.hidden_size
-        if shape.qk_norm or not file_name.startswith("self_attn"):
-            state[name] = get_tensor(f"model.layers.{index}.{file_name}.weight", width)
+        ours, theirs = f"blocks.{index}.", f"model.layers.{index}."
+        for name, parts in FUSED.items():
+            outs = {theirs + part: sizes[f"layers.{index}.{part}"] for part in parts}
+            state[ours + name] = torch.cat([get_tensor(f"{part}.weight", *size) for part, size in outs.items()])
+            if biased[name]:
+                biases = [get_tensor(f"{part}.bias", out) for part, (out, _) in outs.items()]
+                state[f"{ours}{name}_bias"] = torch.cat(biases)
+        for name, file_name in NORMS.items():
+            per_head = file_name.startswith("self_attn")
+            if shape.qk_norm or not per_head:
+                state[ours + name] = get_tensor(f"{theirs}{file_name}.weight", shape.head_dim if per_head else d)
     return state
 
 

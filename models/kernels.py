@@ -83,10 +83,7 @@ def _rotate(x_LHK: Tensor, cos_LP: Tensor, sin_LP: Tensor) -> Tensor:
 def rms_norm(x_D: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     """Divide by the root mean square over the last axis, then scale (Zhang & Sennrich 2019, eq. 4).
 
-    Args:
-        x_D: any shape.
-        weight_D: one axis, or the trailing axes of ``x_D`` when several heads carry weights of their own.
-        eps: added to the mean square.
+    The weight has one axis, or the trailing axes of ``x_D`` when several heads carry weights of their own.
     """
     result: Tensor = _RmsNorm.apply(x_D, weight_D, eps)  # type: ignore[no-untyped-call]
     return result

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import tokenizers
@@ -34,30 +35,24 @@ class BaseShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None = None, seed: int = 0) -> Path:
-    """Write a model directory that ``AutoModelForCausalLM`` and ``AutoTokenizer`` load.
+    """Write a model directory that ``AutoModelForCausalLM`` and ``AutoTokenizer`` load; returns the folder.
 
-    Equal arguments give equal files. The weights are random; ``models.behaviour_cloning`` trains them on a game.
-
-    Args:
-        folder: Made if missing; must be empty.
-        vocabulary: Every piece of a game's prompts and completions; each becomes one token.
-        shape: Sizes of the model.
-        seed: Seed of the random weights.
-
-    Returns:
-        The folder.
+    Each piece of ``vocabulary`` becomes one token; plain text splits at blanks where no piece holds one. Equal
+    arguments give equal files. The weights are random; ``models.behaviour_cloning`` trains them on a game.
 
     Raises:
         ModelError: the folder is not empty, or the vocabulary repeats a piece or uses a special token's name.
     """
-    shape, folder = shape or BaseShape(), Path(folder)
     words = [*SPECIAL, *vocabulary]
     if repeated := sorted(word for word, times in Counter(words).items() if times > 1):
         raise ModelError(f"vocabulary: {repeated} occur more than once; expected distinct pieces besides {SPECIAL}")
-    _make_empty_folder(folder)
-    _write_tokenizer(folder, words, shape)
-    _write_weights(folder, len(words), shape, seed)
-    return folder
+    tokens = {word: token for token, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(tokens, unk_token=UNK))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    if not any(" " in word for word in words):
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": PAD, "eos_token": EOS, "unk_token": UNK}
+    return _write_base(Path(folder), tokenizer, special, shape or BaseShape(), seed, len(words))
 
 
 def make_text_base(
@@ -83,51 +78,33 @@ def make_text_base(
     Raises:
         ModelError: the folder is not empty.
     """
-    shape, folder = shape or BaseShape(), Path(folder)
-    _make_empty_folder(folder)
-    special = [PAD, end, *(mark for mark in marks if mark != end)]
+    tokens = [PAD, end, *(mark for mark in marks if mark != end)]
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocabulary, special_tokens=tokens, initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.save(str(folder / "tokenizer.json"))
-    _write_settings(folder, shape, {"pad_token": PAD, "eos_token": end, "additional_special_tokens": special[2:]})
-    _write_weights(folder, tokenizer.get_vocab_size(), shape, seed)
-    return folder
+    special = {"pad_token": PAD, "eos_token": end, "additional_special_tokens": tokens[2:]}
+    return _write_base(Path(folder), tokenizer, special, shape or BaseShape(), seed, tokenizer.get_vocab_size())
 
 
-def _make_empty_folder(folder: Path) -> None:
+def _write_base(
+    folder: Path, tokenizer: Any, special: Mapping[str, Any], shape: BaseShape, seed: int, vocab_size: int
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
-
-
-def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> None:
-    """Word-level, no normalisation. Plain text splits at blanks where no piece holds one."""
-    vocabulary = {word: token for token, word in enumerate(words)}
-    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    tokenizer.add_special_tokens(list(SPECIAL))
-    if not any(" " in word for word in words):
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(folder / "tokenizer.json"))
-    _write_settings(folder, shape, {"pad_token": PAD, "eos_token": EOS, "unk_token": UNK})
-
-
-def _write_settings(folder: Path, shape: BaseShape, special: Mapping[str, str | Sequence[str]]) -> None:
-    config = {
+    settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         **special,
         "model_max_length": shape.max_positions,
         "clean_up_tokenization_spaces": False,
     }
-    (folder / "tokenizer_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
-
-
-def _write_weights(folder: Path, vocab_size: int, shape: BaseShape, seed: int) -> None:
+    (folder / "tokenizer_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
     config = {
         "architectures": ["Qwen3ForCausalLM"],
         "model_type": "qwen3",
@@ -152,6 +129,7 @@ def _write_weights(folder: Path, vocab_size: int, shape: BaseShape, seed: int) -
     }
     (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
     write_weights(Decoder.random(read_shape(folder), seed, shape.init_std), folder)
+    return folder
 
 
 def write_weights(decoder: Decoder, folder: Path) -> None:

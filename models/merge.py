@@ -25,22 +25,25 @@ def merge_adapter(base: Path, adapter: Path, out: Path, remote_code: bool = Fals
 
     Base and adapter may be of any family and variant of LoRA that PEFT merges. Sums are computed in float32 and stored
     in the base's own type: with a bfloat16 base they are rounded, so that logits differ by about as much as bfloat16
-    rounds anyway. The folder ``out`` appears whole or not at all, and is returned.
-
-    Args:
-        base: a model directory in Hugging Face's format.
-        adapter: a LoRA adapter of it in PEFT's format.
-        out: the folder to make.
-        remote_code: whether Python code that the base brings may run.
+    rounds anyway. The folder ``out`` appears whole or not at all, and is returned. ``remote_code`` is whether Python
+    code that the base brings may run.
 
     Raises:
         ConfigError: transformers is not installed.
         ModelError: ``out`` exists already, or base and adapter do not fit each other.
     """
-    out = Path(out)
+    out, adapter = Path(out), Path(adapter)
     if out.exists():
         raise ModelError(f"{out}: exists already; expected a folder that does not")
-    merged = _merge(load_transformers_model(base, "auto", remote_code), Path(adapter))
+    model, config = load_transformers_model(base, "auto", remote_code), read_peft_config(adapter)
+    # The base's folder or name where the adapter was trained, of which PEFT warns that it is another one here.
+    config.base_model_name_or_path = None
+    wrapped = make_peft_model(model, config)
+    load_with_peft(wrapped, adapter)
+    try:
+        merged = wrapped.merge_and_unload(safe_merge=True)
+    except (ValueError, NotImplementedError) as error:
+        raise ModelError(f"{adapter}: PEFT cannot merge it: {error}") from error
     with atomic_folder(out) as draft:
         merged.save_pretrained(str(draft))
         for pattern in MODEL_FILES:
@@ -49,23 +52,6 @@ def merge_adapter(base: Path, adapter: Path, out: Path, remote_code: bool = Fals
                 if not path.name.endswith(".index.json"):
                     shutil.copy(path, draft / path.name)
     return out
-
-
-def _merge(model: Any, folder: Path) -> Any:
-    """Add an adapter's updates to a model's weights.
-
-    Raises:
-        ModelError: not an adapter of this model, or one with other tensors than it has linears.
-    """
-    config = read_peft_config(folder)
-    # The base's folder or name where the adapter was trained, of which PEFT warns that it is another one here.
-    config.base_model_name_or_path = None
-    wrapped = make_peft_model(model, config)
-    load_with_peft(wrapped, folder)
-    try:
-        return wrapped.merge_and_unload(safe_merge=True)
-    except (ValueError, NotImplementedError) as error:
-        raise ModelError(f"{folder}: PEFT cannot merge it: {error}") from error
 
 
 def read_peft_config(folder: Path) -> Any:

@@ -1,8 +1,4 @@
-"""The shape of a supported decoder, read from a Hugging Face ``config.json``.
-
-Qwen3, Qwen2 and Llama differ here only in a few switches (q/k-norm, biases, rope scaling), all of which are fields of
-``DecoderShape``.
-"""
+"""The shape of a supported decoder, read from a Hugging Face ``config.json``; families differ in a few switches."""
 
 import math
 from pathlib import Path
@@ -131,15 +127,9 @@ def read_model_shape(folder: Path) -> ModelShape:
         # Models for text and images keep the language model's sizes in a table of their own.
         text = config.get("text_config") or config
         try:
-            return msgspec.convert(
-                {
-                    "model_type": config["model_type"],
-                    "vocab_size": text["vocab_size"],
-                    "hidden_size": text["hidden_size"],
-                    "max_positions": _max_positions(text),
-                },
-                ModelShape,
-            )
+            sizes = {name: text[name] for name in ("vocab_size", "hidden_size")}
+            fields = {"model_type": config["model_type"], **sizes, "max_positions": _max_positions(text)}
+            return msgspec.convert(fields, ModelShape)
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
@@ -188,7 +178,12 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         raise ModelError(f"hidden_act is {config['hidden_act']!r}, supported is 'silu'")
     if config.get("use_sliding_window") or "sliding_attention" in (config.get("layer_types") or ()):
         raise ModelError("sliding-window attention is not supported, only full attention")
-    theta, rope = _parse_rope(config)
+    # Transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``.
+    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    rope.setdefault("rope_type", rope.pop("type", "default"))
+    if rope["rope_type"] not in ROPE_TYPES:
+        raise ModelError(f"rope type is {rope['rope_type']!r}, supported are {format_choices(ROPE_TYPES)}")
+    theta = float(rope.pop("rope_theta", config.get("rope_theta", 10_000.0)))
     heads = config["num_attention_heads"]
     bias = bool(config.get("attention_bias", False))
     fields = {
@@ -211,13 +206,3 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         "mlp_bias": kind == "llama" and bool(config.get("mlp_bias", False)),
     }
     return msgspec.convert(fields, DecoderShape)
-
-
-def _parse_rope(config: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Base and scaling; transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``."""
-    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    rope.setdefault("rope_type", rope.pop("type", "default"))
-    if rope["rope_type"] not in ROPE_TYPES:
-        raise ModelError(f"rope type is {rope['rope_type']!r}, supported are {format_choices(ROPE_TYPES)}")
-    theta = float(rope.pop("rope_theta", config.get("rope_theta", 10_000.0)))
-    return theta, rope

@@ -1,4 +1,4 @@
-"""Arranging sequences of many lengths as right-padded rectangles with little padding, or in rows without any.
+"""Sequences of many lengths as right-padded rectangles with little padding, or in rows without any.
 
 Shape suffixes: S sequence of the batch, B sequence of a rectangle or row.
 """

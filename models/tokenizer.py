@@ -2,8 +2,7 @@
 
 A prompt is encoded piece by piece, so that the same piece always gives the same tokens and nothing that was sampled is
 ever tokenised again. Made tokenizers hold every piece as one token; a hub model's sub-word tokenizer encodes a piece as
-a word, with the space before it, or, where the game's pieces carry their own white space, as it stands. Conversations
-are rendered by the chat template of the model's folder, if it has one.
+a word, with the space before it, or, where the game's pieces carry their own white space, as it stands.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,8 +45,13 @@ class Tokenizer:
             raise ModelError(f"{path}: not a readable tokenizer ({error})") from error
         self._memo: dict[str, tuple[int, ...]] = {}
         self._exact: dict[str, tuple[int, ...]] = {}
-        self.eos = self._special("eos_token")
-        self.ends = self._find_ends()
+        # Written there as text, or with its flags.
+        special = self._settings("tokenizer_config.json").get("eos_token")
+        text = special.get("content") if isinstance(special, dict) else special
+        self.eos: int | None = self._tokens.token_to_id(text) if isinstance(text, str) else None
+        listed = self._settings("generation_config.json").get("eos_token_id")
+        ends = [self.eos, *(listed if isinstance(listed, list) else [listed])]
+        self.ends = tuple(dict.fromkeys(token for token in ends if type(token) is int))
         """Tokens that end a completion, the tokenizer's own first, then those of ``generation_config.json``."""
 
     def encode_piece(self, piece: str) -> tuple[int, ...]:
@@ -58,7 +62,14 @@ class Tokenizer:
         """
         ids = self._memo.get(piece)
         if ids is None:
-            ids = self._memo[piece] = self._encode(piece)
+            if self.is_word_level:
+                token = self._tokens.token_to_id(piece)
+                if token is None:
+                    raise ModelError(f"{self.folder}: piece {piece!r} is not among the {len(self)} words it knows")
+                ids = (int(token),)
+            else:
+                ids = self._encode_some(" " + piece, piece)
+            self._memo[piece] = ids
         return ids
 
     def encode(self, pieces: Sequence[str]) -> list[int]:
@@ -73,9 +84,13 @@ class Tokenizer:
         """
         ids = self._exact.get(piece)
         if ids is None:
-            ids = self._exact[piece] = tuple(self.encode_text(piece))
-            if not ids:
-                raise ModelError(f"{self.folder}: the tokenizer writes piece {piece!r} as nothing")
+            ids = self._exact[piece] = self._encode_some(piece, piece)
+        return ids
+
+    def _encode_some(self, text: str, piece: str) -> tuple[int, ...]:
+        ids = tuple(self.encode_text(text))
+        if not ids:
+            raise ModelError(f"{self.folder}: the tokenizer writes piece {piece!r} as nothing")
         return ids
 
     def encode_text(self, text: str) -> list[int]:
@@ -124,8 +139,7 @@ class Tokenizer:
 
     @cached_property
     def _hf_tokenizer(self) -> Any:
-        # Imported late: only models with a chat template need it, and it is slow to import.
-        from transformers import AutoTokenizer
+        from transformers import AutoTokenizer  # slow to import
 
         return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
 
@@ -136,29 +150,6 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return int(self._tokens.get_vocab_size())
-
-    def _encode(self, piece: str) -> tuple[int, ...]:
-        if self.is_word_level:
-            token = self._tokens.token_to_id(piece)
-            if token is None:
-                raise ModelError(f"{self.folder}: piece {piece!r} is not among the {len(self)} words it knows")
-            return (int(token),)
-        ids = tuple(self._tokens.encode(" " + piece, add_special_tokens=False).ids)
-        if not ids:
-            raise ModelError(f"{self.folder}: the tokenizer writes piece {piece!r} as nothing")
-        return ids
-
-    def _special(self, name: str) -> int | None:
-        """Id of a special token named in ``tokenizer_config.json``; written there as text or with its flags."""
-        value = self._settings("tokenizer_config.json").get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        token = self._tokens.token_to_id(text) if isinstance(text, str) else None
-        return None if token is None else int(token)
-
-    def _find_ends(self) -> tuple[int, ...]:
-        value = self._settings("generation_config.json").get("eos_token_id")
-        listed = [self.eos, *(value if isinstance(value, list) else [value])]
-        return tuple(dict.fromkeys(token for token in listed if isinstance(token, int) and not isinstance(token, bool)))
 
     def _settings(self, name: str) -> dict[str, Any]:
         path = self.folder / name
