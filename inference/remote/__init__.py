@@ -1,7 +1,7 @@
 """Inference over HTTP: the protocol between players and inference servers, besides OpenAI's interface.
 
-- ``client``         batches and sends the requests to one server
-- ``health``         state, liveness and type of a server
+- ``client``         batches and sends the requests to one server, and watches its health
+- ``health``         state and type of a server
 - ``load_balancer``  which server a request goes to, and retries elsewhere
 
 ``POST /generate`` takes a ``GenerateCall`` and answers a ``GenerateReply``, both msgpack: a request with its

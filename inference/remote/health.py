@@ -1,32 +1,20 @@
-"""State, liveness and type of an inference server.
-
-A server that hangs accepts connections and answers nothing. One that owes answers and has been silent for long is
-therefore probed at ``/health``; if that fails too, its requests go to other servers. A server that is down is probed
-until it answers 200.
-"""
+"""State of an inference server, as one client knows it, and the types of servers."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from inference.remote import OWNER, TOKEN_VARIABLE, token_headers
 from schemas.errors import ConfigError
-from schemas.loggers import get_logger
-from schemas.retry import Backoff
 
 if TYPE_CHECKING:
     import aiohttp
 
-
-log = get_logger()
-
 CONNECT_S = 5.0
-_FIRST_PROBE_S = 0.05
-_MAX_PROBE_S = 5.0
 
 
 def loop_time() -> float:
@@ -35,7 +23,7 @@ def loop_time() -> float:
 
 
 class ServerState:
-    """State of a server, as one client knows it."""
+    """State of a server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -51,98 +39,6 @@ class ServerState:
     def is_open(self, now: float) -> bool:
         """Whether it takes requests now."""
         return not self.down and now >= self.busy_until
-
-
-class ClientContext(NamedTuple):
-    """State that the clients of one process share."""
-
-    connections: Callable[[], "aiohttp.ClientSession"]
-    spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
-    """Runs a coroutine in the background."""
-    is_known: Callable[[ServerState], bool]
-    """Whether the league still has the server."""
-    well_again: Callable[[], None]
-    """Called when a server that was down answers."""
-    silence_s: float
-    """Longest silence of a server that owes answers, and then the time-out of ``/health``."""
-
-
-class HealthMonitor:
-    """Watches one server while it owes answers, and probes it while it is down."""
-
-    def __init__(self, server: ServerState, context: ClientContext) -> None:
-        self._server = server
-        self._shared = context
-        self._watch_task: asyncio.Task[None] | None = None
-        self._pending: dict[asyncio.Timeout, None] = {}
-        self._last_answer_at = 0.0
-        """When the last answer came, or the first was owed."""
-
-    def note_answer(self) -> None:
-        """Note that the server has sent something."""
-        self._last_answer_at = loop_time()
-
-    @contextlib.asynccontextmanager
-    async def expect_answer(self) -> AsyncIterator[None]:
-        """Watch the server while it owes an answer; a server that hangs ends the block.
-
-        Raises:
-            TimeoutError: the server hangs.
-        """
-        if not self._pending:
-            self._last_answer_at = loop_time()
-        async with asyncio.timeout(None) as scope:
-            self._pending[scope] = None
-            if self._watch_task is None or self._watch_task.done():
-                self._watch_task = self._shared.spawn(self._watch())
-            try:
-                yield
-            finally:
-                del self._pending[scope]
-
-    def mark_down(self, why: str) -> None:
-        """Send the server no more requests until a probe succeeds."""
-        if not self._server.down:
-            log.warning("an inference server does not answer", url=self._server.url, why=why)
-            self._server.down = True
-            self._shared.spawn(self._probe_until_healthy())
-
-    async def _watch(self) -> None:
-        """Check the server's health whenever it is silent for too long, until it owes nothing."""
-        silence_s = self._shared.silence_s
-        while self._pending:
-            remaining_s = self._last_answer_at + silence_s - loop_time()
-            if remaining_s > 0:
-                await asyncio.sleep(remaining_s)
-            elif await self._check_health(silence_s) is not None:
-                # It may be busy or draining: a server that answers still works on its requests.
-                self._last_answer_at = loop_time()
-            elif self._last_answer_at + silence_s <= loop_time():
-                self.mark_down(f"silent for {silence_s:g} s, and then no /health within as long")
-                for scope in list(self._pending):
-                    scope.reschedule(loop_time())
-                return
-
-    async def _probe_until_healthy(self) -> None:
-        backoff = Backoff(_FIRST_PROBE_S, _MAX_PROBE_S, jitter=(0.75, 1.25))
-        while self._shared.is_known(self._server):
-            if await self._check_health(CONNECT_S) == 200:
-                log.info("an inference server answers again", url=self._server.url)
-                self._server.down = False
-                self._shared.well_again()
-                return
-            await asyncio.sleep(backoff.next_s())
-
-    async def _check_health(self, within_s: float) -> int | None:
-        """The status of ``/health``; None without an answer."""
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=within_s)
-        try:
-            async with self._shared.connections().get(f"{self._server.url}/health", timeout=timeout) as response:
-                return response.status
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return None
 
 
 PROBE_TIMEOUT_S = 5.0
@@ -208,7 +104,10 @@ async def _detect_server_type(session: "aiohttp.ClientSession", url: str) -> Ser
         return None
     if status >= 500:
         return None
-    owners = _parse_owners(answer) if status == 200 else []
+    owners: list[str] = []
+    if status == 200:
+        with contextlib.suppress(msgspec.MsgspecError):
+            owners = [model.owned_by for model in msgspec.json.decode(answer, type=_Models).data]
     kinds = {_OWNERS.get(owner) for owner in owners}
     if len(kinds) != 1 or None in kinds:
         finding = f"a list of models owned by {sorted(set(owners))}" if owners else f"{status} and no list of models"
@@ -216,10 +115,3 @@ async def _detect_server_type(session: "aiohttp.ClientSession", url: str) -> Ser
         kinds_text = " or ".join(kind.value for kind in ServerType)
         raise ConfigError(f"inference.urls: {url}/v1/models answers {finding}; expected {kinds_text}{hint}")
     return kinds.pop()
-
-
-def _parse_owners(answer: bytes) -> list[str]:
-    try:
-        return [model.owned_by for model in msgspec.json.decode(answer, type=_Models).data]
-    except msgspec.MsgspecError:
-        return []

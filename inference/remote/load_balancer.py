@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from inference.remote import token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
-from inference.remote.health import CONNECT_S, ClientContext, ServerState, loop_time
+from inference.remote.health import CONNECT_S, ServerState, loop_time
 from schemas.config.base import Table
 from schemas.errors import ConfigError, NoServerError
 from schemas.numbers import PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     import aiohttp
-
 
 OVERLOAD_RATIO = 1.25
 """Multiple of the mean number of requests in flight above which a server is passed over."""
@@ -41,12 +40,9 @@ class ServerTable:
             self.servers = {url: self.servers.get(url) or ServerState(url) for url in current}
 
     def pick(self, key: bytes, now: float, avoid: Collection[ServerState] = ()) -> ServerState | None:
-        """The server for a request, or None where all are down or busy.
+        """The server for a request, or None where all are down or busy, by the event loop's clock.
 
-        Args:
-            key: Of ``affinity_key``.
-            now: The event loop's clock.
-            avoid: Servers picked only where there is no other.
+        Servers to ``avoid`` are picked only where there is no other.
         """
         opened = [server for server in self.servers.values() if server.is_open(now)]
         candidates = [server for server in opened if server not in avoid] or opened
@@ -54,21 +50,17 @@ class ServerTable:
             return None
         most = math.ceil(OVERLOAD_RATIO * (1 + sum(server.running for server in candidates)) / len(candidates))
         free = [server for server in candidates if server.running < most]
-        return max(free, key=lambda server: _rank(server, key))
 
-    def available(self, now: float) -> Sequence[ServerState]:
-        """The servers that take requests now."""
-        return [server for server in self.servers.values() if server.is_open(now)]
+        def rank(server: ServerState) -> bytes:
+            return hashlib.blake2b(server.url.encode(), key=key, digest_size=8).digest()
+
+        return max(free, key=rank)
 
 
 def affinity_key(adapter: str | None, prompt_ids: Sequence[int], tokens: int) -> bytes:
     """The key of requests that should go to the same server: digest of the adapter, and the prompt's first tokens."""
     beginning = array("q", prompt_ids[:tokens]).tobytes()
     return hashlib.blake2b(beginning, key=(adapter or "").encode()[:64], digest_size=16).digest()
-
-
-def _rank(server: ServerState, key: bytes) -> bytes:
-    return hashlib.blake2b(server.url.encode(), key=key, digest_size=8).digest()
 
 
 _NO_SERVER = "none is known"
@@ -101,21 +93,18 @@ class LoadBalancer:
     def __init__(self, limits: RemoteServersConfig, silence_s: float, urls: Callable[[], Sequence[str]]) -> None:
         """Send nothing yet.
 
-        Args:
-            limits: Bounds on retries.
-            silence_s: Silence of a server that owes answers after which its health is checked, and the time-out of that
-                check.
-            urls: Returns the servers, before each request.
+        ``urls`` returns the servers, before each request. ``silence_s`` is the silence of a server that owes answers
+        after which its health is checked, and the time-out of that check.
         """
         self.routes = ServerTable()
         self.waiting_requests = 0
         """Requests that wait for a server."""
+        self.silence_s = silence_s
         self._limits = limits
         self._urls = urls
         self._session: aiohttp.ClientSession | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._clients: dict[ServerState, ServerClient] = {}
-        self._shared = ClientContext(self._get_session, self._spawn, self._is_known, self._notify_recovered, silence_s)
         self._recovered = asyncio.Event()
         """Set when a server that was down answers again."""
 
@@ -126,8 +115,9 @@ class LoadBalancer:
             ModelError: the request is at fault.
             NoServerError: no server answered within the bounds.
         """
-        self._refresh_servers()
-        tasks = [self._spawn(self._client_for(server).send(posted)) for server in self.routes.available(loop_time())]
+        self.routes.update(self._urls())
+        available = [server for server in self.routes.servers.values() if server.is_open(loop_time())]
+        tasks = [self.spawn(self._client_for(server).send(posted)) for server in available]
         why = _NO_SERVER
         for first in asyncio.as_completed(tasks):
             try:
@@ -139,20 +129,16 @@ class LoadBalancer:
 
     async def close(self) -> None:
         """Cancel what is in flight and close the connections."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
 
     async def send(self, key: bytes, posted: HttpRequest, why: str = _NO_SERVER) -> bytes:
         """Send a request to a server, and to others where it fails; returns the answer.
 
-        Args:
-            key: Requests of the same key go to the same server while it is up.
-            posted: The request.
-            why: Why the last try failed.
+        Requests of the same ``key`` go to the same server while it is up. ``why`` the last try failed is for messages.
 
         Raises:
             ModelError: the request is at fault.
@@ -171,50 +157,43 @@ class LoadBalancer:
 
     async def _wait_for_server(self, key: bytes, avoid: Sequence[ServerState], why: str) -> ServerState:
         """The server for a request, once one is available."""
-        self._refresh_servers()
-        server = self.routes.pick(key, loop_time(), avoid)
-        if server is not None:
-            return server
         until = loop_time() + self._limits.patience_s
         self.waiting_requests += 1
         try:
-            while server is None:
+            while True:
+                self.routes.update(self._urls())
+                if (server := self.routes.pick(key, loop_time(), avoid)) is not None:
+                    return server
                 if loop_time() >= until:
                     raise NoServerError(
                         f"inference: no server to ask for {self._limits.patience_s:g} s, of "
                         f"{', '.join(self.routes.servers) or 'none that the league announces'} (last: {why}); expected "
                         "an inference process to be running"
                     )
-                await self._wait_for_recovery()
-                self._refresh_servers()
-                server = self.routes.pick(key, loop_time(), avoid)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_POLL_S):
+                        await self._recovered.wait()
         finally:
             self.waiting_requests -= 1
-        return server
-
-    def _refresh_servers(self) -> None:
-        self.routes.update(self._urls())
-
-    async def _wait_for_recovery(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_POLL_S):
-                await self._recovered.wait()
 
     def _client_for(self, server: ServerState) -> ServerClient:
         """The client of a server; clients of servers that the league forgot are dropped."""
         if server not in self._clients:
-            self._clients = {known: link for known, link in self._clients.items() if self._is_known(known)}
-            self._clients[server] = ServerClient(server, self._shared)
+            self._clients = {known: link for known, link in self._clients.items() if self.is_known(known)}
+            self._clients[server] = ServerClient(server, self)
         return self._clients[server]
 
-    def _is_known(self, server: ServerState) -> bool:
+    def is_known(self, server: ServerState) -> bool:
+        """Whether the league still has the server."""
         return self.routes.servers.get(server.url) is server
 
-    def _notify_recovered(self) -> None:
+    def notify_recovered(self) -> None:
+        """Wake the requests that wait: a server that was down answers."""
         news, self._recovered = self._recovered, asyncio.Event()
         news.set()
 
-    def _get_session(self) -> "aiohttp.ClientSession":
+    def session(self) -> "aiohttp.ClientSession":
+        """The connections of all clients."""
         if self._session is None:
             import aiohttp
 
@@ -225,13 +204,15 @@ class LoadBalancer:
             )
         return self._session
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run a coroutine in the background, at most until ``close``."""
+
+        def ended(task: "asyncio.Task[Any]") -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # retrieved, so that asyncio does not log it
+
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._on_task_done)
+        task.add_done_callback(ended)
         return task
-
-    def _on_task_done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it

@@ -12,8 +12,8 @@ Here is one request for such samples and its answer, common to vLLM's ``AsyncLLM
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -89,15 +89,8 @@ class VllmSample(NamedTuple):
     """Whether the request was aborted, so that it may have fewer tokens, or none."""
 
 
-class VllmClient(Protocol):
-    """Sends requests to a vLLM."""
-
-    async def __call__(self, draw: VllmRequest) -> VllmSample:
-        """Sample.
-
-        Raises:
-            ModelError: vLLM refuses, or has ended.
-        """
+VllmClient = Callable[[VllmRequest], Awaitable[VllmSample]]
+"""Sends a request to a vLLM; raises ``ModelError`` where that refuses, or has ended."""
 
 
 def max_excerpt_tokens(excerpt: ConstraintSlice) -> int | None:

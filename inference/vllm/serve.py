@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from schemas.errors import ConfigError, ModelError, UsageError
 
 SOURCE_VARIABLE = "LEAGUE_ADAPTERS"
 """Environment variable that holds an ``AdapterSource``, as JSON."""
-
-
 ZERO_ADAPTER = "league-base"
 """Name of an adapter that adds nothing, where the base model has to be requested as one."""
 
@@ -126,7 +124,7 @@ def check_port_free(host: str, port: int) -> None:
 async def run_server(
     command: Sequence[str], environment: Mapping[str, str], url: str, say: Callable[[str], None]
 ) -> int:
-    """Run the server until it ends or this process is stopped; returns the exit code, 0 if stopped.
+    """Run the server until it ends or this process is stopped; returns the exit code as a shell does, 0 if stopped.
 
     Neither process outlives the other.
 
@@ -138,36 +136,29 @@ async def run_server(
     """
     # In a session of its own: Ctrl-C reaches this process only, which ends the server once.
     process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
     try:
-        with _stop_signal() as stopping:
-            watching = asyncio.create_task(_announce_when_ready(url, say))
-            ended, stop = asyncio.create_task(process.wait()), asyncio.create_task(stopping.wait())
-            await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
-            for task in (watching, stop):
-                task.cancel()
-            await asyncio.gather(watching, stop, return_exceptions=True)
-            if not ended.done():
-                process.terminate()
-                await asyncio.wait((ended,), timeout=_STOP_TIMEOUT_S)
-                return 0
-            return _shell_exit_code(ended.result())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopping.set)
+        watching = asyncio.create_task(_announce_when_ready(url, say))
+        ended, stop = asyncio.create_task(process.wait()), asyncio.create_task(stopping.wait())
+        await asyncio.wait((ended, stop), return_when=asyncio.FIRST_COMPLETED)
+        for task in (watching, stop):
+            task.cancel()
+        await asyncio.gather(watching, stop, return_exceptions=True)
+        if not ended.done():
+            process.terminate()
+            await asyncio.wait((ended,), timeout=_STOP_TIMEOUT_S)
+            return 0
+        code = ended.result()
+        return code if code >= 0 else 128 - code
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
         # Its engine, where that has outlived it.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
-
-
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[asyncio.Event]:
-    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        yield stopping
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
 
 
 async def _announce_when_ready(url: str, say: Callable[[str], None]) -> None:
@@ -177,8 +168,3 @@ async def _announce_when_ready(url: str, say: Callable[[str], None]) -> None:
                 say(f'serving: inference.urls = ["{url}"]')
                 return
         await asyncio.sleep(_POLL_S)
-
-
-def _shell_exit_code(code: int) -> int:
-    """The exit code as a shell reports it, for a process ended by a signal."""
-    return code if code >= 0 else 128 - code

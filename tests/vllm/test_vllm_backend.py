@@ -128,9 +128,9 @@ def test_it_sleeps_and_wakes_with_its_adapters_loaded(base, engine, adapter):
 
     async def sleep_and_wake() -> None:
         await backend.sleep()
-        assert await asyncio.wrap_future(engine.submit(engine._llm.is_sleeping()))
+        assert await asyncio.wrap_future(engine.submit(engine.llm.is_sleeping()))
         await backend.wake()
-        assert not await asyncio.wrap_future(engine.submit(engine._llm.is_sleeping()))
+        assert not await asyncio.wrap_future(engine.submit(engine.llm.is_sleeping()))
 
     for _ in range(2):
         asyncio.run(sleep_and_wake())
