@@ -21,14 +21,10 @@ FetchAdapter = Callable[[str, Path], Awaitable[None]]
 
 
 class AdapterCache:
-    """Adapters of one backend.
+    """Adapters of one backend, which loads and drops them.
 
-    Args:
-        backend: Loads and drops them.
-        configured: The configured capacity.
-        pinned: The currently assigned adapters, which are never evicted.
-        fetch: Fetches an adapter's files.
-        tell: Called with the new capacity and the reason whenever it shrinks.
+    Those that ``pinned`` returns are assigned now, and never evicted. ``tell`` is called with the new capacity and the
+    reason whenever it shrinks below the ``configured`` one.
     """
 
     def __init__(
@@ -67,12 +63,9 @@ class AdapterCache:
     async def ensure(
         self, adapters: Sequence[str], leases: contextlib.ExitStack | None = None, instead: str | None = None
     ) -> None:
-        """Load adapters for requests, all of them at once.
+        """Load adapters for requests, all of them at once, and hold them until ``leases`` is closed.
 
-        Args:
-            adapters: Their digests.
-            leases: Holds the adapters until it is closed.
-            instead: A pinned one that may be evicted for them where memory is short.
+        ``instead`` is a pinned one that may be evicted for them where memory is short.
 
         Raises:
             ArtifactError: one is missing or damaged.
@@ -175,12 +168,7 @@ class AdapterCache:
         """Evict idle adapters above the capacity, the least recently used first."""
         needed = {*requested, *self._pinned()}
         idle = [adapter for adapter in self._loaded if adapter not in needed and not self._in_use[adapter]]
-        if (
-            self._memory_capacity is not None
-            and instead is not None
-            and instead in self._loaded
-            and not self._in_use[instead]
-        ):
+        if self._memory_capacity is not None and instead in self._loaded and not self._in_use[instead]:
             idle.append(instead)
         coming = sum(adapter not in self._loaded for adapter in requested)
         for adapter in idle[: max(len(self._loaded) + coming - self.capacity, 0)]:

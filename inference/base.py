@@ -183,10 +183,8 @@ def translate_out_of_memory(doing: str) -> Iterator[None]:
     """Translate any error for want of memory to ``MemoryShortError``; ``doing`` is for its message."""
     try:
         yield
-    except MemoryShortError:
-        raise
     except Exception as error:  # kinds differ by engine; the message decides
-        if not is_out_of_memory(error):
+        if isinstance(error, MemoryShortError) or not is_out_of_memory(error):
             raise
         raise MemoryShortError(f"inference: no memory for {doing}: {error}") from error
 
@@ -229,12 +227,7 @@ def backend_names() -> list[str]:
 
 
 def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
-    """Starts the named backend on a base model.
-
-    Args:
-        name: One of ``backend_names``.
-        folder: The base model's directory.
-        **settings: The backend's settings; missing ones have defaults.
+    """Starts the named backend on a base model; settings that are missing have defaults.
 
     Raises:
         ConfigError: no such backend, or a setting it does not know.

@@ -73,6 +73,12 @@ def make_layout(
     """
     first_slot, columns = int(slots.min()), int(counts.max())
     ends = np.cumsum(counts)
+    spans, last_spans, row, token = [], [], 0, 0
+    for ready, rows in owners:
+        end = int(ends[row + rows - 1])
+        spans.append(RowSpan(ready, token, end))
+        last_spans.append(RowSpan(ready, row, row + rows))
+        row, token = row + rows, end
     column_N = np.arange(len(ids)) - np.repeat(ends - counts, counts)
     position_N = column_N + np.repeat(cached, counts)
     slot_N = np.repeat(slots, counts)
@@ -81,7 +87,6 @@ def make_layout(
     def there(array: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(array).to(cache.device)
 
-    spans, last_spans = _spans(owners, ends)
     return BatchLayout(
         ids_N=torch.tensor(ids, device=cache.device),
         positions_N=there(position_N),
@@ -101,19 +106,6 @@ def make_layout(
         cached_S=there(cached[by_slot]),
         ends_S=there((cached + counts)[by_slot]),
     )
-
-
-def _spans(
-    owners: Sequence[tuple[PreparedWeights, int]], ends: NDArray[np.int64]
-) -> tuple[list[RowSpan], list[RowSpan]]:
-    """Returns the spans counted in tokens, and in rows."""
-    spans, last_spans, row, token = [], [], 0, 0
-    for ready, rows in owners:
-        end = int(ends[row + rows - 1])
-        spans.append(RowSpan(ready, token, end))
-        last_spans.append(RowSpan(ready, row, row + rows))
-        row, token = row + rows, end
-    return spans, last_spans
 
 
 def next_layout(chunk: BatchLayout, ids: Sequence[int]) -> BatchLayout:
@@ -157,8 +149,7 @@ class LayoutPlanner:
     def __call__(self, running: Sequence[ActiveSequence], first_slot: int) -> tuple[BatchLayout, list[ActiveSequence]]:
         """Lays out the pending tokens of rows in slots from ``first_slot`` on, and counts them as cached.
 
-        Returns:
-            The layout, and the rows in its order.
+        Returns the layout, and the rows in its order.
 
         Raises:
             MemoryShortError: the cache has no room for them.

@@ -49,8 +49,7 @@ class CompletionBuilder:
     def follow_forced(self, place: Constraint, limit: int, vocabulary: int) -> tuple[Constraint, Sequence[int]]:
         """Append forced tokens up to the next choice, the end or the limit: the hottest loop of an engine.
 
-        Returns:
-            The state behind them, and the tokens that it allows.
+        Returns the state behind them, and the tokens that it allows.
 
         Raises:
             ModelError: the constraint names a token that the model does not have, or raises.
@@ -70,9 +69,7 @@ class CompletionBuilder:
 
 
 def check_request(request: Request, max_positions: int) -> None:
-    """Check a request before it is queued.
-
-    ``max_positions`` bounds prompt and completion together.
+    """Check a request before it is queued; ``max_positions`` bounds prompt and completion together.
 
     Raises:
         ModelError: a prompt too long, invalid sampling parameters, or a constraint that allows nothing.

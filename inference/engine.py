@@ -45,16 +45,7 @@ class Engine:
         reuse_tokens: int,
         cache_bytes: int = 0,
     ) -> None:
-        """An empty batch.
-
-        Args:
-            base: The base model; adapters come with the rows.
-            max_rows: Most rows at once, which bounds the cache.
-            max_prefill_tokens: Most prompt tokens a pass, padding included; a longer prompt passes alone.
-            join_share: Waiting rows join when they are at least this share of the running ones, or waited long.
-            reuse_tokens: Most prompt tokens kept for prompts that begin like them.
-            cache_bytes: Most memory for keys and values of running rows; 0 is what the machine has.
-        """
+        """An empty batch of the base model; adapters come with the rows. Bounds are those of ``LocalConfig``."""
         self.counters = Counters()
         self._base = base
         self._cache = KvCache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype, cache_bytes)
@@ -100,12 +91,12 @@ class Engine:
 
     def _shrink_batch(self, error: MemoryShortError) -> None:
         """Run half as many rows from now on; their prefills are repeated."""
-        ended: list[ActiveSequence] = []
         again: list[ActiveSequence] = []
         for row in self._running:
-            (ended if row.finished or row.future.done() else again).append(row)
-        for row in ended:
-            self._finish(row)
+            if row.finished or row.future.done():
+                self._finish(row)
+            else:
+                again.append(row)
         # Deliberately cautious: memory that was short once would be short again with as many rows.
         self._max_rows = max(len(again) // 2, 1)
         log.warning("memory for fewer rows", rows=self._max_rows, reason=str(error))
@@ -228,7 +219,10 @@ class Engine:
         draws = sample_tokens(self._base.head_VD, hidden_RD, [row.sampling_request() for row in rows])
         self.counters.passes += 1
         for index, (row, token, logprob) in enumerate(zip(rows, draws.tokens, draws.logprobs, strict=True)):
-            append_token(row, token, logprob, draws.nuclei.get(index))
+            try:
+                row.accept_token(token, logprob, draws.nuclei.get(index))
+            except Exception as error:  # constraints are plugins, which may raise anything: its caller alone fails
+                fail_sequence(row, error)
 
     def _remove_finished(self) -> None:
         """Remove finished rows."""
@@ -267,14 +261,6 @@ def should_wait_for_prefix(first: ActiveSequence, row: ActiveSequence, cached: i
     """Whether a row should wait a pass, to copy the prefix that ``first`` is about to read: half its tokens or more."""
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first.ids, row.ids, strict=False)))
     return 2 * (same - cached) >= len(row.pending) - cached
-
-
-def append_token(row: ActiveSequence, token: int, logprob: float, nucleus: list[int] | None) -> None:
-    """Append a token to a row; an error of its constraint goes to its caller alone."""
-    try:
-        row.accept_token(token, logprob, nucleus)
-    except Exception as error:  # constraints are plugins, which may raise anything
-        fail_sequence(row, error)
 
 
 def fail_sequence(row: ActiveSequence, error: Exception) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from inference.batch_layout import BatchLayout
 from inference.kv_cache import KvCache
 from inference.lora_linear import PassPlan, WeightStackCache
-from models.forward import Layer, Weights
+from models.forward import Weights
 from models.kernels import rms_norm, rotary_tables
 from models.model_config import DecoderShape
 
@@ -35,13 +35,22 @@ class ForwardPass:
         weights = base.embed_VD
         self._narrow = weights.device.type == "cpu" and weights.dtype == torch.float32
         """Whether few columns use batched products; scores of narrower types would lose too much precision."""
-        self._qk_norms = [_qk_norm(base.shape, layer) for layer in base.layers]
+        heads, kv_heads = base.shape.heads, base.shape.kv_heads
+        self._qk_norms = [
+            None
+            if layer.q_norm_K is None or layer.k_norm_K is None
+            else torch.cat([layer.q_norm_K.expand(heads, -1), layer.k_norm_K.expand(kv_heads, -1)])
+            for layer in base.layers
+        ]
+        """Weights [H + G, K] of the norm over query and key heads, by layer."""
         self._tables = self._compute_tables(0)
 
     def __call__(self, chunk: BatchLayout) -> Tensor:
         """Writes the chunk's keys and values; returns final hidden states [R, D] of each row's last token."""
         plan, last_plan = self._stacks.make_plans(chunk.spans, chunk.last_spans)
-        tables = tuple(table.index_select(0, chunk.positions_N) for table in self._ensure_tables(chunk.length))
+        if self._tables[0].shape[0] < chunk.length:
+            self._tables = self._compute_tables(2 * chunk.length)
+        tables = tuple(table.index_select(0, chunk.positions_N) for table in self._tables)
         mask = _attention_mask(chunk, self._shape, few=self._narrow and chunk.columns <= FEW_COLUMNS)
         hidden_ND = F.embedding(chunk.ids_N, self._base.embed_VD)
         last = len(self._base.layers) - 1
@@ -61,12 +70,12 @@ class ForwardPass:
         self, index: int, chunk: BatchLayout, plan: PassPlan, hidden_ND: Tensor, tables: tuple[Tensor, ...]
     ) -> Tensor:
         """Returns queries [N, H, K] and caches keys and values. Queries and keys are normed and rotated together."""
-        shape, layer = self._shape, self._base.layers[index]
+        shape = self._shape
         looked_up = index == 0 and chunk.spans[0].ready.table_VQ is not None
         if looked_up:
             qkv_NQ = _lookup_projections(chunk, plan)
         else:
-            normal_ND = _fused_rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
+            normal_ND = _fused_rms_norm(hidden_ND, self._base.layers[index].input_norm_D, shape.norm_eps)
             qkv_NQ = plan.linear(index, "qkv", normal_ND)
         heads = qkv_NQ.view(len(qkv_NQ), -1, shape.head_dim)
         rotated = shape.heads + shape.kv_heads
@@ -106,25 +115,12 @@ class ForwardPass:
         normal_ND = _fused_rms_norm(hidden_ND, self._base.layers[index].post_norm_D, self._shape.norm_eps)
         return hidden_ND + plan.linear(index, "down", _swiglu(plan.linear(index, "gate_up", normal_ND)))
 
-    def _ensure_tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """Returns rotary tables of at least ``length`` positions."""
-        if self._tables[0].shape[0] < length:
-            self._tables = self._compute_tables(2 * length)
-        return self._tables
-
     def _compute_tables(self, length: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and the signed sines that ``_rotate`` adds [T, 1, K]."""
         weights = self._base.embed_VD
         positions = torch.arange(length, device=weights.device)
         cos_TP, sin_TP = rotary_tables(positions, self._base.frequencies_P, weights.dtype)
         return torch.cat([cos_TP, cos_TP], -1).unsqueeze(1), torch.cat([-sin_TP, sin_TP], -1).unsqueeze(1)
-
-
-def _qk_norm(shape: DecoderShape, layer: Layer) -> Tensor | None:
-    """Returns the weights [H + G, K] of the norm over query and key heads."""
-    if layer.q_norm_K is None or layer.k_norm_K is None:
-        return None
-    return torch.cat([layer.q_norm_K.expand(shape.heads, -1), layer.k_norm_K.expand(shape.kv_heads, -1)])
 
 
 def _fused_rms_norm(x_D: Tensor, weight_D: Tensor, eps: float) -> Tensor:

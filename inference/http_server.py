@@ -17,8 +17,7 @@ answered with 500.
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -85,9 +84,7 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:
     """Returns the outermost middleware of a server: every request gets an answer, and none ends the server.
 
-    Args:
-        statuses: Statuses of the errors that the server knows.
-        render: Writes a refusal in the server's own form.
+    ``render`` writes a refusal in the server's own form.
     """
 
     @web.middleware
@@ -132,15 +129,11 @@ def _too_large(request: web.Request) -> RefusedError:
 async def listen(
     app: web.Application, host: str, port: int, place: str, *, shutdown_s: float = 1.0, cancels_handlers: bool = False
 ) -> web.AppRunner:
-    """Start to serve an application; the caller ends it with ``cleanup``.
+    """Start to serve an application whose first middleware is ``error_boundary``; the caller ends it with ``cleanup``.
 
-    Args:
-        app: With ``error_boundary`` as its first middleware.
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one, see ``port_of``.
-        place: Setting that names the address, for messages.
-        shutdown_s: Time-out of the requests in flight when the server stops.
-        cancels_handlers: Whether a client that disconnects cancels its request.
+    Port 0 takes a free one, see ``port_of``; ``place`` is the setting that names the address, for messages.
+    ``shutdown_s`` is the time-out of the requests in flight when the server stops; ``cancels_handlers`` is whether a
+    client that disconnects cancels its request.
 
     Raises:
         UsageError: the port is taken, or the address is not one of this machine.
@@ -159,7 +152,7 @@ async def listen(
         await web.TCPSite(runner, host, port, backlog=1024).start()
     except OSError as error:
         await runner.cleanup()
-        why = error.strerror or str(error)
+        why = error.strerror or error
         raise UsageError(f"{place} {host}:{port}: {why}; expected an address that is free") from None
     return runner
 
@@ -194,30 +187,19 @@ def render_metrics(metrics: Iterable[Metric]) -> str:
     prometheus_client 0.26 was weighed and left out: it has no dependencies and would replace these lines, but its
     collectors are called synchronously, and every scrape of a league reads its status from the broker.
     """
-    return "".join(line for metric in metrics if metric.samples for line in _render_metric(metric))
+    lines = []
+    for metric in metrics:
+        described = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+        if metric.samples:
+            lines += [f"# HELP {metric.name} {described}\n", f"# TYPE {metric.name} {metric.kind}\n"]
+        for labels, value in metric.samples:
+            text = ",".join(f'{name}="{label.translate(_ESCAPED)}"' for name, label in labels.items())
+            lines.append(f"{metric.name}{f'{{{text}}}' if text else ''} {_NUMBERS.get(str(value), value)}\n")
+    return "".join(lines)
 
 
-def _render_metric(metric: Metric) -> Iterator[str]:
-    described = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    yield f"# HELP {metric.name} {described}\n"
-    yield f"# TYPE {metric.name} {metric.kind}\n"
-    for labels, value in metric.samples:
-        text = ",".join(f'{name}="{_escape_label(label)}"' for name, label in labels.items())
-        yield (
-            f"{metric.name}{{{text}}} {_format_number(value)}\n" if text else f"{metric.name} {_format_number(value)}\n"
-        )
-
-
-def _escape_label(label: str) -> str:
-    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _format_number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(value)
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_NUMBERS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
 def metrics_response(metrics: Iterable[Metric]) -> web.Response:

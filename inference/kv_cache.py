@@ -65,7 +65,9 @@ class KvCache:
         if slots <= self.slots and positions <= self.positions:
             return
         positions = max(self.positions, -(-positions // ALLOCATION_STEP) * ALLOCATION_STEP)
-        fits = self._affordable_slots(positions)
+        (layers, two), (heads, width) = self._size, self._heads
+        slot_bytes = layers * two * heads * positions * width * self._kv.element_size()
+        fits = self._most_bytes // slot_bytes if self._most_bytes else self._most_slots
         if slots > fits:
             raise MemoryShortError(
                 f"inference: {slots} rows of {positions} tokens need more than inference.cache_bytes, "
@@ -111,12 +113,6 @@ class KvCache:
     def release(self) -> None:
         """Free the memory."""
         self._kv = self._allocate(self._kv, 0, 0)
-
-    def _affordable_slots(self, positions: int) -> int:
-        """Slots of so many positions that there is memory for."""
-        (layers, two), (heads, width) = self._size, self._heads
-        slot = layers * two * heads * positions * width * self._kv.element_size()
-        return self._most_bytes // slot if self._most_bytes else self._most_slots
 
     def _allocate(self, like: Tensor, slots: int, positions: int) -> Tensor:
         heads, width = self._heads
@@ -193,15 +189,11 @@ class PrefixCache:
 
     def copy_to_slots(self, matches: Iterable[tuple[int, list[int]]]) -> None:
         """Copy cached blocks to the beginning of slots: (slot, places) of each."""
-        sources: list[int] = []
-        targets: list[tuple[int, int]] = []
-        for slot, places in matches:
-            sources += places
-            targets += [(slot, index * BLOCK_TOKENS) for index in range(len(places))]
-        if sources and self._pool_NL2GK is not None:
-            self._cache.scatter_tokens(
-                *self._cache_indices(targets), self._pool_NL2GK.index_select(0, self._pool_indices(sources))
-            )
+        blocks = [(place, (slot, i * BLOCK_TOKENS)) for slot, places in matches for i, place in enumerate(places)]
+        if blocks and self._pool_NL2GK is not None:
+            sources, targets = zip(*blocks, strict=True)
+            values_NL2GK = self._pool_NL2GK.index_select(0, self._pool_indices(sources))
+            self._cache.scatter_tokens(*self._cache_indices(targets), values_NL2GK)
 
     def store_prompts(self, read: Iterable[tuple[int, Sequence[int], int]]) -> None:
         """Cache the whole blocks of prompts in slots: (weights, ids, slot) of each."""
@@ -214,54 +206,41 @@ class PrefixCache:
                 keys.append((parent, tuple(ids[start : start + BLOCK_TOKENS])))
                 block = self._blocks.get(keys[-1])
                 if block is None:
-                    block = self._blocks[keys[-1]] = CachedBlock(next(self._numbers), self._allocate_block())
-                    copies[block.place] = slot, start
+                    place = len(self._blocks) * BLOCK_TOKENS
+                    if len(self._blocks) >= self._most_blocks:
+                        place = self._blocks.popitem(last=False)[1].place
+                    block = self._blocks[keys[-1]] = CachedBlock(next(self._numbers), place)
+                    copies[place] = slot, start
                 parent = block.number
             self._touch(keys)
-        self._copy(copies)
+        if copies:
+            values_NL2GK = self._cache.gather_tokens(*self._cache_indices(copies.values()))
+            pool, needed = self._pool_NL2GK, max(copies) + BLOCK_TOKENS
+            if pool is None or len(pool) < needed:
+                # Doubled, so that growth is rare.
+                held = 0 if pool is None else len(pool)
+                tokens = min(max(needed, 2 * held), self._most_blocks * BLOCK_TOKENS)
+                self._pool_NL2GK = values_NL2GK.new_zeros(tokens, *values_NL2GK.shape[1:])
+                if pool is not None:
+                    self._pool_NL2GK[:held] = pool
+                pool = self._pool_NL2GK
+            pool.index_copy_(0, self._pool_indices(copies), values_NL2GK)
 
     def clear(self) -> None:
         """Forget everything and free the memory."""
         self._blocks.clear()
         self._pool_NL2GK = None
 
-    def _allocate_block(self) -> int:
-        """A place in the pool; the least recently used one if all are taken."""
-        if len(self._blocks) < self._most_blocks:
-            return len(self._blocks) * BLOCK_TOKENS
-        return self._blocks.popitem(last=False)[1].place
-
     def _touch(self, keys: Sequence[BlockKey]) -> None:
         for key in reversed(keys):
             if key in self._blocks:
                 self._blocks.move_to_end(key)
 
-    def _copy(self, copies: dict[int, tuple[int, int]]) -> None:
-        """From places in the cache to places in the pool."""
-        if not copies:
-            return
-        values_NL2GK = self._cache.gather_tokens(*self._cache_indices(copies.values()))
-        pool = self._grow_pool(values_NL2GK, max(copies) + BLOCK_TOKENS)
-        pool.index_copy_(0, self._pool_indices(copies), values_NL2GK)
-
-    def _grow_pool(self, like_NL2GK: Tensor, tokens: int) -> Tensor:
-        """The pool with room for so many tokens; it doubles, so that growth is rare."""
-        pool = self._pool_NL2GK
-        held = 0 if pool is None else len(pool)
-        if pool is None or held < tokens:
-            capacity = min(max(tokens, 2 * held), self._most_blocks * BLOCK_TOKENS)
-            grown = like_NL2GK.new_zeros(capacity, *like_NL2GK.shape[1:])
-            if pool is not None:
-                grown[:held] = pool
-            pool = self._pool_NL2GK = grown
-        return pool
-
     def _cache_indices(self, firsts: Iterable[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         """Slots and positions of all tokens of blocks, from those of their first tokens."""
         slots, starts = zip(*firsts, strict=True)
-        return torch.tensor(slots, device=self._cache.device).repeat_interleave(BLOCK_TOKENS), self._pool_indices(
-            starts
-        )
+        slots_B = torch.tensor(slots, device=self._cache.device)
+        return slots_B.repeat_interleave(BLOCK_TOKENS), self._pool_indices(starts)
 
     def _pool_indices(self, firsts: Iterable[int]) -> Tensor:
         """Places of all tokens of blocks, from those of their first tokens."""

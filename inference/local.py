@@ -100,9 +100,8 @@ class LocalBackend:
         base = self._get_weights(None).weights
         self._max_positions = base.shape.max_positions
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
-        reuse_tokens = self._config.reuse_tokens
-        if reuse_tokens is None:
-            reuse_tokens = 0 if self._merge else REUSE_TOKENS
+        automatic = 0 if self._merge else REUSE_TOKENS
+        reuse_tokens = automatic if self._config.reuse_tokens is None else self._config.reuse_tokens
         self._engine = Engine(base, *limits, reuse_tokens, self._config.cache_bytes)
         self._arrival_count = 0
         self._task: asyncio.Task[None] | None = None
@@ -123,12 +122,8 @@ class LocalBackend:
         """Replace the weights under a name, also for requests that wait or run: their next token is from the new ones.
 
         Prompts and completions of running requests are read again by the new weights. That costs a pass over them, and
-        makes every log-probability that of a whole forward pass of the adapter that its span names.
-
-        Args:
-            name: The name that it was first loaded under, which requests use.
-            digest: Digest of the new weights, for spans.
-            folder: The new weights.
+        makes every log-probability that of a whole forward pass of the adapter that its span names. Requests use the
+        name that it was first loaded under, spans name the ``digest`` of the new weights.
 
         Raises:
             ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
@@ -148,8 +143,12 @@ class LocalBackend:
         """Sample one completion; see ``InferenceBackend``."""
         if self._closed:
             raise ModelError("inference: the backend is closed")
+        self._find_adapter(request.adapter)
+        check_request(request, self._max_positions)
+        max_tokens = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        self._engine.submit(self._make_sequence(request, future))
+        weights = self._get_weights(request.adapter)
+        self._engine.submit(ActiveSequence(request, weights, max_tokens, self._ends, future))
         self._arrival_count += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run_rounds())
@@ -171,7 +170,16 @@ class LocalBackend:
     def _load(self, name: str, digest: str, folder: Path) -> None:
         with translate_out_of_memory(f"adapter {name!r}"):
             lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device, dora=True)
-            self._check_memory(name, size := self._adapter_bytes(lora))
+            is_merged = self._merge or lora.magnitudes
+            applied = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
+            own = lora.flat_P.numel() * lora.flat_P.element_size()
+            size = own + applied * DTYPES[self._config.dtype].itemsize
+            used = sum(other.bytes for at, other in self._adapters.items() if at != name)
+            if self._config.adapter_bytes and used + size > self._config.adapter_bytes:
+                raise MemoryShortError(
+                    f"inference: no memory for adapter {name!r}: it needs {size:,} bytes beside {used:,}; expected at "
+                    f"most inference.adapter_bytes, {self._config.adapter_bytes:,}"
+                )
             before = self._adapters.get(name)
             self._adapters[name] = LoadedAdapter(lora, digest, self._swaps + 1, size)
             try:
@@ -184,32 +192,11 @@ class LocalBackend:
                 raise
         self._swaps += 1
 
-    def _adapter_bytes(self, lora: Lora) -> int:
-        """Memory for an adapter's weights, in bytes."""
-        item = DTYPES[self._config.dtype].itemsize
-        is_merged = self._merge or lora.magnitudes
-        merged = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
-        return lora.flat_P.numel() * lora.flat_P.element_size() + merged * item
-
-    def _check_memory(self, name: str, size: int) -> None:
-        bound, used = self._config.adapter_bytes, sum(a.bytes for n, a in self._adapters.items() if n != name)
-        if bound and used + size > bound:
-            raise MemoryShortError(
-                f"inference: no memory for adapter {name!r}: it needs {size:,} bytes beside {used:,}; expected at most "
-                f"inference.adapter_bytes, {bound:,}"
-            )
-
     def _find_adapter(self, name: str | None) -> LoadedAdapter:
         if name not in self._adapters:
             known = [other for other in self._adapters if other is not None]
             raise ModelError(f"inference: adapter {name!r} is not loaded; loaded are {known}")
         return self._adapters[name]
-
-    def _make_sequence(self, request: Request, future: asyncio.Future[Generation]) -> ActiveSequence:
-        self._find_adapter(request.adapter)
-        check_request(request, self._max_positions)
-        max_tokens = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
-        return ActiveSequence(request, self._get_weights(request.adapter), max_tokens, self._ends, future)
 
     @torch.inference_mode()
     def _get_weights(self, name: str | None) -> PreparedWeights:
@@ -225,18 +212,14 @@ class LocalBackend:
         return ready
 
     async def _run_rounds(self) -> None:
-        """Rounds until nothing is left; new requests start it again."""
+        """Rounds until nothing is left, each once no other task submits a request; new requests start it again."""
         try:
             while self._engine.has_work:
-                await self._yield_to_tasks()
+                quiet = 0
+                while quiet < self._config.turns:
+                    arrived = self._arrival_count
+                    await asyncio.sleep(0)
+                    quiet = quiet + 1 if arrived == self._arrival_count else 0
                 self._engine.run_round()
         except Exception as error:  # no caller may wait without end for an engine that has stopped
             self._engine.abort(error)
-
-    async def _yield_to_tasks(self) -> None:
-        """Yield to the other tasks until none submits a request any more."""
-        quiet = 0
-        while quiet < self._config.turns:
-            arrived = self._arrival_count
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if arrived == self._arrival_count else 0

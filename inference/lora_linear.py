@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.forward import Layer, Linear, Weights, project
+from models.forward import Linear, Weights, project
 
 TABLE_LIMIT = 4096
 """Largest vocabulary whose first-layer projections are computed once per adapter and looked up per token."""
@@ -71,11 +71,6 @@ def prepare_weights(weights: Weights, adapter: str | None = None, identity: int 
     return PreparedWeights(
         weights, table_VQ, adapter, identity, single, tuple(id(linear.weight_OI) for linear in linears)
     )
-
-
-def span_layer(span: RowSpan, index: int) -> Layer:
-    """Returns the block's weights."""
-    return span.ready.weights.layers[index]
 
 
 def apply_per_span(linears: Sequence[tuple[RowSpan, Linear]], x_NI: Tensor) -> Tensor:
@@ -143,7 +138,9 @@ class PassPlan:
     def linear(self, index: int, name: LinearName, x_NI: Tensor) -> Tensor:
         """Applies a layer's linear to every row, each with its own weights."""
         if self.stack is None:
-            return apply_per_span([(span, getattr(span_layer(span, index), name)) for span in self.spans], x_NI)
+            return apply_per_span(
+                [(span, getattr(span.ready.weights.layers[index], name)) for span in self.spans], x_NI
+            )
         linear, cells = self.stack.layers[index][name], x_NI
         if self.cells_N is not None:
             cells = x_NI.new_zeros(len(self.spans) * self.width, x_NI.shape[1]).index_copy_(0, self.cells_N, x_NI)
@@ -187,7 +184,12 @@ def is_stackable(line_up: Sequence[PreparedWeights]) -> bool:
 def stack_weights(line_up: Sequence[PreparedWeights]) -> WeightStack:
     """Stacks all linears of several weights."""
     merged = all(ready.single for ready in line_up)
-    join = _stack_merged if merged else _stack_lora
+
+    def join(linears: Sequence[Linear]) -> StackedMergedLinear | StackedLoraLinear:
+        if merged:
+            return StackedMergedLinear(torch.stack([linear.weight_OI.t() for linear in linears]))
+        return _stack_lora(linears)
+
     layers: list[dict[LinearName, StackedMergedLinear | StackedLoraLinear]] = [
         {name: join([getattr(layer, name) for layer in layers]) for name in LINEAR_NAMES}
         for layers in zip(*(ready.weights.layers for ready in line_up), strict=True)
@@ -195,10 +197,6 @@ def stack_weights(line_up: Sequence[PreparedWeights]) -> WeightStack:
     tables = [ready.table_VQ for ready in line_up if ready.table_VQ is not None]
     small = len(tables) == len(line_up) and sum(table.numel() for table in tables) <= MAX_TABLE_ELEMENTS
     return WeightStack(layers, torch.cat(tables) if small else None)
-
-
-def _stack_merged(linears: Sequence[Linear]) -> StackedMergedLinear:
-    return StackedMergedLinear(torch.stack([linear.weight_OI.t() for linear in linears]))
 
 
 def _stack_lora(linears: Sequence[Linear]) -> StackedLoraLinear:

@@ -50,20 +50,18 @@ def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSamp
     draws = SampledTokens([0] * len(requests), [0.0] * len(requests), {})
     free = [index for index, request in enumerate(requests) if request.choices is None]
     bound = [index for index, request in enumerate(requests) if request.choices is not None]
-    for rows, logits_of in ((free, _all_logits), (bound, _allowed_logits)):
-        if rows:
-            selected = [requests[row] for row in rows]
-            some_RD = hidden_RD
-            if len(rows) < len(requests):
-                some_RD = hidden_RD.index_select(0, torch.tensor(rows, device=hidden_RD.device))
-            logits_RA, tokens_RA = logits_of(head_VD, some_RD, [request.choices or () for request in selected])
+    for rows in filter(None, (free, bound)):
+        selected = [requests[row] for row in rows]
+        some_RD = hidden_RD
+        if len(rows) < len(requests):
+            some_RD = hidden_RD.index_select(0, torch.tensor(rows, device=hidden_RD.device))
+        if rows is free:
+            # A token of the whole vocabulary is its own index.
+            _draw(F.linear(some_RD, head_VD), None, selected, rows, draws)
+        else:
+            logits_RA, tokens_RA = _allowed_logits(head_VD, some_RD, [request.choices or () for request in selected])
             _draw(logits_RA, tokens_RA, selected, rows, draws)
     return draws
-
-
-def _all_logits(head_VD: Tensor, hidden_RD: Tensor, _: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-    """Returns logits [R, V] of the whole vocabulary; a token is its own index."""
-    return F.linear(hidden_RD, head_VD), None
 
 
 def _allowed_logits(head_VD: Tensor, hidden_RD: Tensor, choices: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -120,12 +118,8 @@ def nucleus_mask(scores_RA: Tensor, top_ps_R: Tensor) -> Tensor:
     """Returns the smallest set of most likely tokens whose total probability is at least ``top_p``, as a mask [R, A].
 
     Top-p sampling: Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2. Of equally likely
-    tokens, those with the smaller index come first.
-
-    Args:
-        scores_RA: Logarithms of the probabilities, up to a constant, 0 at most; minus infinity for tokens that cannot
-            be drawn.
-        top_ps_R: In (0, 1).
+    tokens, those with the smaller index come first. Scores are logarithms of the probabilities, up to a constant, 0 at
+    most; minus infinity for tokens that cannot be drawn.
     """
     order_RA = scores_RA.argsort(dim=1, descending=True, stable=True)
     cumulative_RA = scores_RA.gather(1, order_RA).exp().cumsum(1)

@@ -18,32 +18,6 @@ from schemas.errors import ModelError
 class ActiveSequence:
     """A completion being sampled. Tokens in ``pending`` are known but not in the cache yet."""
 
-    __slots__ = (
-        "_completion",
-        "_limit",
-        "_next",
-        "_place",
-        "_prompt",
-        "_sampled_first",
-        "_started",
-        "_submitted",
-        "_temperature",
-        "_top_p",
-        "_uniform",
-        "_vocabulary",
-        "cached",
-        "choices",
-        "finished",
-        "future",
-        "name",
-        "pending",
-        "places",
-        "ready",
-        "reused",
-        "torn",
-        "waited",
-    )
-
     def __init__(
         self,
         request: Request,
@@ -54,12 +28,7 @@ class ActiveSequence:
     ) -> None:
         """Follow the tokens forced at the beginning; a constraint that raises does so here or in ``accept_token``.
 
-        Args:
-            request: The request.
-            ready: Weights of its adapter.
-            limit: Most completion tokens, from the request and the model.
-            ends: Tokens that end a completion without a constraint.
-            future: Receives the result.
+        ``ends`` are the tokens that end a completion without a constraint.
 
         Raises:
             ModelError: the prompt or the constraint names a token that the model does not have.
@@ -134,8 +103,7 @@ class ActiveSequence:
     def swap_weights(self, ready: PreparedWeights) -> None:
         """Continue with other weights from the next token on; everything computed by the old ones is computed again."""
         self.ready = ready
-        self.pending = self.ids
-        self.cached = 0
+        self.restart_prefill()
         completion = self._completion
         if completion.spans[-1].first == len(completion):
             completion.spans.pop()

@@ -45,10 +45,8 @@ class ResumedCompletion:
         if self._place is not None and not self._place.allowed():
             raise ModelError("inference: the request's constraint allows no token at all")
         self._completion = CompletionBuilder()
-        self._stretches = 0
-        self._queued_s = 0.0
-        self._cached_tokens = 0
-        self._first_s = 0.0
+        self._stretches = self._cached_tokens = 0
+        self._queued_s = self._first_s = 0.0
 
     def next_call(self) -> GenerateCall:
         """The call for the next stretch.
@@ -88,7 +86,11 @@ class ResumedCompletion:
             for token in generation.completion_ids:
                 self._place = self._place.advance(token)
         if reply.rim and self._place is not None:
-            self._follow_forced(self._place)
+            # No server is needed for forced tokens. The next one refuses those that the model lacks.
+            limit = self._request.sampling.max_tokens
+            self._place, allowed = self._completion.follow_forced(self._place, limit, sys.maxsize)
+            if not allowed or len(self._completion) >= limit:
+                self.finished = "length" if allowed else "stop"
         else:
             self.finished = generation.finish_reason
         if self.finished is None and not generation.completion_ids:
@@ -99,15 +101,6 @@ class ResumedCompletion:
         assert self.finished is not None
         timing = Timing(min(self._queued_s, seconds), seconds, self._cached_tokens, self._first_s)
         return self._completion.finish(self.finished, timing)
-
-    def _follow_forced(self, place: Constraint) -> None:
-        """Append forced tokens, for which no server is needed. The next server refuses those that the model lacks."""
-        limit = self._request.sampling.max_tokens
-        self._place, allowed = self._completion.follow_forced(place, limit, sys.maxsize)
-        if not allowed:
-            self.finished = "stop"
-        elif len(self._completion) >= limit:
-            self.finished = "length"
 
 
 class ServersConfig(RemoteServersConfig, frozen=True):
@@ -130,12 +123,7 @@ class ServersBackend:
     """Samples on whichever server is up and not overloaded."""
 
     def __init__(self, config: ServersConfig | None = None, urls: Callable[[], Sequence[str]] = lambda: ()) -> None:
-        """Send nothing yet.
-
-        Args:
-            config: Settings.
-            urls: Returns the servers besides those of the configuration, before each request.
-        """
+        """Send nothing yet. ``urls`` returns the servers besides those of the configuration, before each request."""
         self._config = config = config or ServersConfig()
         self._balancer = LoadBalancer(config, config.silence_s, lambda: (*config.urls, *urls()))
         self._adapters = dict[str, None]()
@@ -172,18 +160,21 @@ class ServersBackend:
         if self._closed:
             raise ModelError("inference: the backend is closed")
         with self._counter.track() as began:
-            generation = await self._sample(request, began)
+            completion = ResumedCompletion(request, self._config.places)
+            key = affinity_key(request.adapter, request.prompt_ids, self._config.sticky_tokens)
+            while completion.finished is None:
+                posted = HttpRequest(GENERATE, msgspec.msgpack.encode(completion.next_call()), CONTENT_TYPE)
+                answer = await self._balancer.send(key, posted)
+                try:
+                    reply = msgspec.msgpack.decode(answer, type=GenerateReply)
+                except msgspec.MsgspecError as error:
+                    raise ModelError(
+                        f"inference: a server's answer is no reply ({error}); expected one of this version"
+                    ) from error
+                completion.add_reply(reply, time.monotonic() - began)
+            generation = completion.make_generation(time.monotonic() - began)
         self._counter.add(request, generation)
         return generation
-
-    async def _sample(self, request: Request, began: float) -> Generation:
-        completion = ResumedCompletion(request, self._config.places)
-        key = affinity_key(request.adapter, request.prompt_ids, self._config.sticky_tokens)
-        while completion.finished is None:
-            posted = HttpRequest(GENERATE, msgspec.msgpack.encode(completion.next_call()), CONTENT_TYPE)
-            reply = _decode_reply(await self._balancer.send(key, posted))
-            completion.add_reply(reply, time.monotonic() - began)
-        return completion.make_generation(time.monotonic() - began)
 
     def stats(self) -> BackendStats:
         """This client's requests; its adapters are those it has loaded."""
@@ -194,10 +185,3 @@ class ServersBackend:
         self._closed = True
         await self._counter.wait_until_idle()
         await self._balancer.close()
-
-
-def _decode_reply(answer: bytes) -> GenerateReply:
-    try:
-        return msgspec.msgpack.decode(answer, type=GenerateReply)
-    except msgspec.MsgspecError as error:
-        raise ModelError(f"inference: a server's answer is no reply ({error}); expected one of this version") from error

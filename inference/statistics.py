@@ -12,18 +12,11 @@ import msgspec
 
 from inference.base import BackendStats, Generation, InferenceBackend, Request
 
-_WINDOW_S = 30.0
-
 
 class RateMeter:
-    """Growth of a total per second, over a sliding window.
+    """Growth of a total per second, over a sliding window; it has been growing for ``age_s`` already, from 0."""
 
-    Args:
-        window_s: The window.
-        age_s: For how long the total has been growing already, from 0.
-    """
-
-    def __init__(self, window_s: float = _WINDOW_S, age_s: float = 0.0) -> None:
+    def __init__(self, window_s: float = 30.0, age_s: float = 0.0) -> None:
         self._window_s = window_s
         self._samples: deque[tuple[float, float]] = deque([(time.monotonic() - age_s, 0.0)])
 
@@ -128,12 +121,10 @@ class SwapTimer:
             timing = generation.timing
             # Where a backend does not report the time of its first token, the whole completion is counted.
             since_first_s = timing.seconds - timing.first_s if timing is not None and timing.first_s > 0 else 0.0
-            self._add_time(max(time.time() - since_first_s - recorded_ns / 1e9, 0.0))
-
-    def _add_time(self, seconds: float) -> None:
-        count, _, mean, longest = self.times
-        mean += (seconds - mean) / (count + 1)
-        self.times = SwapTimes(count + 1, seconds, mean, max(longest, seconds))
+            seconds = max(time.time() - since_first_s - recorded_ns / 1e9, 0.0)
+            count, _, mean, longest = self.times
+            mean += (seconds - mean) / (count + 1)
+            self.times = SwapTimes(count + 1, seconds, mean, max(longest, seconds))
 
 
 class TimedBackend:

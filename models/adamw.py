@@ -21,15 +21,10 @@ class ParameterGroup(TypedDict):
 
 
 class AdamW:
-    """The updates of ``torch.optim.AdamW``, to the bit.
+    """The updates of ``torch.optim.AdamW``, to the bit; parameters without a gradient are left as they are.
 
-    Args:
-        params: The parameters, changed in place; without a gradient, one is left as it is.
-        lr: Learning rate of all groups.
-        weight_decay: Decoupled weight decay of ``params``.
-        undecayed: Further parameters, without weight decay.
-        betas: Decay of the running averages of the gradient and of its square.
-        foreach: Whether parameters are updated all at once; by default on accelerators.
+    ``undecayed`` are further parameters, without weight decay. ``foreach`` updates all at once; by default on
+    accelerators.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,31 +83,25 @@ class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"model.lora_rank: {self.rank}, expected at least 1")
 
 
+@dataclass(eq=False)
 class Lora:
     """The trainable weights of one adapter."""
 
-    def __init__(
-        self,
-        rank: int,
-        alpha: float,
-        sizes: Mapping[str, tuple[int, int]],
-        flat_P: Tensor,
-        rslora: bool = False,
-        targets: Sequence[str] = (),
-        magnitudes: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        self.rank = rank
-        self.alpha = alpha
-        self.sizes = dict(sizes)
-        """(out, in) of every adapted linear, by name; the order of the flat vector."""
-        self.flat_P = flat_P
-        self.rslora = rslora
-        """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023), as imported adapters may require."""
-        self.targets = tuple(targets) or _leaf_names(sizes)
-        """PEFT's ``target_modules``: the adapted linears, by the last part of their names where that is unambiguous."""
-        self.magnitudes = dict(magnitudes or {})
-        """DoRA's: the norms [O] that the rows of each adapted linear are scaled to, by name; empty for plain LoRA. They
-        are played with and not trained here."""
+    rank: int
+    alpha: float
+    sizes: Mapping[str, tuple[int, int]]
+    """(out, in) of every adapted linear, by name; the order of the flat vector."""
+    flat_P: Tensor
+    rslora: bool = False
+    """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023), as imported adapters may require."""
+    targets: tuple[str, ...] = ()
+    """PEFT's ``target_modules``: the adapted linears, by the last part of their names where that is unambiguous."""
+    magnitudes: Mapping[str, Tensor] = field(default_factory=dict)
+    """DoRA's: the norms [O] that the rows of each adapted linear are scaled to, by name; empty for plain LoRA. They are
+    played with and not trained here."""
+
+    def __post_init__(self) -> None:
+        self.targets = self.targets or _leaf_names(self.sizes)
 
     @property
     def scale(self) -> float:
@@ -309,7 +304,8 @@ def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -
     path, config = folder / CONFIG_FILE, decode_config(folder)
     if config.get("peft_type") != "LORA":
         raise ModelError(f"{path}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
     if type(rank) is not int or rank < 1:
         raise ModelError(f"{path}: 'r' is {rank!r}, expected a whole number of at least 1")
     if type(alpha) not in (int, float) or not -MAX_ALPHA <= alpha <= MAX_ALPHA:

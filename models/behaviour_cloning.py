@@ -100,13 +100,9 @@ def clone_behaviour(
     config: CloningConfig | None = None,
     report: ProgressCallback | None = None,
 ) -> CloningProgress:
-    """Train the model in ``folder`` on the examples, and write it back; returns the final progress.
+    """Train the model in ``folder``, as ``make_base`` writes it, and write it back; returns the final progress.
 
-    Args:
-        folder: A model directory with weights in one file, as ``make_base`` writes it.
-        examples: Decisions of the bots, in a deterministic order; consumed as needed.
-        config: Training settings.
-        report: Called about every second, and at the end.
+    The examples are consumed as needed. ``report`` is called about every second, and at the end.
 
     Raises:
         ModelError: not a model directory, no examples, or the loss is no longer finite (nothing is written then).

@@ -66,14 +66,8 @@ def make_text_base(
 ) -> Path:
     """Write a model directory like ``make_base``, with a byte-pair tokenizer that can encode any text.
 
-    Args:
-        folder: Made if missing; must be empty.
-        texts: Training texts of the tokenizer.
-        marks: Special tokens of the model family's conversation format.
-        end: The special token that ends a reply.
-        shape: Sizes of the model.
-        seed: Seed of the random weights.
-        vocabulary: Maximum number of tokens, the 256 bytes included.
+    The tokenizer is trained on ``texts``, up to ``vocabulary`` tokens, the 256 bytes included. ``marks`` are the
+    special tokens of the model family's conversation format; ``end`` is the one that ends a reply.
 
     Raises:
         ModelError: the folder is not empty.

@@ -21,6 +21,18 @@ class RopeScaling(msgspec.Struct, frozen=True):
     high_freq_factor: float = 4.0
     original_max_position_embeddings: int = 8192
 
+    def scale(self, frequency: float) -> float:
+        """Scale a frequency; Llama 3.1 stretches slow waves, keeps fast ones, and interpolates between."""
+        if self.rope_type == "default":
+            return frequency
+        turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
+        if self.rope_type == "linear" or turns < self.low_freq_factor:
+            return frequency / self.factor
+        if turns > self.high_freq_factor:
+            return frequency
+        keep = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        return (1 - keep) * frequency / self.factor + keep * frequency
+
 
 class ModelShape(msgspec.Struct, frozen=True):
     """Sizes of any causal language model; a ``DecoderShape`` where the native decoder computes it."""
@@ -80,23 +92,7 @@ class DecoderShape(ModelShape, frozen=True, kw_only=True):
     def inverse_frequencies(self) -> list[float]:
         """Rotary frequencies in radians per position, one per pair of head dimensions (RoFormer, eq. 15)."""
         half = self.head_dim // 2
-        plain = [self.rope_theta ** (-i / half) for i in range(half)]
-        if self.rope.rope_type == "linear":
-            return [frequency / self.rope.factor for frequency in plain]
-        if self.rope.rope_type == "llama3":
-            return [_scale_llama3(frequency, self.rope) for frequency in plain]
-        return plain
-
-
-def _scale_llama3(frequency: float, rope: RopeScaling) -> float:
-    """Llama 3.1's scaling: slow waves are stretched, fast ones kept, those between interpolated."""
-    turns = rope.original_max_position_embeddings * frequency / (2 * math.pi)
-    if turns < rope.low_freq_factor:
-        return frequency / rope.factor
-    if turns > rope.high_freq_factor:
-        return frequency
-    keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
-    return (1 - keep) * frequency / rope.factor + keep * frequency
+        return [self.rope.scale(self.rope_theta ** (-i / half)) for i in range(half)]
 
 
 def read_shape(folder: Path) -> DecoderShape:

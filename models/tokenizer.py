@@ -47,8 +47,8 @@ class Tokenizer:
         self._exact: dict[str, tuple[int, ...]] = {}
         # Written there as text, or with its flags.
         special = self._settings("tokenizer_config.json").get("eos_token")
-        text = special.get("content") if isinstance(special, dict) else special
-        self.eos: int | None = self._tokens.token_to_id(text) if isinstance(text, str) else None
+        mark = special.get("content") if isinstance(special, dict) else special
+        self.eos: int | None = self._tokens.token_to_id(mark) if isinstance(mark, str) else None
         listed = self._settings("generation_config.json").get("eos_token_id")
         ends = [self.eos, *(listed if isinstance(listed, list) else [listed])]
         self.ends = tuple(dict.fromkeys(token for token in ends if type(token) is int))

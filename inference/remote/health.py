@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -22,19 +23,19 @@ def loop_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+@dataclass(eq=False)
 class ServerState:
     """State of a server."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.running = 0
-        """Requests of this client in flight there."""
-        self.down = False
-        """Whether it failed, and has not answered a probe since."""
-        self.busy_until = 0.0
-        """It takes no requests until then, by the event loop's clock."""
-        self.sent = 0
-        """Requests sent so far."""
+    url: str
+    running: int = 0
+    """Requests of this client in flight there."""
+    down: bool = False
+    """Whether it failed, and has not answered a probe since."""
+    busy_until: float = 0.0
+    """It takes no requests until then, by the event loop's clock."""
+    sent: int = 0
+    """Requests sent so far."""
 
     def is_open(self, now: float) -> bool:
         """Whether it takes requests now."""

@@ -29,9 +29,7 @@ WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
 class AdmissionControl:
     """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
 
-    Args:
-        most: Most completions in flight.
-        most_bytes: Most bytes of the bodies of all requests in flight together.
+    At ``most`` so many completions may be in flight, and requests whose bodies have ``most_bytes`` together.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
@@ -42,10 +40,9 @@ class AdmissionControl:
         self.in_flight = 0
         self.refused = 0
         """Requests refused so far, because of the phase or a limit."""
-        self._drained = asyncio.Event()
-        self._drained.set()
         self._requests = 0
-        self._idle, self._resumed = asyncio.Event(), asyncio.Event()
+        self._drained, self._idle, self._resumed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._drained.set()
         self._idle.set()
 
     async def read(self, request: web.Request) -> bytes:
@@ -65,10 +62,7 @@ class AdmissionControl:
             RefusedError: the limit would be exceeded (503).
         """
         if self.bytes_in_flight + size > self.max_bytes:
-            self.refused += 1
-            raise RefusedError(
-                503, f"{self.bytes_in_flight:,} bytes are under way; the server takes {self.max_bytes:,}"
-            )
+            raise self._refuse(f"{self.bytes_in_flight:,} bytes are under way; the server takes {self.max_bytes:,}")
         self.bytes_in_flight += size
         try:
             yield
@@ -134,10 +128,10 @@ class AdmissionControl:
 
     def _check_capacity(self, completions: int) -> None:
         if self.phase is not ServerPhase.SERVING:
-            self.refused += 1
-            raise RefusedError(503, f"the server is {self.phase.value}; another one may serve")
+            raise self._refuse(f"the server is {self.phase.value}; another one may serve")
         if self.in_flight + completions > self.max_in_flight:
-            self.refused += 1
-            raise RefusedError(
-                503, f"{self.in_flight} completions are under way; the server takes {self.max_in_flight}"
-            )
+            raise self._refuse(f"{self.in_flight} completions are under way; the server takes {self.max_in_flight}")
+
+    def _refuse(self, why: str) -> RefusedError:
+        self.refused += 1
+        return RefusedError(503, why)

@@ -2,7 +2,7 @@
 
 import asyncio
 import hmac
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,7 +23,7 @@ from inference.http_server import (
 from inference.remote import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
 from inference.server import ServedModels
 from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
-from inference.server.generate_route import AdapterRoutes, GenerateRoutes
+from inference.server.generate_route import GenerateRoutes
 from inference.server.openai_routes import OpenAIRoutes
 from inference.server.openai_types import ERROR_STATUSES, render_error
 from inference.server.opponent_pool import OpponentPool, PoolRoutes
@@ -35,6 +35,7 @@ RATE_WINDOW_S = 10.0
 """Window of ``tokens_per_second``."""
 
 _GAUGES = {
+    "tokens_per_second": f"Completion tokens a second, over {RATE_WINDOW_S:g} s.",
     "queued": "Requests that wait for their prompt to be read.",
     "running": "Requests that are sampled.",
     "adapters": "Adapters loaded now.",
@@ -53,63 +54,6 @@ _COUNTERS = {
 }
 
 
-class HealthRoutes:
-    """Answers ``/health``, ``/stats`` and ``/metrics``."""
-
-    def __init__(self, admission: AdmissionControl) -> None:
-        self._admission = admission
-        self._stats: Callable[[], BackendStats] | None = None
-        self._rate = RateMeter(RATE_WINDOW_S)
-        self._name = ""
-
-    def attach(self, name: str, stats: Callable[[], BackendStats]) -> None:
-        """Report on a backend from now on."""
-        self._name, self._stats = name, stats
-
-    def update_rate(self) -> float:
-        """Sample the backend's totals; returns its tokens a second. Called about once a second."""
-        stats = self._stats() if self._stats is not None else None
-        return 0.0 if stats is None else self._rate.rate(stats.sampled_tokens + stats.forced_tokens)
-
-    async def health(self, request: web.Request) -> web.Response:
-        """200 while requests are admitted, at once or after a pause, else 503."""
-        phase = self._admission.phase
-        status = 200 if phase in (ServerPhase.SERVING, *WAITING_PHASES) else 503
-        return web.json_response({"status": phase.value, "inside": self._admission.in_flight}, status=status)
-
-    async def stats(self, request: web.Request) -> web.Response:
-        """All statistics as JSON."""
-        return web.Response(body=msgspec.json.encode(self._collect()), content_type="application/json")
-
-    async def metrics(self, request: web.Request) -> web.Response:
-        """All statistics in Prometheus' text format, version 0.0.4."""
-        return metrics_response(self._metrics())
-
-    def _collect(self) -> dict[str, Any]:
-        figures: dict[str, Any] = {"status": self._admission.phase.value, "inside": self._admission.in_flight}
-        figures["refused"] = self._admission.refused
-        if self._stats is not None:
-            figures |= {"name": self._name, "tokens_per_second": self.update_rate()}
-            figures |= msgspec.structs.asdict(self._stats())
-        return figures
-
-    def _metrics(self) -> Iterator[Metric]:
-        figures, labels = self._collect(), {"server": self._name}
-
-        def metric(name: str, kind: str, described: str, value: float) -> Metric:
-            return Metric(f"league_inference_{name}", kind, described, [Sample(labels, value)])
-
-        yield metric("up", "gauge", "Whether requests are taken.", int(figures["status"] == "serving"))
-        yield metric("inside", "gauge", "Completions under way, of all requests.", figures["inside"])
-        yield metric("refused_total", "counter", "Requests sent away unserved.", figures["refused"])
-        if self._stats is None:
-            return
-        described = f"Completion tokens a second, over {RATE_WINDOW_S:g} s."
-        yield metric("tokens_per_second", "gauge", described, figures["tokens_per_second"])
-        yield from (metric(field, "gauge", text, figures[field]) for field, text in _GAUGES.items())
-        yield from (metric(f"{field}_total", "counter", text, figures[field]) for field, text in _COUNTERS.items())
-
-
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """Most bytes of one request's body."""
 MAX_BYTES_IN_FLIGHT = 256 * 1024 * 1024
@@ -123,10 +67,7 @@ _SHUTDOWN_TIMEOUT_S = 10.0
 class InferenceServer:
     """One server. It listens from ``start`` on, and serves from ``serve`` on; in between it answers that it is loading.
 
-    Args:
-        name: Label of its metrics.
-        most: Most completions in flight.
-        most_bytes: Most bytes of request bodies in flight.
+    ``name`` is the label of its metrics; ``most`` completions and ``most_bytes`` of request bodies may be in flight.
     """
 
     def __init__(
@@ -136,16 +77,13 @@ class InferenceServer:
         self.port = 0
         """Its port, once it listens."""
         self._name = name
-        self._reports = HealthRoutes(self.admission)
+        self._stats: Callable[[], BackendStats] | None = None
+        self._rate = RateMeter(RATE_WINDOW_S)
         self._routes: dict[tuple[str, str], Handler] = {}
         self._runner: web.AppRunner | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen.
-
-        Args:
-            host: Address to listen on.
-            port: 0 takes a free one.
+        """Listen; port 0 takes a free one.
 
         Raises:
             UsageError: the port is taken, the address is not one of this machine, or other machines reach it and there
@@ -154,9 +92,9 @@ class InferenceServer:
         expected = check_token(host, "inference.host")
         boundary = error_boundary(ERROR_STATUSES, render_error)
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[boundary, _token_guard(expected)])
-        app.router.add_get("/health", self._reports.health)
-        app.router.add_get("/stats", self._reports.stats)
-        app.router.add_get("/metrics", self._reports.metrics)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/stats", self._report)
+        app.router.add_get("/metrics", self._metrics)
         for method, path in _MODEL_ROUTES:
             app.router.add_route(method, path, self._dispatch)
         # A client that disconnects cancels its request and frees its capacity.
@@ -168,31 +106,30 @@ class InferenceServer:
     def serve(self, models: ServedModels, pool: OpponentPool | None = None) -> None:
         """Serve these models from now on, and the virtual ones of a pool."""
         texts = TextCodec(models.tokenizer)
-        openai, adapters = OpenAIRoutes(models, texts, self.admission, pool), AdapterRoutes(models, self.admission)
+        openai, own = OpenAIRoutes(models, texts, self.admission, pool), GenerateRoutes(models, self.admission)
         sessions = PoolRoutes(pool, self.admission)
-        stretches = GenerateRoutes(models, self.admission)
         handlers = (
-            stretches.generate,
-            stretches.generate_many,
+            own.generate,
+            own.generate_many,
             openai.list_models,
             openai.create_completion,
             openai.create_chat_completion,
-            adapters.version,
-            adapters.load,
-            adapters.unload,
+            own.version,
+            own.load,
+            own.unload,
             sessions.open,
             sessions.report,
             sessions.add_version,
         )
         self._routes = dict(zip(_MODEL_ROUTES, handlers, strict=True))
-        self._reports.attach(self._name, models.backend.stats)
+        self._stats = models.backend.stats
         self.admission.open()
 
     async def update_rates(self) -> None:
         """Update the token rate every second, without end."""
         while True:
             await asyncio.sleep(1.0)
-            self._reports.update_rate()
+            self._collect()
 
     async def drain(self) -> None:
         """Refuse new requests, and wait for those in flight."""
@@ -202,6 +139,43 @@ class InferenceServer:
         """Stop listening; requests in flight are cut off."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        """200 while requests are admitted, at once or after a pause, else 503."""
+        phase = self.admission.phase
+        status = 200 if phase in (ServerPhase.SERVING, *WAITING_PHASES) else 503
+        return web.json_response({"status": phase.value, "inside": self.admission.in_flight}, status=status)
+
+    async def _report(self, _: web.Request) -> web.Response:
+        """All statistics as JSON."""
+        return web.Response(body=msgspec.json.encode(self._collect()), content_type="application/json")
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        """All statistics in Prometheus' text format, version 0.0.4."""
+        figures, labels = self._collect(), {"server": self._name if self._stats is not None else ""}
+
+        def metric(name: str, kind: str, described: str, value: float) -> Metric:
+            return Metric(f"league_inference_{name}", kind, described, [Sample(labels, value)])
+
+        metrics = [
+            metric("up", "gauge", "Whether requests are taken.", int(figures["status"] == "serving")),
+            metric("inside", "gauge", "Completions under way, of all requests.", figures["inside"]),
+            metric("refused_total", "counter", "Requests sent away unserved.", figures["refused"]),
+        ]
+        if self._stats is not None:
+            metrics += [metric(field, "gauge", text, figures[field]) for field, text in _GAUGES.items()]
+            metrics += [metric(f"{field}_total", "counter", text, figures[field]) for field, text in _COUNTERS.items()]
+        return metrics_response(metrics)
+
+    def _collect(self) -> dict[str, Any]:
+        """All statistics; called about once a second, for the rate of tokens."""
+        figures: dict[str, Any] = {"status": self.admission.phase.value, "inside": self.admission.in_flight}
+        figures["refused"] = self.admission.refused
+        if self._stats is not None:
+            stats = self._stats()
+            rate = self._rate.rate(stats.sampled_tokens + stats.forced_tokens)
+            figures |= {"name": self._name, "tokens_per_second": rate} | msgspec.structs.asdict(stats)
+        return figures
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         handler = self._routes.get((request.method, request.path))
@@ -217,9 +191,7 @@ class InferenceServer:
 def check_token(host: str, place: str) -> dict[str, str]:
     """The header that requests must have; empty where none is set and only this machine reaches the server.
 
-    Args:
-        host: Address that the server listens on.
-        place: The setting that names it, for the message.
+    ``place`` is the setting that names the host, for the message.
 
     Raises:
         UsageError: other machines reach the server, and there is no token.

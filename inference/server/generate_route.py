@@ -24,7 +24,7 @@ _CALLS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class GenerateRoutes:
-    """Serves the league's workers."""
+    """Serves the league's workers: completions, versions of policies, adapters."""
 
     def __init__(self, models: ServedModels, admission: AdmissionControl) -> None:
         self._models = models
@@ -56,7 +56,12 @@ class GenerateRoutes:
         news = asyncio.Event()
 
         async def answer(index: int, call: msgspec.Raw) -> None:
-            through.append(await self._run_call(index, call))
+            try:
+                result = CallResult(index, 200, await self._generate_reply(call))
+            except Exception as error:  # the boundary of one call, which becomes its status; the others go on
+                refused = to_refused(error, GENERATE_MANY, ERROR_STATUSES)
+                result = CallResult(index, refused.status, error_body(refused))
+            through.append(result)
             news.set()
 
         tasks = [asyncio.create_task(answer(index, call)) for index, call in enumerate(calls)]
@@ -72,45 +77,22 @@ class GenerateRoutes:
             for task in tasks:
                 task.cancel()
 
-    async def _run_call(self, index: int, call: msgspec.Raw) -> CallResult:
-        """The result of one call; a failure does not affect the others."""
-        try:
-            return CallResult(index, 200, await self._generate_reply(call))
-        except Exception as error:  # the boundary of one call, which becomes its status
-            refused = to_refused(error, GENERATE_MANY, ERROR_STATUSES)
-            return CallResult(index, refused.status, error_body(refused))
-
     async def _generate_reply(self, body: bytes | msgspec.Raw) -> bytes:
-        call = _decode_call(body)
+        try:
+            call = _CALL.decode(body)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            size = len(memoryview(body))
+            raise RefusedError(400, f"/generate: {size} bytes are no call ({error})") from error
         with self._admission.admit(), contextlib.ExitStack() as leases:
             if call.adapter is not None:
                 await self._models.acquire(call.adapter, leases)
-            return msgspec.msgpack.encode(await self._sample(call))
-
-    async def _sample(self, call: GenerateCall) -> GenerateReply:
-        constraint = None if call.excerpt is None else SliceState(call.excerpt)
-        generation = await self._models.backend.generate(
-            Request(call.prompt_ids, call.adapter, constraint, call.sampling)
-        )
-        if call.excerpt is None or generation.finish_reason != "stop":
-            return GenerateReply(generation)
-        return GenerateReply(generation, rim=state_after(call.excerpt, generation.completion_ids).is_truncated)
-
-
-def _decode_call(body: bytes | msgspec.Raw) -> GenerateCall:
-    try:
-        return _CALL.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        size = len(memoryview(body))
-        raise RefusedError(400, f"/generate: {size} bytes are no call ({error})") from error
-
-
-class AdapterRoutes:
-    """Answers ``/adapters/version``, ``/v1/load_lora_adapter`` and ``/v1/unload_lora_adapter``."""
-
-    def __init__(self, models: ServedModels, admission: AdmissionControl) -> None:
-        self._models = models
-        self._admission = admission
+            constraint = None if call.excerpt is None else SliceState(call.excerpt)
+            request = Request(call.prompt_ids, call.adapter, constraint, call.sampling)
+            generation = await self._models.backend.generate(request)
+            rim = False
+            if call.excerpt is not None and generation.finish_reason == "stop":
+                rim = state_after(call.excerpt, generation.completion_ids).is_truncated
+            return msgspec.msgpack.encode(GenerateReply(generation, rim))
 
     async def version(self, request: web.Request) -> web.Response:
         """The ``AssignedPolicy`` of ``?policy=``, or of the main one."""

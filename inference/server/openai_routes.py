@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -42,19 +42,18 @@ def completion_response(
 ) -> Json:
     """The response of ``/v1/completions``."""
     results = []
-    for index, choice in enumerate(choices):
-        ids = choice.generation.completion_ids
-        text, stop = truncate_at_stop(texts.read(ids, body), body.stop_strings)
-        one: Json = {"index": index, "text": text, "logprobs": None, **_finish_fields(body, choice, stop)}
+    for choice in choices:
+        text, stop = truncate_at_stop(texts.read(choice.generation.completion_ids, body), body.stop_strings)
+        logprobs: Json | None = None
         if body.logprobs is not None:
-            tokens, logprobs = [texts.tokenizer.decode([token]) for token in ids], _token_logprobs(choice.generation)
-            one["logprobs"] = {
-                "tokens": tokens,
-                "token_logprobs": logprobs,
-                "top_logprobs": [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)],
+            told = _token_logprobs(choice.generation, texts)
+            logprobs = {
+                "tokens": [token for token, _ in told],
+                "token_logprobs": [logprob for _, logprob in told],
+                "top_logprobs": [{token: logprob} for token, logprob in told],
                 "text_offset": [],
             }
-        results.append(one)
+        results.append({"index": len(results), "text": text, "logprobs": logprobs} | _finish_fields(body, choice, stop))
     return _make_response("cmpl", "text_completion", named, results, choices)
 
 
@@ -63,23 +62,19 @@ def chat_response(
 ) -> Json:
     """The response of ``/v1/chat/completions``, with reasoning apart from the content, as vLLM does."""
     results = []
-    for index, choice in enumerate(choices):
+    for choice in choices:
         ids = choice.generation.completion_ids
-        reply, stop = truncate_at_stop(
-            texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template), body.stop_strings
-        )
+        turn = texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template)
+        reply, stop = truncate_at_stop(turn, body.stop_strings)
         content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template)
-        message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
-        one: Json = {"index": index, "message": message, "logprobs": None, **_finish_fields(body, choice, stop)}
+        logprobs: Json | None = None
         if body.logprobs:
-            one["logprobs"] = {
-                "content": [
-                    {"token": (text := texts.tokenizer.decode([token])), "logprob": logprob, "bytes": [*text.encode()]}
-                    | {"top_logprobs": []}
-                    for token, logprob in zip(ids, _token_logprobs(choice.generation), strict=True)
-                ]
-            }
-        results.append(one)
+            told = _token_logprobs(choice.generation, texts)
+            fields = ({"token": token, "logprob": logprob, "bytes": [*token.encode()]} for token, logprob in told)
+            logprobs = {"content": [field | {"top_logprobs": []} for field in fields]}
+        message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
+        one = {"index": len(results), "message": message, "logprobs": logprobs}
+        results.append(one | _finish_fields(body, choice, stop))
     return _make_response("chatcmpl", "chat.completion", named, results, choices)
 
 
@@ -98,12 +93,12 @@ def _finish_fields(body: CommonRequest, choice: CompletionChoice, stop: str | No
     return ended
 
 
-def _token_logprobs(generation: Generation) -> list[float]:
-    """Log-probability of every token under the distribution that was sampled; 0 for a forced one."""
-    logprobs = [0.0] * len(generation.completion_ids)
-    for branch, logprob in zip(generation.branches, generation.logprobs, strict=True):
-        logprobs[branch] = logprob
-    return logprobs
+def _token_logprobs(generation: Generation, texts: TextCodec) -> list[tuple[str, float]]:
+    """Every token's text and log-probability under the distribution that was sampled; 0 for a forced one."""
+    logprobs = dict(zip(generation.branches, generation.logprobs, strict=True))
+    return [
+        (texts.tokenizer.decode([token]), logprobs.get(at, 0.0)) for at, token in enumerate(generation.completion_ids)
+    ]
 
 
 def _make_response(
@@ -185,26 +180,23 @@ class OpenAIRoutes:
 
     async def _complete_chat(self, body: ChatCompletionRequest) -> Json:
         prompts = msgspec.structs.replace(self._models.prompts, **body.chat_template_kwargs.prompt_settings())
-        prompt = render_conversation(self._texts.tokenizer, conversation(body), prompts)
+        tokenizer = self._texts.tokenizer
+        ids = tokenizer.encode_text(render_conversation(tokenizer, conversation(body), prompts))
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        named, completions = await self._generate(
-            body, [self._encode(prompt)], _UNLIMITED_TOKENS if limit is None else limit
-        )
-        template = resolve_template(self._texts.tokenizer, prompts)
+        named, completions = await self._generate(body, [ids], _UNLIMITED_TOKENS if limit is None else limit)
+        template = resolve_template(tokenizer, prompts)
         return chat_response(body, named.name, completions, self._texts, template)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
+        encode = self._texts.tokenizer.encode_text
         if isinstance(body.prompt, str):
-            return [self._encode(body.prompt)]
+            return [encode(body.prompt)]
         tokens = [token for token in body.prompt if isinstance(token, int)]
         if len(tokens) == len(body.prompt):
             return [tokens]
         if tokens:
             raise RefusedError(400, "prompt: found tokens beside prompts; expected a prompt, or several", "prompt")
-        return [self._encode(one) if isinstance(one, str) else cast("list[int]", one) for one in body.prompt]
-
-    def _encode(self, text: str) -> list[int]:
-        return self._texts.tokenizer.encode_text(text)
+        return [encode(one) if isinstance(one, str) else cast("list[int]", one) for one in body.prompt]
 
     async def _generate(
         self, body: CommonRequest, prompts: Sequence[list[int]], limit: int
@@ -215,31 +207,22 @@ class OpenAIRoutes:
         if not 0 < each * len(prompts) <= MAX_CHOICES:
             raise RefusedError(400, f"n: {each} of {len(prompts)} prompts; expected 1 to {MAX_CHOICES} in all", "n")
         first = secrets.randbits(62) if body.seed is None else body.seed
-        requested = [
-            (prompt, _sampling_parameters(body, first + index, limit)) for prompt in prompts for index in range(each)
-        ]
-        with self._admission.admit(len(requested)), contextlib.ExitStack() as leases:
+        temperature = (1.0 if body.temperature is None else body.temperature) or GREEDY_TEMPERATURE
+        top_p = 1.0 if body.top_p is None else body.top_p
+        sampled = [SamplingParameters(temperature, first + index, limit, top_p) for index in range(each)]
+        with self._admission.admit(each * len(prompts)), contextlib.ExitStack() as leases:
             if named.adapter is not None:
                 await self._models.acquire(named.adapter, leases)
-            requests = [Request(prompt, named.adapter, constraint, sampling) for prompt, sampling in requested]
-            completions = await _gather_or_cancel(map(self._models.backend.generate, requests))
-        return named, [CompletionChoice(prompt, one) for (prompt, _), one in zip(requested, completions, strict=True)]
-
-
-async def _gather_or_cancel(jobs: Iterable[Coroutine[Any, Any, Generation]]) -> Sequence[Generation]:
-    """All results; where one job fails, the others are cancelled, since their results would not be used."""
-    tasks = [asyncio.ensure_future(job) for job in jobs]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-def _sampling_parameters(body: CommonRequest, seed: int, limit: int) -> SamplingParameters:
-    temperature = 1.0 if body.temperature is None else body.temperature
-    top_p = 1.0 if body.top_p is None else body.top_p
-    return SamplingParameters(temperature or GREEDY_TEMPERATURE, seed, limit, top_p)
+            requests = [Request(prompt, named.adapter, constraint, one) for prompt in prompts for one in sampled]
+            tasks = [asyncio.ensure_future(self._models.backend.generate(request)) for request in requests]
+            try:
+                completions = await asyncio.gather(*tasks)
+            finally:
+                # Where one fails, the results of the others would not be used.
+                for task in tasks:
+                    task.cancel()
+        chosen = (prompt for prompt in prompts for _ in sampled)
+        return named, [CompletionChoice(prompt, one) for prompt, one in zip(chosen, completions, strict=True)]
 
 
 def _dump_json(value: object) -> str:

@@ -25,7 +25,6 @@ from schemas.errors import (
 )
 
 _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 408: "timeout_error", 413: "too_large_error"}
-_RETRY_AFTER_S = 1
 ERROR_STATUSES: ErrorStatuses = (
     # Another process, or this one later, may succeed.
     ((MemoryShortError, NoServerError, LogError), 503),
@@ -46,8 +45,7 @@ def error_body(refused: RefusedError) -> bytes:
 
 def render_error(_: web.Request, refused: RefusedError) -> web.Response:
     """An error in OpenAI's form as a response."""
-    status = refused.status
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == 503 else None
+    status, headers = refused.status, {"Retry-After": "1"} if refused.status == 503 else None
     body = error_body(refused)
     return web.Response(body=body, status=status, headers=headers, content_type="application/json", charset="utf-8")
 
@@ -206,14 +204,13 @@ def conversation(request: ChatCompletionRequest) -> list[Message]:
     Raises:
         RefusedError: one of an unknown role, or with parts other than text.
     """
-    return [_to_message(message) for message in request.messages]
-
-
-def _to_message(message: ChatMessage) -> Message:
-    role = "system" if message.role == "developer" else message.role
-    if role not in _ROLES:
-        raise RefusedError(400, f"messages: role {message.role!r}; expected {format_choices(_ROLES)}", "messages")
-    return Message(cast("Literal['system', 'user', 'assistant']", role), message_text(message))
+    messages = []
+    for message in request.messages:
+        role = "system" if message.role == "developer" else message.role
+        if role not in _ROLES:
+            raise RefusedError(400, f"messages: role {message.role!r}; expected {format_choices(_ROLES)}", "messages")
+        messages.append(Message(cast("Literal['system', 'user', 'assistant']", role), message_text(message)))
+    return messages
 
 
 class AdapterRequest(msgspec.Struct, frozen=True):
@@ -234,18 +231,13 @@ def decode_request(body: bytes, kind: type[T]) -> T:
     """
     try:
         fields = msgspec.json.decode(body)
-        if isinstance(fields, dict):
-            _check_supported(fields)
+        for field, neutral in _IGNORED_VALUES.items() if isinstance(fields, dict) else ():
+            value = fields.get(field)
+            if value is not None and value not in neutral:
+                raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
         return msgspec.convert(fields, kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RefusedError(400, f"{len(body)} bytes are no request: {error}") from error
-
-
-def _check_supported(body: Json) -> None:
-    for field, neutral in _IGNORED_VALUES.items():
-        value = body.get(field)
-        if value is not None and value not in neutral:
-            raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
 
 
 def message_text(message: ChatMessage) -> str:

@@ -8,8 +8,8 @@
 | ``POST /v1/league/agents`` | adds an external agent, or a version of it |
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -27,6 +27,7 @@ DEFAULT_AGENT = "guest"
 _HEADERS = {"session": "X-League-Session", "agent": "X-League-Agent", "game": "X-League-Game", "seat": "X-League-Seat"}
 
 Name = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+T = TypeVar("T")
 
 
 class SessionRequest(msgspec.Struct, frozen=True):
@@ -147,9 +148,12 @@ def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> Ses
     structured = body.structured_outputs
     values = {name: headers[header] for name, header in _HEADERS.items() if header in headers}
     name = values.get("session") or body.league_session or body.user or ""
+    # Without one, conversations that agree up to the first message of the user's share a session.
+    first = next((place for place, message in enumerate(body.messages) if message.role == "user"), 0)
+    opening = [(message.role, message_text(message)) for message in body.messages[: first + 1]] if not name else []
     fields = {
         "model": body.model,
-        "session": name or f"conversation {_opening_digest(body)}",
+        "session": name or f"conversation {digest(msgspec.json.encode([body.model, opening]))[:32]}",
         "agent": values.get("agent") or body.league_agent or DEFAULT_AGENT,
         "game": values.get("game") or body.league_game,
         "seat": values.get("seat") or body.league_seat,
@@ -164,44 +168,31 @@ def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> Ses
         raise RefusedError(400, f"session: {error}", "league_session") from error
 
 
-def _opening_digest(body: ChatCompletionRequest) -> str:
-    """Digest of the messages up to the first one of the user's."""
-    first = next((place for place, message in enumerate(body.messages) if message.role == "user"), 0)
-    opening = [(message.role, message_text(message)) for message in body.messages[: first + 1]]
-    return digest(msgspec.json.encode([body.model, opening]))[:32]
-
-
 class PoolRoutes:
     """Answers ``/v1/league/sessions``, ``/v1/league/results`` and ``/v1/league/agents``."""
 
     def __init__(self, pool: OpponentPool | None, admission: AdmissionControl) -> None:
-        self._optional_pool = pool
+        self._pool = pool
         self._admission = admission
 
     async def open(self, request: web.Request) -> web.Response:
         """Open a session."""
-        body = decode_request(await self._admission.read(request), SessionRequest)
-        with self._admission.admit():
-            return _reply(await self._pool.open(body))
+        return await self._answer(request, SessionRequest, lambda pool, body: pool.open(body))
 
     async def report(self, request: web.Request) -> web.Response:
         """Record a result."""
-        body = decode_request(await self._admission.read(request), ResultRequest)
-        with self._admission.admit():
-            return _reply(await self._pool.report(body))
+        return await self._answer(request, ResultRequest, lambda pool, body: pool.report(body))
 
     async def add_version(self, request: web.Request) -> web.Response:
         """Add an external agent, or a version of it."""
-        body = decode_request(await self._admission.read(request), VersionRequest)
+        return await self._answer(request, VersionRequest, lambda pool, body: pool.add_version(body))
+
+    async def _answer(
+        self, request: web.Request, kind: type[T], act: Callable[[OpponentPool, T], Awaitable[msgspec.Struct]]
+    ) -> web.Response:
+        body = decode_request(await self._admission.read(request), kind)
         with self._admission.admit():
-            return _reply(await self._pool.add_version(body))
-
-    @property
-    def _pool(self) -> OpponentPool:
-        if self._optional_pool is None:
-            raise RefusedError(404, "this server has no opponent pool; expected an inference worker of a league")
-        return self._optional_pool
-
-
-def _reply(result: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(result), content_type="application/json")
+            if self._pool is None:
+                raise RefusedError(404, "this server has no opponent pool; expected an inference worker of a league")
+            result = await act(self._pool, body)
+        return web.Response(body=msgspec.json.encode(result), content_type="application/json")

@@ -1,8 +1,9 @@
 """Constraints on completions: JSON schemas, regular expressions, choices, lists of tokens; stop strings."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,63 +28,43 @@ class TokenTexts(NamedTuple):
     """The model's end token."""
 
 
+@dataclass(eq=False, slots=True)
 class StopStringConstraint:
     """Another constraint, or none, until the text contains a stop string.
 
     Sampling ends with the token that completes one, which may go beyond it; no token is sampled and discarded.
     """
 
-    __slots__ = ("_ended", "_inner", "_stops", "_tail", "_written")
-
-    def __init__(
-        self,
-        stops: Sequence[bytes],
-        written: TokenTexts,
-        inner: Constraint | None = None,
-        tail: bytes = b"",
-        ended: bool = False,
-    ) -> None:
-        """A place in a text.
-
-        Args:
-            stops: The stop strings; none is empty.
-            written: Texts of the tokens.
-            inner: The other constraint; None allows everything up to the model's end token.
-            tail: End of the text so far, as long as the longest stop string.
-            ended: Whether the text has ended.
-        """
-        self._stops = stops
-        self._written = written
-        self._inner = inner
-        self._tail = tail
-        self._ended = ended
+    stops: Sequence[bytes]
+    """None of them is empty."""
+    written: TokenTexts
+    inner: Constraint | None = None
+    """The other constraint; None allows everything up to the model's end token."""
+    tail: bytes = b""
+    """End of the text so far, as long as the longest stop string."""
+    ended: bool = False
 
     def allowed(self) -> Sequence[int]:
         """See ``Constraint.allowed``."""
-        if self._ended:
+        if self.ended:
             return ()
-        return ANY_TOKEN if self._inner is None else self._inner.allowed()
+        return ANY_TOKEN if self.inner is None else self.inner.allowed()
 
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
-        inner = None if self._inner is None else self._inner.advance(token)
-        token_text = self._written.texts[token] if 0 <= token < len(self._written.texts) else None
-        text = self._tail + (self._written.between if self._tail and token_text else b"") + (token_text or b"")
-        ended = any(stop in text for stop in self._stops) or (inner is None and token == self._written.end)
-        tail = text[-max(map(len, self._stops)) :]
-        return StopStringConstraint(self._stops, self._written, inner, tail, ended)
+        inner = None if self.inner is None else self.inner.advance(token)
+        token_text = self.written.texts[token] if 0 <= token < len(self.written.texts) else None
+        text = self.tail + (self.written.between if self.tail and token_text else b"") + (token_text or b"")
+        ended = any(stop in text for stop in self.stops) or (inner is None and token == self.written.end)
+        tail = text[-max(map(len, self.stops)) :]
+        return StopStringConstraint(self.stops, self.written, inner, tail, ended)
 
 
 def truncate_at_stop(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
     """The text before the first stop string, and that string; all of the text where it has none."""
-    stops_at = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
-    if not stops_at:
-        return text, None
-    at, stop = min(stops_at)
+    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    at, stop = min(found, default=(len(text), None))
     return text[:at], stop
-
-
-_ANY_OBJECT: Json = {"type": "object"}
 
 
 class TextCodec:
@@ -120,11 +101,9 @@ class TextCodec:
             ModelError: the constraint cannot be compiled, or allows nothing.
             ConfigError: the extra ``grammars`` is not installed.
         """
-        constraints = [
-            limit
-            for limit in (self._structured_outputs(body), self._response_format(body), self._allowed_tokens(body))
-            if limit
-        ]
+        constraints = [limit for limit in (self._structured_outputs(body), self._response_format(body)) if limit]
+        if body.allowed_token_ids is not None:
+            constraints.append(UntilStopToken(self.tokenizer.ends, sorted(set(body.allowed_token_ids))))
         if len(constraints) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
         limit = constraints[0] if constraints else None
@@ -143,7 +122,15 @@ class TextCodec:
         if limits.regex is not None:
             return self._grammars.compile_regex(limits.regex)
         if limits.json is not None:
-            return self._grammars.compile_json_schema(_parse_schema(limits.json))
+            schema = limits.json
+            try:
+                if isinstance(schema, str):
+                    schema = msgspec.json.decode(schema, type=Json)
+            except msgspec.DecodeError as error:
+                raise RefusedError(
+                    400, f"structured_outputs.json: not a schema ({error})", "structured_outputs"
+                ) from error
+            return self._grammars.compile_json_schema(schema)
         return self._grammars.compile_regex("|".join(map(escape_literal, limits.choice or [])))
 
     def _response_format(self, body: CommonRequest) -> Constraint | None:
@@ -151,7 +138,7 @@ class TextCodec:
         if requested is None or requested.type == "text":
             return None
         if requested.type == "json_object":
-            return self._grammars.compile_json_schema(_ANY_OBJECT)
+            return self._grammars.compile_json_schema({"type": "object"})
         if requested.type != "json_schema" or requested.json_schema is None:
             raise RefusedError(
                 400,
@@ -159,11 +146,6 @@ class TextCodec:
                 "response_format",
             )
         return self._grammars.compile_json_schema(requested.json_schema.schema)
-
-    def _allowed_tokens(self, body: CommonRequest) -> Constraint | None:
-        if body.allowed_token_ids is None:
-            return None
-        return UntilStopToken(self.tokenizer.ends, sorted(set(body.allowed_token_ids)))
 
     @cached_property
     def _grammars(self) -> GrammarCompiler:
@@ -185,10 +167,3 @@ def split_reasoning(turn: str, template: Template) -> tuple[str, str | None]:
 def is_structured(body: CommonRequest) -> bool:
     """Whether the text itself is constrained."""
     return body.structured_outputs is not None or body.response_format is not None
-
-
-def _parse_schema(schema: Json | str) -> Json:
-    try:
-        return schema if isinstance(schema, dict) else msgspec.json.decode(schema, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise RefusedError(400, f"structured_outputs.json: not a schema ({error})", "structured_outputs") from error

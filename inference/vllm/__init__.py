@@ -2,7 +2,7 @@
 
 - ``engine``                  the backend in this process; ``process``: its thread and its output
 - ``settings``                the backends' settings, and vLLM's names for them
-- ``server``                  the backend over vLLM's own servers; ``http``: their client
+- ``server``                  the backend over vLLM's own servers
 - ``serve``                   starts such a server, for a block or as a command's child
 - ``constrained_generation``  completions under our constraints, from vLLM's samples
 - ``mask``                    loaded by vLLM, which then samples along an excerpt of a constraint by itself

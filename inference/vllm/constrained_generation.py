@@ -54,12 +54,8 @@ class ModelLimits(NamedTuple):
 class CompletionSampler:
     """Assembles one completion from vLLM's samples and the forced tokens between.
 
-    Args:
-        ask: Sends requests to vLLM.
-        request: The request, which has passed ``check_vllm_request``.
-        model: Limits of its model.
-        excerpt: Makes the excerpt at a place of the constraint, for a vLLM that follows excerpts; None requests every
-            choice by itself.
+    The request has passed ``check_vllm_request``. ``excerpt`` makes the excerpt at a place of the constraint, for a
+    vLLM that follows excerpts; None requests every choice by itself.
     """
 
     def __init__(

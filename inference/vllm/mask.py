@@ -57,19 +57,16 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
             masked = np.fromiter(allowed, np.int64, len(allowed))
             columns = np.concatenate(list(allowed.values()))
             rows = np.repeat(masked, [len(tokens) for tokens in allowed.values()])
-            indices = self._to_device(np.concatenate([rows, columns, masked]))
+            staged = torch.from_numpy(np.concatenate([rows, columns, masked]))
+            if self._pin_memory:
+                # From pageable memory the copy would wait for all work that is queued on the device.
+                staged = staged.pin_memory()
+            indices = staged.to(self._device, non_blocking=True)
             at = indices[: len(rows)], indices[len(rows) : 2 * len(rows)]
             kept = logits[at]
             logits.index_fill_(0, indices[2 * len(rows) :], -torch.inf)
             logits[at] = kept
         return logits
-
-    def _to_device(self, indices: np.ndarray) -> torch.Tensor:
-        staged = torch.from_numpy(indices)
-        if self._pin_memory:
-            # From pageable memory the copy would wait for all work that is queued on the device.
-            staged = staged.pin_memory()
-        return staged.to(self._device, non_blocking=True)
 
     def _place(self, params: Any, prompt_ids: list[int] | None, output_ids: list[int]) -> "_ExcerptCursor | None":
         mask = _read_mask(params)

@@ -157,20 +157,18 @@ class CapturedOutput:
     """The last output of this process and its children."""
 
     def __init__(self) -> None:
-        self._ends: list[bytearray] = []
-        self._threads: list[threading.Thread] = []
+        self._streams: list[tuple[bytearray, threading.Thread]] = []
 
     @property
     def lines(self) -> list[str]:
         """Lines of standard output and then of standard error: all where the processes have ended, or so far."""
-        for thread in self._threads:
+        for _, thread in self._streams:
             thread.join(_FLUSH_TIMEOUT_S)
-        return [line for end in self._ends for line in bytes(end).decode(errors="replace").splitlines()]
+        return [line for end, _ in self._streams for line in bytes(end).decode(errors="replace").splitlines()]
 
     def tee(self, pipe: int, onward: int) -> None:
         """Forward a pipe and keep its end, until all its writers have closed it."""
         end = bytearray()
-        self._ends.append(end)
 
         def pass_on() -> None:
             while data := os.read(pipe, 4096):
@@ -181,8 +179,9 @@ class CapturedOutput:
             os.close(pipe)
             os.close(onward)
 
-        self._threads.append(threading.Thread(target=pass_on, name="vllm-output", daemon=True))
-        self._threads[-1].start()
+        thread = threading.Thread(target=pass_on, name="vllm-output", daemon=True)
+        self._streams.append((end, thread))
+        thread.start()
 
 
 @contextlib.contextmanager

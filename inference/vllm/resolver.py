@@ -56,12 +56,10 @@ class LeagueResolver:
 
         if not _NAME.fullmatch(lora_name):
             return None
-        folder = Path(self._source.folder) / lora_name
-        if lora_name == ZERO_ADAPTER:
-            await asyncio.to_thread(_write_zero_adapter, Path(base_model_name), folder)
-        elif not folder.exists() and not await self._fetch(lora_name, folder):
+        base, folder = Path(base_model_name), Path(self._source.folder) / lora_name
+        if lora_name != ZERO_ADAPTER and not folder.exists() and not await self._fetch(lora_name, folder):
             return None
-        await asyncio.to_thread(_check_adapter, folder, Path(base_model_name), self._source.max_rank)
+        await asyncio.to_thread(_make_ready, base, folder, self._source.max_rank)
         # The server gives it a number of its own.
         return LoRARequest(lora_name, 1, str(folder))
 
@@ -86,20 +84,16 @@ class LeagueResolver:
         return True
 
 
-def _write_zero_adapter(base: Path, folder: Path) -> None:
-    """Write the adapter that adds nothing; other servers of the folder see it whole or not at all."""
-    from models.adapters import write_zero_adapter
+def _make_ready(base: Path, folder: Path, max_rank: int) -> None:
+    """Read an adapter by the league's reader, whose errors are specific, unlike those of vLLM's server.
 
-    if folder.exists():
-        return
-    # Another server may be faster.
-    with contextlib.suppress(OSError), atomic_folder(folder) as draft:
-        write_zero_adapter(base, draft)
-
-
-def _check_adapter(folder: Path, base: Path, max_rank: int) -> None:
-    """Read an adapter by the league's reader, whose errors are specific, unlike those of vLLM's server."""
-    from models.adapters import check
+    The one that adds nothing is written first; other servers of the folder see it whole or not at all.
+    """
+    from models.adapters import check, write_zero_adapter
     from models.model_config import read_model_shape
 
+    if folder.name == ZERO_ADAPTER and not folder.exists():
+        # Another server may be faster.
+        with contextlib.suppress(OSError), atomic_folder(folder) as draft:
+            write_zero_adapter(base, draft)
     check(folder, read_model_shape(base), max_rank=max_rank)

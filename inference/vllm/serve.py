@@ -126,13 +126,7 @@ async def run_server(
 ) -> int:
     """Run the server until it ends or this process is stopped; returns the exit code as a shell does, 0 if stopped.
 
-    Neither process outlives the other.
-
-    Args:
-        command: From ``serve_arguments``.
-        environment: The complete environment.
-        url: The server's address.
-        say: Prints a line once the server answers.
+    Neither process outlives the other. ``say`` prints a line once the server answers at ``url``.
     """
     # In a session of its own: Ctrl-C reaches this process only, which ends the server once.
     process = await asyncio.create_subprocess_exec(*command, env=environment, start_new_session=True)

@@ -10,7 +10,6 @@ from inference.lora_linear import (
     RowSpan,
     WeightStackCache,
     prepare_weights,
-    span_layer,
 )
 from models import make_base
 from models.adapters import LoraConfig, create
@@ -47,12 +46,12 @@ def test_every_row_meets_the_linear_of_its_own_weights(line_up, widths, merged):
     for _ in range(3):
         (plan,) = stacks.make_plans(spans)
         for name in LINEAR_NAMES:
-            into = span_layer(spans[0], 1).__dict__[name].weight_OI.shape[1]
+            into = spans[0].ready.weights.layers[1].__dict__[name].weight_OI.shape[1]
             x_NI = torch.randn(sum(widths), into, generator=torch.Generator().manual_seed(2))
             with torch.inference_mode():
                 out_NO = plan.linear(1, name, x_NI)
                 for span in spans:
-                    own = getattr(span_layer(span, 1), name)(x_NI[span.first : span.last])
+                    own = getattr(span.ready.weights.layers[1], name)(x_NI[span.first : span.last])
                     torch.testing.assert_close(out_NO[span.first : span.last], own, atol=1e-5, rtol=1e-5)
 
 
@@ -73,7 +72,7 @@ def test_adapters_of_different_ranks_beside_one_base_share_its_product(line_up):
     spans, stacks = spans_of(line_up[False], [2, 2, 2, 2]), WeightStackCache()
     assert [stacks.make_plans(spans)[0].stack is None for _ in range(3)] == [True, False, False]
     linear = stacks.make_plans(spans)[0].stack.layers[1]["o"]
-    assert linear.base.weight_OI is span_layer(spans[0], 1).o.weight_OI
+    assert linear.base.weight_OI is spans[0].ready.weights.layers[1].o.weight_OI
     assert linear.a_SIR.shape[2] == max(RANKS)
     assert not linear.a_SIR[0].any()
 
