@@ -1,7 +1,7 @@
 """A completion in progress, and the checks of a request that come before it, common to all backends."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from arena.constraints.token_walk import Constraint
 from inference.base import AdapterSpan, Generation, Request, Timing
@@ -83,6 +83,17 @@ def check_request(request: Request, max_positions: int) -> None:
         raise ModelError(f"inference: top_p {sampling.top_p}; expected more than 0 and at most 1")
     if request.constraint is not None and not request.constraint.allowed():
         raise ModelError("inference: the request's constraint allows no token at all")
+
+
+def check_loaded(adapter: str | None, loaded: Collection[str | None]) -> None:
+    """Check that an adapter is loaded, or is None: the base model.
+
+    Raises:
+        ModelError: it is not.
+    """
+    if adapter not in loaded:
+        known = [other for other in loaded if other is not None]
+        raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {known}")
 
 
 def check_token_ids(lowest: int, highest: int, vocabulary: int) -> None:

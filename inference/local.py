@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from inference.base import BackendStats, Generation, Request, translate_out_of_memory
-from inference.completion import check_request
+from inference.completion import check_loaded, check_request
 from inference.engine import Engine
 from inference.lora_linear import PreparedWeights, prepare_weights
 from inference.sequence import ActiveSequence
@@ -128,7 +128,8 @@ class LocalBackend:
         Raises:
             ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
         """
-        before = self._find_adapter(name)
+        check_loaded(name, self._adapters)
+        before = self._adapters[name]
         self._load(name, digest, folder)
         self._ready.pop(before.identity, None)
         self._engine.swap_weights(name, self._get_weights(name))
@@ -143,7 +144,7 @@ class LocalBackend:
         """Sample one completion; see ``InferenceBackend``."""
         if self._closed:
             raise ModelError("inference: the backend is closed")
-        self._find_adapter(request.adapter)
+        check_loaded(request.adapter, self._adapters)
         check_request(request, self._max_positions)
         max_tokens = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
@@ -191,12 +192,6 @@ class LocalBackend:
                     self._adapters[name] = before
                 raise
         self._swaps += 1
-
-    def _find_adapter(self, name: str | None) -> LoadedAdapter:
-        if name not in self._adapters:
-            known = [other for other in self._adapters if other is not None]
-            raise ModelError(f"inference: adapter {name!r} is not loaded; loaded are {known}")
-        return self._adapters[name]
 
     @torch.inference_mode()
     def _get_weights(self, name: str | None) -> PreparedWeights:

@@ -158,7 +158,9 @@ class WeightStackCache:
     def make_plans(self, *layouts: Sequence[RowSpan]) -> tuple[PassPlan, ...]:
         """Returns the faster plan for each of a pass's layouts, which share one sequence of weights."""
         line_up = [span.ready for span in layouts[0]]
-        stack = self._get_stack(line_up) if is_stackable(line_up) else None
+        # All merged, or all unmerged on one base.
+        alike = all(ready.single for ready in line_up) or len({ready.matrices for ready in line_up}) == 1
+        stack = self._get_stack(line_up) if alike and len(line_up) > 1 else None
         return tuple(_make_plan(spans, stack) for spans in layouts)
 
     def _get_stack(self, line_up: Sequence[PreparedWeights]) -> WeightStack | None:
@@ -173,12 +175,6 @@ class WeightStackCache:
                 self._stacks.popitem(last=False)
         self._stacks.move_to_end(key)
         return self._stacks[key]
-
-
-def is_stackable(line_up: Sequence[PreparedWeights]) -> bool:
-    """Whether several weights can be stacked: all merged, or all unmerged on one base."""
-    merged = all(ready.single for ready in line_up)
-    return len(line_up) > 1 and (merged or len({ready.matrices for ready in line_up}) == 1)
 
 
 def stack_weights(line_up: Sequence[PreparedWeights]) -> WeightStack:

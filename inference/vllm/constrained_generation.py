@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from arena.constraints.constraint_slices import ConstraintSlice, FreeSpan, SliceState, free_span_of
+from arena.constraints.constraint_slices import ConstraintSlice, SliceState, free_span_of
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from inference.base import Generation, Request, Timing
 from inference.completion import CompletionBuilder, check_request, check_token_ids
@@ -110,11 +110,12 @@ class CompletionSampler:
 
     async def _sample_constrained(self, place: Constraint) -> str:
         while allowed := place.allowed():
+            span = free_span_of(place) if allowed is ANY_TOKEN else None
             if len(self._completion) >= self._max_tokens:
                 return "length"
             if len(allowed) == 1:
                 place, _ = self._completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
-            elif allowed is ANY_TOKEN and (span := _stoppable_span(place)) is not None:
+            elif span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS:
                 # What ends the span ends the request: nothing is sampled behind it.
                 place = await self._sample_free_stretch(place, span.room, tuple(span.breaks))
             elif self._excerpt is not None:
@@ -122,7 +123,11 @@ class CompletionSampler:
             elif allowed is ANY_TOKEN:
                 place = await self._sample_free_stretch(place, MAX_STRETCH_TOKENS)
             else:
-                place = await self._sample_choice(place, list(allowed))
+                check_token_ids(allowed[0], allowed[-1], self._model.vocabulary)
+                drawn = await self._draw(1, len(allowed), allowed=list(allowed))
+                if drawn.tokens:
+                    self._record(drawn.tokens[0], drawn.logprobs[0], list(allowed))
+                    place = place.advance(drawn.tokens[0])
         return "stop"
 
     async def _sample_free_stretch(self, place: Constraint, most: int, stops: tuple[int, ...] = ()) -> Constraint:
@@ -136,15 +141,6 @@ class CompletionSampler:
             self._record(token, logprobs, [])
             place = place.advance(token)
         return place
-
-    async def _sample_choice(self, place: Constraint, allowed: list[int]) -> Constraint:
-        """Sample one of the allowed tokens."""
-        check_token_ids(allowed[0], allowed[-1], self._model.vocabulary)
-        drawn = await self._draw(1, len(allowed), allowed=allowed)
-        if not drawn.tokens:
-            return place
-        self._record(drawn.tokens[0], drawn.logprobs[0], allowed)
-        return place.advance(drawn.tokens[0])
 
     async def _sample_excerpt(self, place: Constraint, excerpt: ConstraintSlice) -> Constraint:
         """Sample all tokens up to the end of the excerpt."""
@@ -202,12 +198,6 @@ class CompletionSampler:
                     f"{NUCLEUS_TOKENS} likeliest, since many are equally likely: the nucleus cannot be reported"
                 )
         self._completion.append(token, logprobs[token], list(allowed))
-
-
-def _stoppable_span(place: Constraint) -> FreeSpan | None:
-    """The free span from a place, where few tokens end it, so that vLLM can stop at them."""
-    span = free_span_of(place)
-    return span if span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS else None
 
 
 def check_vllm_request(request: Request, model: ModelLimits) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from arena.constraints.constraint_slices import slice_constraint
 from inference.base import BackendStats, Generation, Request
+from inference.completion import check_loaded
 from inference.statistics import RequestCounter
 from inference.vllm import VllmRequest, VllmSample
 from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
@@ -96,7 +97,7 @@ class VllmBackend:
         Raises:
             ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
         """
-        self._check_loaded(name)
+        check_loaded(name, self._adapters)
         adapter = self._adapters[name]
         before, adapter.weights = adapter.weights, self._load(digest, folder)
         # Aborted requests return what they have sampled.
@@ -120,7 +121,7 @@ class VllmBackend:
         """Sample one completion; see ``InferenceBackend``."""
         if self._closed:
             raise ModelError("inference: the backend is closed")
-        self._check_loaded(request.adapter)
+        check_loaded(request.adapter, self._adapters)
         check_vllm_request(request, self._model)
         adapter = self._adapters[request.adapter]
         adapter.users += 1
@@ -198,11 +199,6 @@ class VllmBackend:
             raise translate_error(f"{folder}: vLLM cannot use the adapter", error) from error
         self._counter.swaps += 1
         return _LoadedWeights(lora, digest)
-
-    def _check_loaded(self, adapter: str | None) -> None:
-        if adapter not in self._adapters:
-            known = [digest for digest in self._adapters if digest is not None]
-            raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {known}")
 
     def _release(self, adapter: _AdapterAlias) -> None:
         """Retire a dropped adapter's weights once nothing uses them."""
