@@ -168,7 +168,7 @@ class AdapterCache:
         """Evict idle adapters above the capacity, the least recently used first."""
         needed = {*requested, *self._pinned()}
         idle = [adapter for adapter in self._loaded if adapter not in needed and not self._in_use[adapter]]
-        if self._memory_capacity is not None and instead in self._loaded and not self._in_use[instead]:
+        if self._memory_capacity is not None and instead and instead in self._loaded and not self._in_use[instead]:
             idle.append(instead)
         coming = sum(adapter not in self._loaded for adapter in requested)
         for adapter in idle[: max(len(self._loaded) + coming - self.capacity, 0)]:

@@ -41,7 +41,7 @@ def completion_response(
     body: CompletionRequest, named: str, choices: Sequence[CompletionChoice], texts: TextCodec
 ) -> Json:
     """The response of ``/v1/completions``."""
-    results = []
+    results: list[Json] = []
     for choice in choices:
         text, stop = truncate_at_stop(texts.read(choice.generation.completion_ids, body), body.stop_strings)
         logprobs: Json | None = None
@@ -61,7 +61,7 @@ def chat_response(
     body: ChatCompletionRequest, named: str, choices: Sequence[CompletionChoice], texts: TextCodec, template: Template
 ) -> Json:
     """The response of ``/v1/chat/completions``, with reasoning apart from the content, as vLLM does."""
-    results = []
+    results: list[Json] = []
     for choice in choices:
         ids = choice.generation.completion_ids
         turn = texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template)
