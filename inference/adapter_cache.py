@@ -114,11 +114,7 @@ class AdapterCache:
                     await self._reduce_capacity(error)
 
     async def _wait_for_room(self, requested: Sequence[str], instead: str | None) -> None:
-        """Where memory is short, wait until these fit beside the adapters in use.
-
-        Raises:
-            MemoryShortError: they do not fit in any case.
-        """
+        """Where memory is short, wait until these fit beside the adapters in use; raises where they never will."""
         try:
             while self._memory_capacity is not None:
                 needed = {*requested, *(adapter for adapter in self._pinned() if adapter != instead)}
@@ -136,11 +132,7 @@ class AdapterCache:
             self._waiting = False
 
     async def _reduce_capacity(self, error: MemoryShortError) -> None:
-        """Shrink the capacity to the number loaded now, or by one.
-
-        Raises:
-            MemoryShortError: there is no memory for a single one.
-        """
+        """Shrink the capacity to the number loaded now, or by one; raises where that leaves none."""
         fits = len(self._loaded) if self._memory_capacity is None else min(len(self._loaded), self._memory_capacity - 1)
         if fits < 1:
             raise error

@@ -61,15 +61,10 @@ def make_layout(
     owners: Sequence[tuple[PreparedWeights, int]],
     cache: KvCache,
 ) -> BatchLayout:
-    """Lays out a pass over rows whose slots are consecutive numbers, in any order.
+    """Lays out a pass over rows whose slots are consecutive numbers, in any order; the cache has room for them.
 
-    Args:
-        ids: Token ids of all rows, concatenated.
-        counts: Tokens of each row in this pass, at least one.
-        cached: Tokens of each row that are in the cache.
-        slots: Each row's slot.
-        owners: Weights and number of consecutive rows that use them.
-        cache: A cache with room for the rows.
+    Of each row, ``counts`` tokens, at least one, are in this pass, and ``cached`` ones in the cache. ``ids`` are those
+    of all rows, concatenated; ``owners`` weights with the number of consecutive rows that use them.
     """
     first_slot, columns = int(slots.min()), int(counts.max())
     ends = np.cumsum(counts)

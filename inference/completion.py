@@ -46,10 +46,12 @@ class CompletionBuilder:
         if not self.spans or self.spans[-1].adapter != adapter:
             self.spans.append(AdapterSpan(first, adapter))
 
-    def follow_forced(self, place: Constraint, limit: int, vocabulary: int) -> tuple[Constraint, Sequence[int]]:
+    def follow_forced(
+        self, place: Constraint, limit: int, vocabulary: int
+    ) -> tuple[Constraint, Sequence[int], str | None]:
         """Append forced tokens up to the next choice, the end or the limit: the hottest loop of an engine.
 
-        Returns the state behind them, and the tokens that it allows.
+        Returns the state behind them, the tokens that it allows, and the finish reason where the completion has ended.
 
         Raises:
             ModelError: the constraint names a token that the model does not have, or raises.
@@ -61,7 +63,8 @@ class CompletionBuilder:
             ids.append(token)
             place = place.advance(token)
             allowed = place.allowed()
-        return place, allowed
+        reason = "stop" if not allowed else "length" if len(ids) >= limit else None
+        return place, allowed, reason
 
     def finish(self, reason: str, timing: Timing) -> Generation:
         """The finished completion."""

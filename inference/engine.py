@@ -16,7 +16,7 @@ import torch
 from inference.base import BackendStats, is_out_of_memory
 from inference.batch_layout import LayoutPlanner
 from inference.forward import ForwardPass
-from inference.kv_cache import BLOCK_TOKENS, BlockKey, KvCache, PrefixCache, PrefixMatch
+from inference.kv_cache import BLOCK_TOKENS, BlockKey, KvCache, PrefixCache
 from inference.lora_linear import PreparedWeights
 from inference.sampler import sample_tokens
 from inference.sequence import ActiveSequence
@@ -26,8 +26,6 @@ from schemas.errors import EngineError, MemoryShortError
 from schemas.loggers import get_logger
 
 log = get_logger()
-
-NO_MATCH = PrefixMatch([], None)
 
 MAX_WAIT_ROUNDS = 4
 """Rounds after which waiting rows join, however few."""
@@ -177,7 +175,7 @@ class Engine:
         coming: dict[BlockKey, ActiveSequence] = {}
         longest = 0
         for place, row in enumerate(joining):
-            match = self._prefixes.find_prefix(row.ready.identity, row.pending) if self._prefixes.enabled else NO_MATCH
+            match = self._prefixes.find_prefix(row.ready.identity, row.pending)
             cached = len(match.places) * BLOCK_TOKENS
             length = max(longest, len(row.pending) - cached)
             if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
@@ -192,11 +190,7 @@ class Engine:
         return batch, later
 
     def _advance_safely(self, first: int, last: int, joining: bool = False) -> None:
-        """Advance rows; where the pass fails, its rows fail and the engine goes on.
-
-        Raises:
-            MemoryShortError: for want of memory, where fewer rows may fit.
-        """
+        """Advance rows; where the pass fails, its rows do, or ``MemoryShortError`` tells that fewer rows may fit."""
         try:
             self._advance(first, last, joining and self._prefixes.enabled)
         except Exception as error:  # the boundary of one pass: its rows fail, the engine goes on

@@ -175,7 +175,7 @@ class PrefixCache:
         keys: list[BlockKey] = []
         places: list[int] = []
         parent, missing = -weights, None
-        for start in range(0, (len(ids) - 1) // BLOCK_TOKENS * BLOCK_TOKENS, BLOCK_TOKENS):
+        for start in range(0, (len(ids) - 1) // BLOCK_TOKENS * BLOCK_TOKENS if self.enabled else 0, BLOCK_TOKENS):
             key = (parent, tuple(ids[start : start + BLOCK_TOKENS]))
             block = self._blocks.get(key)
             if block is None:

@@ -149,15 +149,9 @@ class ActiveSequence:
     def _follow_forced(self, place: Constraint) -> None:
         """Append forced tokens up to the next choice, the end or the limit."""
         before = len(self._completion)
-        self._place, allowed = self._completion.follow_forced(place, self._limit, self._vocabulary)
+        self._place, allowed, reason = self._completion.follow_forced(place, self._limit, self._vocabulary)
         self.pending += self._completion.completion_ids[before:]
-        if allowed is ANY_TOKEN:
-            self.choices = None
-        elif allowed:
+        self.choices = None if allowed is ANY_TOKEN else allowed
+        if self.choices:
             check_token_ids(allowed[0], allowed[-1], self._vocabulary)
-            self.choices = allowed
-        else:
-            self.finished = "stop"
-            return
-        if len(self._completion) >= self._limit:
-            self.finished = "length"
+        self.finished = reason

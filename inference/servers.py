@@ -88,9 +88,7 @@ class ResumedCompletion:
         if reply.rim and self._place is not None:
             # No server is needed for forced tokens. The next one refuses those that the model lacks.
             limit = self._request.sampling.max_tokens
-            self._place, allowed = self._completion.follow_forced(self._place, limit, sys.maxsize)
-            if not allowed or len(self._completion) >= limit:
-                self.finished = "length" if allowed else "stop"
+            self._place, _, self.finished = self._completion.follow_forced(self._place, limit, sys.maxsize)
         else:
             self.finished = generation.finish_reason
         if self.finished is None and not generation.completion_ids:

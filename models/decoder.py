@@ -90,12 +90,8 @@ def apply_lora(
 ) -> Linear:
     """Apply LoRA to a fused linear.
 
-    Args:
-        base: the frozen linear.
-        parts: A [R, I] and B [O, R] of each stacked part, None where a part has no adapter.
-        rows: outputs of each part.
-        scale: alpha / rank.
-        merge: form ``W + scale B A`` (True), keep A and B beside W (False), or choose by size and type (None).
+    ``parts`` are A [R, I] and B [O, R] of each stacked part, None where a part has no adapter; ``rows`` the outputs of
+    each. ``merge`` forms ``W + scale B A``, or keeps A and B beside W; None chooses by size and type.
     """
     if all(part is None for part in parts):
         return base

@@ -171,11 +171,7 @@ class ServerClient:
 
     @contextlib.asynccontextmanager
     async def _post(self, posted: HttpRequest) -> AsyncIterator["aiohttp.ClientResponse"]:
-        """Post a request; gives the response. The server is watched meanwhile; one that hangs ends the block.
-
-        Raises:
-            ServerFailedError: no response, or not all of it.
-        """
+        """Post a request; gives the response, or raises ``ServerFailedError``, also where the server hangs."""
         import aiohttp
 
         headers = {"Content-Type": posted.content_type}
@@ -201,12 +197,7 @@ class ServerClient:
             raise ServerFailedError(why) from error
 
     def _check_response(self, path: str, status: int, answer: bytes) -> bytes:
-        """The answer, where its status is 200.
-
-        Raises:
-            ModelError: the request is at fault.
-            ServerFailedError: the server is at fault.
-        """
+        """The answer, where its status is 200; raises as ``send``."""
         if status == 200:
             return answer
         if status >= 500:

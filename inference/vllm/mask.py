@@ -48,7 +48,12 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
 
     def update_state(self, batch_update: Any) -> None:
         """Follow requests that came, went, or moved between rows."""
-        process_dict_updates(self._places, batch_update, self._place)
+
+        def follow(params: Any, _: list[int] | None, output_ids: list[int]) -> _ExcerptCursor | None:
+            mask = _read_mask(params)
+            return None if mask is None else _ExcerptCursor(mask, output_ids, self._vocabulary)
+
+        process_dict_updates(self._places, batch_update, follow)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Mask the (B, V) logits of each excerpt's row to the tokens that its place allows."""
@@ -67,10 +72,6 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
             logits.index_fill_(0, indices[2 * len(rows) :], -torch.inf)
             logits[at] = kept
         return logits
-
-    def _place(self, params: Any, prompt_ids: list[int] | None, output_ids: list[int]) -> "_ExcerptCursor | None":
-        mask = _read_mask(params)
-        return None if mask is None else _ExcerptCursor(mask, output_ids, self._vocabulary)
 
 
 class _ExcerptCursor:

@@ -85,9 +85,9 @@ class VllmServerBackend:
         """
         self._config = config or VllmServerConfig()
         self._shape = read_model_shape(Path(folder))
-        most = self._shape.max_positions
-        limit = min(self._config.max_model_len or most, most)
-        own = VllmConfig(device=self._config.device, request_seeds=self._config.request_seeds)
+        shared = {name: getattr(self._config, name) for name in ("device", "max_model_len", "request_seeds")}
+        own = VllmConfig(**shared)
+        limit = own.max_length(self._shape.max_positions)
         self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).ends, limit, own.is_seeded)
         self._known: set[str] = set()
         self._counter = RequestCounter()
@@ -187,11 +187,7 @@ class VllmServerBackend:
             raise wrong or errors[0]
 
     async def _probe_server(self, url: str) -> None:
-        """Note whether a server follows excerpts.
-
-        Raises:
-            ModelError: it does not answer, or its log-probabilities are not those of the distribution sampled from.
-        """
+        """Note whether a server follows excerpts, and refuse one that reports other log-probabilities than we need."""
         patience_s = PROBE_RETRY_S if len(self._urls) > 1 else self._config.patience_s
         limits = msgspec.structs.replace(self._config, patience_s=patience_s)
         dispatch = LoadBalancer(limits, limits.timeout_s / 10, lambda: [url])
