@@ -27,7 +27,6 @@ MERGE_LIMIT = 65_536
 """Largest matrix, in elements, into which adapters are merged. Above it they are applied beside the base, whose
 product all rows then share: as fast with one adapter, faster with eight (measured up to a width of 512), and far less
 memory."""
-
 REUSE_TOKENS = 16_384
 """Room for the rules of a game under sixteen adapters, and as much again for what changes."""
 

@@ -21,13 +21,10 @@ from models.forward import Linear, Weights, project
 
 TABLE_LIMIT = 4096
 """Largest vocabulary whose first-layer projections are computed once per adapter and looked up per token."""
-
 MAX_STACKED_ROWS = 48
 """Rows per span up to which one batched product is faster than one per span (measured at widths of 64 and 128)."""
-
 MAX_TABLE_ELEMENTS = 1 << 22
 """Elements of all first-layer tables of a set of spans up to which they are stacked too."""
-
 MAX_STACKS = 2
 """Number of adapter combinations whose stacked weights are cached."""
 

@@ -26,10 +26,8 @@ MERGE_LIMIT = 65_536
 
 Training on one CPU core, merging was 20 % faster at width 64, even at 128, 10 % slower at 256, 30 % slower at 512.
 """
-
 DENSE_LIMIT = 4096
 """Largest vocabulary for which all logits are computed even where few tokens are allowed."""
-
 PIECE_ELEMENTS = 1 << 24
 """Elements of the output head's widest intermediate held at once by default: 64 MiB of float32."""
 

@@ -1,6 +1,8 @@
 """The shape of a supported decoder, read from a Hugging Face ``config.json``; families differ in a few switches."""
 
+import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +103,8 @@ def read_shape(folder: Path) -> DecoderShape:
     Raises:
         ModelError: no readable config, or an architecture this decoder does not compute.
     """
-    path, config = _read_config(folder)
-    try:
+    with _open_config(folder) as config:
         return shape_from_config(config)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
 
 def read_model_shape(folder: Path) -> ModelShape:
@@ -119,15 +116,12 @@ def read_model_shape(folder: Path) -> ModelShape:
     try:
         return read_shape(folder)
     except ModelError:
-        path, config = _read_config(folder)
-        # Models for text and images keep the language model's sizes in a table of their own.
-        text = config.get("text_config") or config
-        try:
+        with _open_config(folder) as config:
+            # Models for text and images keep the language model's sizes in a table of their own.
+            text = config.get("text_config") or config
             sizes = {name: text[name] for name in ("vocab_size", "hidden_size")}
             fields = {"model_type": config["model_type"], **sizes, "max_positions": _max_positions(text)}
             return msgspec.convert(fields, ModelShape)
-        except (KeyError, TypeError, msgspec.ValidationError) as error:
-            raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
 
 def _max_positions(config: dict[str, Any]) -> int:
@@ -153,12 +147,20 @@ def unsupported_reason(folder: Path) -> str | None:
     return None
 
 
-def _read_config(folder: Path) -> tuple[Path, dict[str, Any]]:
+@contextlib.contextmanager
+def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
+    """The content of ``config.json``, for a block whose errors are those of the file."""
     path = Path(folder) / "config.json"
     try:
-        return path, msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
         raise ModelError(f"{path}: no readable model configuration ({error})") from error
+    try:
+        yield config
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
 
 def shape_from_config(config: dict[str, Any]) -> DecoderShape:

@@ -7,6 +7,7 @@ reply is sent as soon as it is done: those of one round together.
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
@@ -23,21 +24,21 @@ _CALL = msgspec.msgpack.Decoder(GenerateCall)
 _CALLS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
+@dataclass
 class GenerateRoutes:
     """Serves the league's workers: completions, versions of policies, adapters."""
 
-    def __init__(self, models: ServedModels, admission: AdmissionControl) -> None:
-        self._models = models
-        self._admission = admission
+    models: ServedModels
+    admission: AdmissionControl
 
     async def generate(self, request: web.Request) -> web.Response:
         """Takes a ``GenerateCall``, answers a ``GenerateReply``."""
-        reply = await self._generate_reply(await self._admission.read(request))
+        reply = await self._generate_reply(await self.admission.read(request))
         return web.Response(body=reply, content_type=CONTENT_TYPE)
 
     async def generate_many(self, request: web.Request) -> web.StreamResponse:
         """Takes calls, answers a ``CallResult`` for each, in the order in which they finish."""
-        body = await self._admission.read(request)
+        body = await self.admission.read(request)
         try:
             calls = _CALLS.decode(body)
         except (msgspec.DecodeError, ValueError) as error:
@@ -83,12 +84,12 @@ class GenerateRoutes:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             size = len(memoryview(body))
             raise RefusedError(400, f"/generate: {size} bytes are no call ({error})") from error
-        with self._admission.admit(), contextlib.ExitStack() as leases:
+        with self.admission.admit(), contextlib.ExitStack() as leases:
             if call.adapter is not None:
-                await self._models.acquire(call.adapter, leases)
+                await self.models.acquire(call.adapter, leases)
             constraint = None if call.excerpt is None else SliceState(call.excerpt)
             request = Request(call.prompt_ids, call.adapter, constraint, call.sampling)
-            generation = await self._models.backend.generate(request)
+            generation = await self.models.backend.generate(request)
             rim = False
             if call.excerpt is not None and generation.finish_reason == "stop":
                 rim = state_after(call.excerpt, generation.completion_ids).is_truncated
@@ -96,25 +97,25 @@ class GenerateRoutes:
 
     async def version(self, request: web.Request) -> web.Response:
         """The ``AssignedPolicy`` of ``?policy=``, or of the main one."""
-        served = self._models.assigned_version(request.query.get("policy"))
+        served = self.models.assigned_version(request.query.get("policy"))
         return web.Response(body=msgspec.json.encode(served), content_type="application/json")
 
     async def load(self, request: web.Request) -> web.Response:
         """Load an adapter ahead of requests."""
         digest = await self._read_digest(request)
-        with self._admission.admit(), contextlib.ExitStack() as leases:
-            await self._models.acquire(digest, leases)
+        with self.admission.admit(), contextlib.ExitStack() as leases:
+            await self.models.acquire(digest, leases)
         return web.Response(text=f"Success: LoRA adapter '{digest}' added successfully.")
 
     async def unload(self, request: web.Request) -> web.Response:
         """Unload an idle adapter."""
         digest = await self._read_digest(request)
-        with self._admission.admit():
-            self._models.unload(digest)
+        with self.admission.admit():
+            self.models.unload(digest)
         return web.Response(text=f"Success: LoRA adapter '{digest}' removed successfully.")
 
     async def _read_digest(self, request: web.Request) -> str:
-        body = decode_request(await self._admission.read(request), AdapterRequest)
+        body = decode_request(await self.admission.read(request), AdapterRequest)
         if body.lora_path not in ("", body.lora_name):
             raise RefusedError(
                 400, "lora_path: no files are read; expected the adapter's digest as lora_name alone", "lora_path"

@@ -5,6 +5,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -126,69 +127,65 @@ def _make_response(
 
 MAX_CHOICES = 64
 """Most completions of one request."""
-
 GREEDY_TEMPERATURE = 1e-6
 """Stands for a temperature of 0: the most likely token has all the probability, unless another is as likely."""
-
 _DEFAULT_MAX_TOKENS = 16
 """``max_tokens`` of a completion that names none, as OpenAI has it; a conversation may fill the model's room."""
 _UNLIMITED_TOKENS = 1 << 20
 
 
+@dataclass
 class OpenAIRoutes:
     """Answers ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``."""
 
-    def __init__(
-        self, models: ServedModels, texts: TextCodec, admission: AdmissionControl, pool: OpponentPool | None = None
-    ) -> None:
-        self._models = models
-        self._pool = pool
-        self._texts = texts
-        self._admission = admission
+    models: ServedModels
+    texts: TextCodec
+    admission: AdmissionControl
+    pool: OpponentPool | None = None
 
     async def list_models(self, request: web.Request) -> web.Response:
         """Names of the models."""
-        names = dict.fromkeys([*self._models.names(), *(self._pool.names() if self._pool is not None else ())])
+        names = dict.fromkeys([*self.models.names(), *(self.pool.names() if self.pool is not None else ())])
         data = [{"id": name, "object": "model", "created": 0, "owned_by": OWNER} for name in names]
         return web.json_response({"object": "list", "data": data})
 
     async def create_completion(self, request: web.Request) -> web.Response:
         """Completions of texts, or of tokens."""
-        body = decode_request(await self._admission.read(request), CompletionRequest)
+        body = decode_request(await self.admission.read(request), CompletionRequest)
         if body.logprobs is not None and body.logprobs not in (0, 1):
             raise RefusedError(400, "logprobs: only the sampled token's is returned; expected 0 or 1", "logprobs")
         limit = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         named, completions = await self._generate(body, self._tokenize_prompts(body), limit)
-        return web.json_response(completion_response(body, named.name, completions, self._texts), dumps=_dump_json)
+        return web.json_response(completion_response(body, named.name, completions, self.texts), dumps=_dump_json)
 
     async def create_chat_completion(self, request: web.Request) -> web.Response:
         """Replies in a conversation."""
-        body = decode_request(await self._admission.read(request), ChatCompletionRequest)
+        body = decode_request(await self.admission.read(request), ChatCompletionRequest)
         if body.top_logprobs:
             raise RefusedError(400, "top_logprobs: only the sampled token's is returned; expected 0", "top_logprobs")
         if not body.messages:
             raise RefusedError(400, "messages: found none; expected the user's at least", "messages")
-        if self._pool is None or not body.model.startswith(MODEL_PREFIX):
+        if self.pool is None or not body.model.startswith(MODEL_PREFIX):
             return web.json_response(await self._complete_chat(body), dumps=_dump_json)
-        session = await self._pool.open(chat_session(body, request.headers))
+        session = await self.pool.open(chat_session(body, request.headers))
         body = msgspec.structs.replace(body, model=session.opponent)
-        with self._admission.admit():
-            text = await self._pool.reply(session, body)
+        with self.admission.admit():
+            text = await self.pool.reply(session, body)
         answer = await self._complete_chat(body) if text is None else text_response(body.model, text)
         answer["league"] = msgspec.to_builtins(session)
         return web.json_response(answer, dumps=_dump_json)
 
     async def _complete_chat(self, body: ChatCompletionRequest) -> Json:
-        prompts = msgspec.structs.replace(self._models.prompts, **body.chat_template_kwargs.prompt_settings())
-        tokenizer = self._texts.tokenizer
+        prompts = msgspec.structs.replace(self.models.prompts, **body.chat_template_kwargs.prompt_settings())
+        tokenizer = self.texts.tokenizer
         ids = tokenizer.encode_text(render_conversation(tokenizer, conversation(body), prompts))
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
         named, completions = await self._generate(body, [ids], _UNLIMITED_TOKENS if limit is None else limit)
         template = resolve_template(tokenizer, prompts)
-        return chat_response(body, named.name, completions, self._texts, template)
+        return chat_response(body, named.name, completions, self.texts, template)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
-        encode = self._texts.tokenizer.encode_text
+        encode = self.texts.tokenizer.encode_text
         if isinstance(body.prompt, str):
             return [encode(body.prompt)]
         tokens = [token for token in body.prompt if isinstance(token, int)]
@@ -202,7 +199,7 @@ class OpenAIRoutes:
         self, body: CommonRequest, prompts: Sequence[list[int]], limit: int
     ) -> tuple[ResolvedModel, Sequence[CompletionChoice]]:
         """Completions of every prompt, ``n`` of each, side by side."""
-        named, constraint = self._models.resolve(body.model), self._texts.make_constraint(body)
+        named, constraint = self.models.resolve(body.model), self.texts.make_constraint(body)
         each = 1 if body.n is None else body.n
         if not 0 < each * len(prompts) <= MAX_CHOICES:
             raise RefusedError(400, f"n: {each} of {len(prompts)} prompts; expected 1 to {MAX_CHOICES} in all", "n")
@@ -210,11 +207,11 @@ class OpenAIRoutes:
         temperature = (1.0 if body.temperature is None else body.temperature) or GREEDY_TEMPERATURE
         top_p = 1.0 if body.top_p is None else body.top_p
         sampled = [SamplingParameters(temperature, first + index, limit, top_p) for index in range(each)]
-        with self._admission.admit(each * len(prompts)), contextlib.ExitStack() as leases:
+        with self.admission.admit(each * len(prompts)), contextlib.ExitStack() as leases:
             if named.adapter is not None:
-                await self._models.acquire(named.adapter, leases)
+                await self.models.acquire(named.adapter, leases)
             requests = [Request(prompt, named.adapter, constraint, one) for prompt in prompts for one in sampled]
-            tasks = [asyncio.ensure_future(self._models.backend.generate(request)) for request in requests]
+            tasks = [asyncio.ensure_future(self.models.backend.generate(request)) for request in requests]
             try:
                 completions = await asyncio.gather(*tasks)
             finally:

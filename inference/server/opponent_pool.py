@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -168,12 +169,12 @@ def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> Ses
         raise RefusedError(400, f"session: {error}", "league_session") from error
 
 
+@dataclass
 class PoolRoutes:
     """Answers ``/v1/league/sessions``, ``/v1/league/results`` and ``/v1/league/agents``."""
 
-    def __init__(self, pool: OpponentPool | None, admission: AdmissionControl) -> None:
-        self._pool = pool
-        self._admission = admission
+    pool: OpponentPool | None
+    admission: AdmissionControl
 
     async def open(self, request: web.Request) -> web.Response:
         """Open a session."""
@@ -190,9 +191,9 @@ class PoolRoutes:
     async def _answer(
         self, request: web.Request, kind: type[T], act: Callable[[OpponentPool, T], Awaitable[msgspec.Struct]]
     ) -> web.Response:
-        body = decode_request(await self._admission.read(request), kind)
-        with self._admission.admit():
-            if self._pool is None:
+        body = decode_request(await self.admission.read(request), kind)
+        with self.admission.admit():
+            if self.pool is None:
                 raise RefusedError(404, "this server has no opponent pool; expected an inference worker of a league")
-            result = await act(self._pool, body)
+            result = await act(self.pool, body)
         return web.Response(body=msgspec.json.encode(result), content_type="application/json")

@@ -21,20 +21,15 @@ from schemas.errors import ModelError
 
 MAX_NUCLEUS_VOCABULARY = 4096
 """Largest vocabulary for which every token's probability is requested at every position of a free completion."""
-
 NUCLEUS_TOKENS = 64
 """Likeliest tokens among which the nucleus of a free completion is taken where the vocabulary is larger. vLLM reports a
 distribution by its tokens: so truncated, all of them come back, and can be trained on."""
-
 NUCLEUS_TIES = 64
 """Further tokens that are requested then, since all that are as likely as the last one belong to the nucleus too."""
-
 MAX_STRETCH_TOKENS = 16
 """Tokens of free text sampled by one request, where a constraint may end it at any token."""
-
 MAX_STOP_TOKENS = 128
 """Most stop tokens of one request: the bound of vLLM's second model runner."""
-
 IMPOSSIBLE_LOGPROB = -9000.0
 """Log-probabilities below are those of tokens that could not come: vLLM's server writes -9999 for minus infinity."""
 

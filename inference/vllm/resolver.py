@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,11 @@ def register() -> None:
     LoRAResolverRegistry.register_resolver("league", LeagueResolver(source))
 
 
+@dataclass
 class LeagueResolver:
     """An implementation of vLLM's ``LoRAResolver``, without inheriting from it."""
 
-    def __init__(self, source: AdapterSource) -> None:
-        self._source = source
+    source: AdapterSource
 
     async def resolve_lora(self, base_model_name: str, lora_name: str) -> Any:
         """VLLM's request for an adapter, or None where there is none of that name.
@@ -56,16 +57,16 @@ class LeagueResolver:
 
         if not _NAME.fullmatch(lora_name):
             return None
-        base, folder = Path(base_model_name), Path(self._source.folder) / lora_name
+        base, folder = Path(base_model_name), Path(self.source.folder) / lora_name
         if lora_name != ZERO_ADAPTER and not folder.exists() and not await self._fetch(lora_name, folder):
             return None
-        await asyncio.to_thread(_make_ready, base, folder, self._source.max_rank)
+        await asyncio.to_thread(_make_ready, base, folder, self.source.max_rank)
         # The server gives it a number of its own.
         return LoRARequest(lora_name, 1, str(folder))
 
     async def _fetch(self, digest: str, folder: Path) -> bool:
         """Fetch an adapter from the league's store into the folder; returns whether it could be there."""
-        if not self._source.nats or not _DIGEST.fullmatch(digest):
+        if not self.source.nats or not _DIGEST.fullmatch(digest):
             return False
         from league.blobs import open_blobs
         from league.log.connection import connect
@@ -73,9 +74,9 @@ class LeagueResolver:
         from league.run import access_from_environment
         from models.adapter_bundle import unpack_atomically
 
-        client = await connect(self._source.nats, "vllm", access_from_environment())
+        client = await connect(self.source.nats, "vllm", access_from_environment())
         try:
-            data = await open_blobs(client, self._source.league).get(digest)
+            data = await open_blobs(client, self.source.league).get(digest)
         except ArtifactError as error:
             raise ModelError(f"adapter {digest}: {error}") from error
         finally:

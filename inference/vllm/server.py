@@ -35,7 +35,6 @@ from schemas.numbers import Count, PositiveInt
 
 LOGPROB_TOLERANCE = 1e-4
 """Tolerance of a log-probability that is 0, since only one token was allowed."""
-
 PROBE_RETRY_S = 5.0
 """After so long a server that did not answer is probed again."""
 
