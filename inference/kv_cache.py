@@ -37,11 +37,6 @@ class KvCache:
         self._kv = self._allocate(torch.zeros(0, device=device, dtype=dtype), 0, 0)
 
     @property
-    def slots(self) -> int:
-        """Rows that fit now."""
-        return self._kv.shape[2]
-
-    @property
     def positions(self) -> int:
         """Tokens that fit into one slot now."""
         return self._kv.shape[4]
@@ -62,7 +57,8 @@ class KvCache:
         Raises:
             MemoryShortError: the limit would be exceeded.
         """
-        if slots <= self.slots and positions <= self.positions:
+        held = self._kv.shape[2]
+        if slots <= held and positions <= self.positions:
             return
         positions = max(self.positions, -(-positions // ALLOCATION_STEP) * ALLOCATION_STEP)
         (layers, two), (heads, width) = self._size, self._heads
@@ -73,9 +69,9 @@ class KvCache:
                 f"inference: {slots} rows of {positions} tokens need more than inference.cache_bytes, "
                 f"{self._most_bytes:,}; expected at most {fits} rows"
             )
-        slots = self.slots if slots <= self.slots else max(slots, min(2 * self.slots, self._most_slots, fits))
+        slots = held if slots <= held else max(slots, min(2 * held, self._most_slots, fits))
         grown = self._allocate(self._kv, slots, positions)
-        grown[:, :, : self.slots, :, : self.positions] = self._kv
+        grown[:, :, :held, :, : self.positions] = self._kv
         self._kv = grown
 
     def write_indices(self, slot_N: NDArray[np.int64], position_N: NDArray[np.int64]) -> Tensor:

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,12 +128,12 @@ class SwapTimer:
             self.times = SwapTimes(count + 1, seconds, mean, max(longest, seconds))
 
 
+@dataclass(eq=False)
 class TimedBackend:
     """A backend whose completions pass through a ``SwapTimer``."""
 
-    def __init__(self, backend: InferenceBackend, swaps: SwapTimer) -> None:
-        self._backend = backend
-        self._swaps = swaps
+    _backend: InferenceBackend
+    _swaps: SwapTimer
 
     def load_adapter(self, digest: str, folder: Path) -> None:
         """See ``InferenceBackend``."""

@@ -61,12 +61,10 @@ class CompletionSampler:
         excerpt: Callable[[Constraint], ConstraintSlice] | None = None,
     ) -> None:
         self._completion = CompletionBuilder()
-        self._cached = 0
-        """Prompt tokens that vLLM had cached from other requests."""
+        self._cached: int | None = None
+        """Prompt tokens that vLLM had cached from other requests; None before the first answer."""
         self._first_at = 0.0
         """When vLLM's first tokens came, by ``time.monotonic``; several at once where it samples along an excerpt."""
-        self._request_count = 0
-        """Requests to vLLM."""
         self._client = ask
         self._request = request
         self._prompt = list(request.prompt_ids)
@@ -85,7 +83,7 @@ class CompletionSampler:
         constraint = self._request.constraint
         with counter.track() as began:
             reason = await (self._sample_free() if constraint is None else self._sample_constrained(constraint))
-            timing = Timing(0.0, time.monotonic() - began, self._cached, max(self._first_at - began, 0.0))
+            timing = Timing(0.0, time.monotonic() - began, self._cached or 0, max(self._first_at - began, 0.0))
         if not self._completion.spans:
             # A completion that was forced throughout was sampled by no adapter.
             self._completion.add_span(0, self._request.adapter)
@@ -177,9 +175,8 @@ class CompletionSampler:
             self._first_at = time.monotonic()
         if drawn.tokens:
             self._completion.add_span(len(self._completion) if self._completion.spans else 0, drawn.adapter)
-        if not self._request_count:
+        if self._cached is None:
             self._cached = min(drawn.cached, len(self._prompt))
-        self._request_count += 1
         return drawn
 
     def _record(self, token: int, logprobs: Mapping[int, float], allowed: list[int]) -> None:
