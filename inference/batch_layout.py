@@ -103,20 +103,6 @@ def make_layout(
     )
 
 
-def next_layout(chunk: BatchLayout, ids: Sequence[int]) -> BatchLayout:
-    """Returns the layout after a pass with equally many tokens in each row: the same rows and counts, advanced."""
-    step = chunk.columns
-    return chunk._replace(
-        ids_N=torch.tensor(ids, device=chunk.ids_N.device),
-        positions_N=chunk.positions_N + step,
-        places_M=chunk.places_M + step,
-        length=chunk.length + step,
-        fresh=False,
-        cached_S=chunk.ends_S,
-        ends_S=chunk.ends_S + step,
-    )
-
-
 class RowOrder(NamedTuple):
     """Rows of a pass, and their order."""
 
@@ -156,8 +142,19 @@ class LayoutPlanner:
         self._cache.reserve(first_slot + len(rows), max(ends))
         ids = [token for row in rows for token in row.consume_pending()]
         goes_on = line_up is before and counts == self._counts and cached == self._ends
-        if goes_on and self._layout is not None and self._cache.positions == self._positions:
-            chunk = next_layout(self._layout, ids)
+        last = self._layout
+        if goes_on and last is not None and self._cache.positions == self._positions:
+            # Equally many tokens in each row: the same rows and counts, advanced.
+            step = last.columns
+            chunk = last._replace(
+                ids_N=torch.tensor(ids, device=last.ids_N.device),
+                positions_N=last.positions_N + step,
+                places_M=last.places_M + step,
+                length=last.length + step,
+                fresh=False,
+                cached_S=last.ends_S,
+                ends_S=last.ends_S + step,
+            )
         else:
             chunk = make_layout(ids, np.array(counts), np.array(cached), line_up.slot_R, line_up.owners, self._cache)
         # Rows with different numbers of tokens advance by different amounts.

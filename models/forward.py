@@ -163,11 +163,6 @@ def feed_forward(shape: DecoderShape, layer: Layer, hidden_D: Tensor) -> Tensor:
     return hidden_D + layer.down(swiglu(layer.gate_up(rms_norm(hidden_D, layer.post_norm_D, shape.norm_eps))))
 
 
-def final_norm(weights: Weights, hidden_D: Tensor) -> Tensor:
-    """The norm before the output head."""
-    return rms_norm(hidden_D, weights.norm_D, weights.shape.norm_eps)
-
-
 class Packing(NamedTuple):
     """Boundaries of the sequences in a row that holds several, one after the other."""
 
@@ -234,7 +229,7 @@ def forward_rectangle(
     for index in range(len(weights.layers)):
         args = (weights, index, ids_BL, hidden, tables, wanted_BQ if index == last else None, packed)
         hidden = recompute_in_backward(_layer, *args) if recompute else _layer(*args)
-    return final_norm(weights, hidden)
+    return rms_norm(hidden, weights.norm_D, weights.shape.norm_eps)
 
 
 def _layer(

@@ -176,7 +176,9 @@ class OpenAIRoutes:
         return web.json_response(answer, dumps=_dump_json)
 
     async def _complete_chat(self, body: ChatCompletionRequest) -> Json:
-        prompts = msgspec.structs.replace(self.models.prompts, **body.chat_template_kwargs.prompt_settings())
+        prompts, thinking = self.models.prompts, body.chat_template_kwargs.enable_thinking
+        if thinking is not None:
+            prompts = msgspec.structs.replace(prompts, thinking=thinking)
         tokenizer = self.texts.tokenizer
         ids = tokenizer.encode_text(render_conversation(tokenizer, conversation(body), prompts))
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens

@@ -163,10 +163,6 @@ class TemplateKwargs(msgspec.Struct, frozen=True):
 
     enable_thinking: bool | None = None
 
-    def prompt_settings(self) -> Json:
-        """The settings of ``PromptsConfig`` that it overrides."""
-        return {} if self.enable_thinking is None else {"thinking": self.enable_thinking}
-
 
 class ChatCompletionRequest(CommonRequest, frozen=True, kw_only=True):
     """``POST /v1/chat/completions``."""
