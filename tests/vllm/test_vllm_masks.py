@@ -137,7 +137,7 @@ def test_engine_that_schedules_steps_ahead_samples_along_masks_what_the_other_en
     ahead = VllmEngine(base, VllmConfig(max_loras=2, max_cpu_loras=2, mask_places=16))
     monkeypatch.undo()
     try:
-        schedulers = [each._llm.vllm_config.scheduler_config.get_scheduler_cls() for each in (engine, ahead)]
+        schedulers = [each.llm.vllm_config.scheduler_config.get_scheduler_cls() for each in (engine, ahead)]
         assert [each.__name__ for each in schedulers] == ["Scheduler", "AsyncScheduler"]
         crowd = [request_of(seed, constraint=None if seed % 3 == 2 else ORDERS) for seed in range(18)]
         expected, found = (run(backend(base, each, 100), *crowd) for each in (engine, ahead))
