@@ -84,8 +84,11 @@ class VllmServerBackend:
         """
         self._config = config or VllmServerConfig()
         self._shape = read_model_shape(Path(folder))
-        shared = {name: getattr(self._config, name) for name in ("device", "max_model_len", "request_seeds")}
-        own = VllmConfig(**shared)
+        own = VllmConfig(
+            device=self._config.device,
+            max_model_len=self._config.max_model_len,
+            request_seeds=self._config.request_seeds,
+        )
         limit = own.max_length(self._shape.max_positions)
         self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).ends, limit, own.is_seeded)
         self._known: set[str] = set()
@@ -191,8 +194,8 @@ class VllmServerBackend:
         limits = msgspec.structs.replace(self._config, patience_s=patience_s)
         dispatch = LoadBalancer(limits, limits.timeout_s / 10, lambda: [url])
 
-        async def sample(tokens: int, **limits: Any) -> VllmSample:
-            draw = VllmRequest([0], tokens, 0, SamplingParameters(temperature=0.5, seed=0), **limits)
+        async def sample(tokens: int, **constraints: Any) -> VllmSample:
+            draw = VllmRequest([0], tokens, 0, SamplingParameters(temperature=0.5, seed=0), **constraints)
             return _parse_sample(await dispatch.send(b"", _make_http_request(None, draw)), None)
 
         last = self._model.vocabulary - 1
@@ -206,13 +209,13 @@ class VllmServerBackend:
             # A server without the mask would hardly sample these, and never with these log-probabilities.
             chain, path = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
             along = await sample(len(path), excerpt=chain, stops=(max(last - 1, 0),))
+            pairs = zip(along.tokens, along.logprobs, strict=True)
+            self._mask_support[url] = list(along.tokens) == path and all(
+                abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in pairs
+            )
+            self._first_answered.set()
         finally:
             await dispatch.close()
-        certain = all(
-            abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in zip(along.tokens, along.logprobs, strict=True)
-        )
-        self._mask_support[url] = list(along.tokens) == path and certain
-        self._first_answered.set()
 
 
 class _WrongServerError(ModelError):
