@@ -194,7 +194,8 @@ def render_metrics(metrics: Iterable[Metric]) -> str:
             lines += [f"# HELP {metric.name} {described}\n", f"# TYPE {metric.name} {metric.kind}\n"]
         for labels, value in metric.samples:
             text = ",".join(f'{name}="{label.translate(_ESCAPED)}"' for name, label in labels.items())
-            lines.append(f"{metric.name}{f'{{{text}}}' if text else ''} {_NUMBERS.get(str(value), value)}\n")
+            series = f"{metric.name}{{{text}}}" if text else metric.name
+            lines.append(f"{series} {_NUMBERS.get(str(value), value)}\n")
     return "".join(lines)
 
 

@@ -47,11 +47,11 @@ def completion_response(
         text, stop = truncate_at_stop(texts.read(choice.generation.completion_ids, body), body.stop_strings)
         logprobs: Json | None = None
         if body.logprobs is not None:
-            told = _token_logprobs(choice.generation, texts)
+            tokens = _token_logprobs(choice.generation, texts)
             logprobs = {
-                "tokens": [token for token, _ in told],
-                "token_logprobs": [logprob for _, logprob in told],
-                "top_logprobs": [{token: logprob} for token, logprob in told],
+                "tokens": [token for token, _ in tokens],
+                "token_logprobs": [logprob for _, logprob in tokens],
+                "top_logprobs": [{token: logprob} for token, logprob in tokens],
                 "text_offset": [],
             }
         results.append({"index": len(results), "text": text, "logprobs": logprobs} | _finish_fields(body, choice, stop))
@@ -70,9 +70,13 @@ def chat_response(
         content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template)
         logprobs: Json | None = None
         if body.logprobs:
-            told = _token_logprobs(choice.generation, texts)
-            fields = ({"token": token, "logprob": logprob, "bytes": [*token.encode()]} for token, logprob in told)
-            logprobs = {"content": [field | {"top_logprobs": []} for field in fields]}
+            tokens = _token_logprobs(choice.generation, texts)
+            logprobs = {
+                "content": [
+                    {"token": token, "logprob": logprob, "bytes": [*token.encode()], "top_logprobs": []}
+                    for token, logprob in tokens
+                ]
+            }
         message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
         one = {"index": len(results), "message": message, "logprobs": logprobs}
         results.append(one | _finish_fields(body, choice, stop))
@@ -208,11 +212,11 @@ class OpenAIRoutes:
         first = secrets.randbits(62) if body.seed is None else body.seed
         temperature = (1.0 if body.temperature is None else body.temperature) or GREEDY_TEMPERATURE
         top_p = 1.0 if body.top_p is None else body.top_p
-        sampled = [SamplingParameters(temperature, first + index, limit, top_p) for index in range(each)]
+        samplings = [SamplingParameters(temperature, first + index, limit, top_p) for index in range(each)]
         with self.admission.admit(each * len(prompts)), contextlib.ExitStack() as leases:
             if named.adapter is not None:
                 await self.models.acquire(named.adapter, leases)
-            requests = [Request(prompt, named.adapter, constraint, one) for prompt in prompts for one in sampled]
+            requests = [Request(prompt, named.adapter, constraint, one) for prompt in prompts for one in samplings]
             tasks = [asyncio.ensure_future(self.models.backend.generate(request)) for request in requests]
             try:
                 completions = await asyncio.gather(*tasks)
@@ -220,8 +224,8 @@ class OpenAIRoutes:
                 # Where one fails, the results of the others would not be used.
                 for task in tasks:
                     task.cancel()
-        chosen = (prompt for prompt in prompts for _ in sampled)
-        return named, [CompletionChoice(prompt, one) for prompt, one in zip(chosen, completions, strict=True)]
+        repeated = (prompt for prompt in prompts for _ in samplings)
+        return named, [CompletionChoice(prompt, one) for prompt, one in zip(repeated, completions, strict=True)]
 
 
 def _dump_json(value: object) -> str:

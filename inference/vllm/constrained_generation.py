@@ -107,7 +107,7 @@ class CompletionSampler:
             if len(self._completion) >= self._max_tokens:
                 return "length"
             if len(allowed) == 1:
-                place, *_ = self._completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
+                place, _, _ = self._completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
             elif span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS:
                 # What ends the span ends the request: nothing is sampled behind it.
                 place = await self._sample_free_stretch(place, span.room, tuple(span.breaks))
