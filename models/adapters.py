@@ -4,6 +4,8 @@ All of an adapter's matrices are views of one flat vector. The optimiser, gradie
 reduction then each touch one tensor instead of dozens of tiny ones.
 
 Shape suffixes: P parameters of the adapter, R rank, I/O input and output features of a linear.
+
+One file, since loading has to refuse whatever saving cannot have written, and both name the same tensors.
 """
 
 import contextlib
@@ -299,7 +301,7 @@ def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -
     """The configuration of a LoRA adapter in PEFT's format; with ``dora``, of DoRA too.
 
     Raises:
-        ModelError: unreadable, or of something else than LoRA as ``load`` supports it.
+        ModelError: unreadable, of something else than LoRA as ``load`` supports it, or of a rank above ``max_rank``.
     """
     path, config = folder / CONFIG_FILE, decode_config(folder)
     if config.get("peft_type") != "LORA":

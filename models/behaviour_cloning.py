@@ -102,7 +102,8 @@ def clone_behaviour(
 ) -> CloningProgress:
     """Train the model in ``folder``, as ``make_base`` writes it, and write it back; returns the final progress.
 
-    The examples are consumed as needed. ``report`` is called about every second, and at the end.
+    The examples, in a deterministic order, are consumed as needed. ``report`` is called about every second, and at the
+    end.
 
     Raises:
         ModelError: not a model directory, no examples, or the loss is no longer finite (nothing is written then).
@@ -181,6 +182,7 @@ class _CloningRun:
         text_T = F.cross_entropy(logits_TV, ids_BL[:, 1:][real_BL[:, 1:]], reduction="none")
         text = text_T.sum()
         choices, guessing = _choices_loss(self._decoder, rows, hidden_BLD)
+        # Positions at which every token is allowed.
         free_BL = torch.zeros(real_BL.shape, dtype=torch.bool)
         for row, example in enumerate(rows):
             chosen = zip(example.branches, example.allowed, strict=True)

@@ -138,7 +138,7 @@ class LoadBalancer:
     async def send(self, key: bytes, posted: HttpRequest, why: str = _NO_SERVER) -> bytes:
         """Send a request to a server, and to others where it fails; returns the answer.
 
-        Requests of the same ``key`` go to the same server while it is up. ``why`` the last try failed is for messages.
+        Requests of the same ``key`` go to the same server while it is up. ``why`` says why the last try failed.
 
         Raises:
             ModelError: the request is at fault.

@@ -29,7 +29,7 @@ WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
 class AdmissionControl:
     """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
 
-    At ``most`` so many completions may be in flight, and requests whose bodies have ``most_bytes`` together.
+    In flight are at most ``most`` completions, and requests whose bodies have ``most_bytes`` together.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:

@@ -77,9 +77,9 @@ class VllmEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def complete(self, prompt_ids: list[int], params: Any, lora: Any, name: str = "") -> Any:
-        """One vLLM request, by its own name; in the engine's loop only.
+        """One vLLM request, which vLLM's ``abort`` knows by ``name``; in the engine's loop only.
 
-        Takes vLLM's ``SamplingParams`` and ``LoRARequest``; None for the base model.
+        Takes vLLM's ``SamplingParams``, and its ``LoRARequest`` or None for the base model.
 
         Raises:
             ModelError: vLLM refuses it, or its engine has died.
@@ -135,7 +135,7 @@ class VllmEngine:
 
 
 def translate_error(what: str, error: Exception, hint: str = "", printed: Sequence[str] = ()) -> ModelError:
-    """Translate an error of vLLM's, over ``what`` failed, to one of ours.
+    """Translate an error of vLLM's to one of ours, whose message begins with ``what`` failed and ends with a ``hint``.
 
     Want of memory has a class of its own, since fewer adapters may fit; so has a broken engine, since another process
     may succeed. ``printed`` is the output of vLLM's processes, where the error itself says only that one ended.
