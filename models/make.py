@@ -46,13 +46,14 @@ def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None =
     words = [*SPECIAL, *vocabulary]
     if repeated := sorted(word for word, times in Counter(words).items() if times > 1):
         raise ModelError(f"vocabulary: {repeated} occur more than once; expected distinct pieces besides {SPECIAL}")
+    folder = _make_empty_folder(folder)
     tokens = {word: token for token, word in enumerate(words)}
     tokenizer = tokenizers.Tokenizer(models.WordLevel(tokens, unk_token=UNK))
     tokenizer.add_special_tokens(list(SPECIAL))
     if not any(" " in word for word in words):
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": PAD, "eos_token": EOS, "unk_token": UNK}
-    return _write_base(Path(folder), tokenizer, special, shape or BaseShape(), seed, len(words))
+    return _write_base(folder, tokenizer, special, shape or BaseShape(), seed, len(words))
 
 
 def make_text_base(
@@ -72,6 +73,7 @@ def make_text_base(
     Raises:
         ModelError: the folder is not empty.
     """
+    folder = _make_empty_folder(folder)
     tokens = [PAD, end, *(mark for mark in marks if mark != end)]
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -82,15 +84,20 @@ def make_text_base(
     )
     tokenizer.train_from_iterator(texts, trainer)
     special = {"pad_token": PAD, "eos_token": end, "additional_special_tokens": tokens[2:]}
-    return _write_base(Path(folder), tokenizer, special, shape or BaseShape(), seed, tokenizer.get_vocab_size())
+    return _write_base(folder, tokenizer, special, shape or BaseShape(), seed, tokenizer.get_vocab_size())
+
+
+def _make_empty_folder(folder: Path) -> Path:
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
+    return folder
 
 
 def _write_base(
     folder: Path, tokenizer: Any, special: Mapping[str, Any], shape: BaseShape, seed: int, vocab_size: int
 ) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
