@@ -46,10 +46,12 @@ async def query_run(run: Run, statement: str, limits: QueryLimits | None = None)
     query = QueryProcess(run.projection, limits) if run.projection.exists() else None
     try:
         known = unchanged_position(run)
+        is_current = False
         # Where another process is updating the file, ``query_history`` waits for it.
         with contextlib.suppress(BusyError):
-            if query is not None and known is not None and query.position() == known:
-                return await asyncio.to_thread(query.run, statement)
+            is_current = query is not None and known is not None and query.position() == known
+        if query is not None and is_current:
+            return await asyncio.to_thread(query.run, statement)
         async with run.open_log() as history:
             return await query_history(run, history, statement, limits, query if known is None else None)
     finally:
