@@ -127,10 +127,12 @@ async def read_status(
     dead = await count_messages(client, subjects.DEAD_LETTER_STREAM, subjects.dead_letter_subject(league, ">"))
     jobs = await count_messages(client, subjects.WORK_STREAM, subjects.work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
+    # Before further waiting, during which a live state would run ahead of what was counted.
+    status = build_status(state, heartbeats, pending, sum(dead.values()), include_left)
     newest = await newest_present(client, subjects.LEAGUE_STREAM, subjects.event_type_filter(league, GradientStepTaken))
     now_s = await broker_time(client)
     return msgspec.structs.replace(
-        build_status(state, heartbeats, pending, sum(dead.values()), include_left),
+        status,
         jobs=sum(jobs.values()),
         since_step_s=None if newest is None or now_s is None else max(now_s - newest.time_ns / 1e9, 0.0),
         store_share=await _store_share(client, run),
