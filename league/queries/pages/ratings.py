@@ -179,7 +179,7 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         states = zip(course.sequence_P.tolist(), course.games_P.tolist(), course.state_PW.tolist(), strict=True)
         points[course.agent] = [
             rating_point(
-                games if query.axis == "games" else places.get(sequence, sequence),
+                games if query.axis == "games" else places[sequence] if places else sequence,
                 state[0],
                 state[1] if len(state) > 1 else None,
             )
