@@ -1,4 +1,9 @@
-"""Certificates of promotion tests, recomputed from their scores and from the matches that they name."""
+"""Certificates of promotion tests, recomputed from their scores and from the matches that they name.
+
+The history suffices to check every ``PromotionDecided``: that the pairs are the first complete ones, in their order;
+that their matches were on one seed with the seats exchanged; that the scores are those of the matches; that ratio,
+bounds and verdict follow from the scores; and that the test ended no later than it should have.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -112,9 +117,11 @@ def find_differences(certificate: e.PromotionDecided, evidence: CertificateEvide
         return [f"evaluation {certificate.evaluation_id!r} was not asked for before the verdict"]
     if (requested.agent, requested.opponents) != (certificate.candidate, [certificate.incumbent]):
         return [f"asked for was {requested.agent} against {requested.opponents}"]
-    terms = evidence.terms
+    terms = []
+    if evidence.terms not in (None, certificate.test):
+        terms.append(f"terms: recorded {certificate.test}, in force {evidence.terms}")
     return [
-        *([f"terms: recorded {certificate.test}, in force {terms}"] if terms not in (None, certificate.test) else ()),
+        *terms,
         *_pair_differences(certificate, requested, evidence),
         *_score_differences(certificate, evidence),
         *_verdict_differences(certificate, requested, evidence),

@@ -11,6 +11,8 @@ while the agent goes through all seats, and the seeds don't depend on the agent:
 random numbers), which cancels when they are compared. Games of one round are therefore not quite independent of each
 other. In a promotion test the two matches of a pair share a seed, and the agents exchange their seats. In a game of
 several environments the seed of a round or pair chooses its environment, and with it the number of seats.
+
+One file, since the suites share these seeds: what one of them draws decides what the others are compared with.
 """
 
 from collections import Counter
@@ -24,7 +26,7 @@ import msgspec
 from league.evaluation.promotion import candidates_to_test
 from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
-from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION
+from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
 from schemas.ids import agent_name, derive_seed
@@ -115,13 +117,18 @@ def finished_evaluations(state: LeagueState) -> list[EvaluationFinished]:
             wins=evaluation.wins,
             mean_score=evaluation.mean_score(),
             mean_rank=evaluation.mean_rank(),
-            decided=f"{decision.verdict} after {len(decision.scores)} pairs"
-            if (decision := evaluation.decision) is not None and evaluation.dropped
-            else "",
+            decided=_decision_summary(evaluation),
         )
         for evaluation in state.evaluations.values()
         if evaluation.finished is None and evaluation.is_complete
     ]
+
+
+def _decision_summary(evaluation: Evaluation) -> str:
+    decision = evaluation.decision
+    if decision is None or not evaluation.dropped:
+        return ""
+    return f"{decision.verdict} after {len(decision.scores)} pairs"
 
 
 def _planned_requests(state: LeagueState, seats: int | SeatCounts) -> list[tuple[EvaluationRequested, int]]:
@@ -281,7 +288,7 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
     """Resolve a rule of ``evaluation.gatekeepers`` for ``agent``; None if no agent fits."""
     others = [other for other in state.checkpoints if other.active and other.name != agent]
     if rule == "previous_best":
-        # An unrated checkpoint has an older one's rating: that one goes first.
+        # An unrated checkpoint has an older one's rating: the older one is preferred.
         others.sort(key=lambda other: (other.rating, other.games > 0, other.version, other.name))
         return others[-1].name if others else None
     if rule == "recent":

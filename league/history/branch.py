@@ -121,7 +121,7 @@ def check_league_open(state: LeagueState, at: int) -> None:
 
 
 async def trainer_starts(history: EventLog, state: LeagueState, at: int, available: set[str]) -> list[TrainerStart]:
-    """Starting points of all policies' trainers in a branch at ``at``, by the ``available`` blobs of the origin."""
+    """Starting points of the trainers of a branch at ``at``, where the origin has ``state`` and ``available`` blobs."""
     steps = [
         (recorded.sequence, recorded.event)
         async for recorded in history.read(1, at, only=e.GradientStepTaken)

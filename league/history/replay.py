@@ -178,8 +178,9 @@ class VerifyReport(msgspec.Struct, frozen=True):
 class RatingVerifier:
     """Comparison of a history's events, in order, with their refold; ``report`` may be called at any time.
 
-    ``config`` has other rules than the history's; ``voids`` says where its matches were voided. Each of its
-    corrections, by the last sequence covered, needs another refold beside the main one.
+    ``config`` has the rules of the refold; None, as verification requires, for those of the history. ``voids`` says
+    where the history's matches were voided. ``corrected`` has the last sequences that its corrections cover: each needs
+    another refold beside the main one.
     """
 
     def __init__(

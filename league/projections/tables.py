@@ -105,7 +105,7 @@ def connect_duckdb(
 
 
 def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | None:
-    """Position of an open file; None to be (re)built: of another version, or attached files are missing or changed."""
+    """Position of an open file; None if it must be (re)built: another version, or attached files missing or changed."""
     try:
         version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()[0]
         attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []

@@ -220,7 +220,7 @@ class LiveLeague:
             await self._advanced.wait_for(lambda: self.position >= sequence)
 
     async def copy(self, path: Path) -> int:
-        """Write the tables to a file at one position, as its sequence; raises as ``copy_projection`` does."""
+        """Write the tables to a file at one position; returns its sequence, and raises as ``copy_projection`` does."""
         async with self._write_lock:
             await _run_shielded(copy_projection, self._projection, path)
             return self.position

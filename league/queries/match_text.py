@@ -167,7 +167,7 @@ async def explain_match(history: EventReader, artifacts: BlobReader, match: Matc
     if played is not None:
 
         def count_seats(config: LeagueConfig) -> SeatCounts:
-            """Of the evaluated game; those of the match where the game cannot be made on this machine."""
+            """Those of the evaluated game, or of the match where the game cannot be made on this machine."""
             try:
                 return evaluation_seat_counts(config.game.name, config.game.settings)
             except ConfigError:

@@ -18,7 +18,7 @@ _TIMEOUT_S = 60.0
 
 
 class StoredHistory(EventReader):
-    """A league's events up to ``through`` from its tables, for a fold that would block the server's ``loop``."""
+    """A league's events up to ``through``, from its tables, for a fold in a thread beside the server's ``loop``."""
 
     def __init__(self, league: LiveLeague, through: int, loop: asyncio.AbstractEventLoop) -> None:
         self.league = league.log.league

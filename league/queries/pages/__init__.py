@@ -33,7 +33,7 @@ class RequestParams:
     """The parameters of a request. ``path`` has the parts of the path that the route names.
 
     Raises:
-        UsageError: by all methods, for a value that is not one of its kind.
+        UsageError: by its methods, for a value that is not as they expect.
     """
 
     def __init__(self, query: Mapping[str, str], path: Mapping[str, str]) -> None:
