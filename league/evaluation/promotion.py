@@ -55,14 +55,12 @@ def candidates(state: LeagueState) -> list[Candidate]:
     """
     if state.config is None or not state.config.schedule.elite:
         return []
-    tests, elite = state.evaluation_table.tests, set(state.elite)
+    tests, elite = state.evaluation_table.tests.values(), set(state.elite)
+    rejected = {test.agent for test in tests if test.decision is not None and test.decision.verdict == "keep"}
     return [
         Candidate(agent, evaluation.verdict.rating, evaluation.verdict.best_other)
         for agent, evaluation in sorted(state.evaluation_table.high_scores.items(), key=_version_order)
-        if evaluation.verdict is not None
-        and agent not in elite
-        and not ((test := tests.get(agent)) and test.decision is not None and test.decision.verdict == "keep")
-        and _can_join(state, agent)
+        if evaluation.verdict is not None and agent not in elite and agent not in rejected and _can_join(state, agent)
     ]
 
 
@@ -145,7 +143,10 @@ def due_verdicts(state: LeagueState) -> list[PromotionDecided]:
 
 
 def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
-    """Candidates that become elite: admitted to the league, or promoted if they are in it."""
+    """Candidates that become elite: admitted to the league, or promoted if they are in it.
+
+    Under ``sprt``: those whose test promotes them, and those without an incumbent.
+    """
     due: list[CheckpointAdded | CheckpointPromoted] = []
     for candidate in candidates(state):
         agent, test = candidate.agent, state.evaluation_table.tests.get(candidate.agent)
