@@ -69,7 +69,8 @@ def judge_baseline_beat(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     games, wins = len(evaluation.requested.matches), sum(result.won for result in results.values())
     low, high = wilson_interval(wins, games)
     seats = seat_shares(results)
-    failed, counts, problems = games - len(results), [one.games for one in seats], []
+    failed, problems = games - len(results), []
+    counts = [one.games for one in seats]
     if games < thresholds.games:
         problems.append(f"not measured: {games} games; expected {thresholds.games} or more")
     if counts and max(counts) - min(counts) > failed:
@@ -157,7 +158,9 @@ def judge_no_regression(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     problems = [f"{one.baseline}: {one.problem}" for one in comparisons if one.problem]
     if not names:
         problems.append("not measured: no agent of this league is a baseline")
-    curve, margins = rating_curve(collected.state, collected.policy), []
+    # Of the evaluated versions over the best baseline at the time, in the official rating.
+    margins = []
+    curve = rating_curve(collected.state, collected.policy)
     for place, step in enumerate(curve.steps):
         others = [rating for ratings in curve.baselines.values() if math.isfinite(rating := ratings[place])]
         if step >= warm_up and others:
@@ -221,9 +224,10 @@ def _compare_with_baseline(
     ]
     if not moments:
         return BaselineComparison(baseline, f"not measured: no version from {collected.policy}@{warm_up} on was rated")
-    below, problem = sum(moment.high < 0 for moment in moments), ""
+    below = sum(moment.high < 0 for moment in moments)
     worst = min(moments, key=lambda moment: (moment.high, moment.version))
     least = min(moments, key=lambda moment: (moment.low, moment.version))
+    problem = ""
     if below:
         problem = f"{below} of {len(moments)} versions were below it"
     elif least.low < -thresholds.margin:

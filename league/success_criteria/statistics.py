@@ -45,7 +45,9 @@ class DrawCounts(msgspec.Struct):
     """Sum over matches of the squared number of picks."""
     picks_by_bucket: Counter[str] = msgspec.field(default_factory=Counter)
     drawn_squared: Counter[str] = msgspec.field(default_factory=Counter)
+    """Sum over matches of the squared number of picks of each bucket."""
     crossed: Counter[str] = msgspec.field(default_factory=Counter)
+    """Sum over matches of each bucket's number of picks times that of all."""
 
     def add(self, picks: list[e.OpponentPick]) -> None:
         """Add a match's picks."""

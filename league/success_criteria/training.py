@@ -159,8 +159,8 @@ def judge_stability(collected: CriteriaEvidence, thresholds: Thresholds, dead_le
     """Judge a run over its actual length; ``dead_letters`` is None if unknown."""
     faults, state = collected.faults, collected.state
     first, last = min(collected.steps, default=1), max(collected.steps, default=0)
-    # A match whose result was lost with its worker may have been trained on: tolerates as many matches as workers that
-    # crashed may have had in progress.
+    # A match whose result was lost with its worker may have been trained on: no more of these are tolerated than the
+    # workers that crashed may have had in progress.
     most = len(faults.crashes) * collected.config.rollout.games_in_flight
     ledgers = [state.consumption.accounting(policy) for policy in collected.config.trained_policies]
     is_balanced = all(ledger.accounted - ledger.generated <= most for ledger in ledgers)
