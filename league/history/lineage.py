@@ -152,8 +152,8 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
     versions = await _load_versions(query)
     rows = await query("SELECT agent, kind, reason, parent, adapter, joined_sequence FROM agents")
     registered = {row[0]: row for row in rows}
-    parents = "list_transform(parents, lambda p: p.agent)"
-    reset_rows = await query(f"SELECT policy, version, operator, {parents} FROM resets WHERE len(parents) > 0")
+    names = "list_transform(parents, lambda p: p.agent)"
+    reset_rows = await query(f"SELECT policy, version, operator, {names} FROM resets WHERE len(parents) > 0")
     offspring = {agent_name(row[0], row[1] + 1): _Offspring(row[2], row[3]) for row in reset_rows}
     path = _ancestry(agent, versions, {row[0]: row[3] for row in rows}, offspring)
     steps = await _load_steps(query, path)
@@ -172,8 +172,8 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
         adapter = version.adapter if version is not None else entry[4] if entry is not None else None
         sequence = version.sequence if version is not None else entry[5] if entry is not None else None
         kind, reason = (entry[1], entry[2] or "") if entry is not None else ("version", "")
-        follows = made.parents or [station for station in (nearest[name],) if station]
-        stations.append(LineageNode(name, kind, reason, adapter, sequence, pending, follows, made.operator))
+        parents = made.parents or [station for station in (nearest[name],) if station]
+        stations.append(LineageNode(name, kind, reason, adapter, sequence, pending, parents, made.operator))
         nearest[name], pending = name, []
     return Lineage(agent, stations)
 

@@ -106,7 +106,8 @@ def _describe(info: types.Type, at: str, depth: int = 0) -> _Description:
         item = _describe(info.item_type, f"x{depth}", depth + 1)
         missing_item, invalid_item = (
             [f"list_contains(list_transform({at}, lambda x{depth}: {' OR '.join(conditions)}), true)"]
-            * bool(conditions)
+            if conditions
+            else []
             for conditions in (item.missing, item.invalid)
         )
         return _Description([item.structure], missing + missing_item, invalid_item, item.needs_decoder)

@@ -181,12 +181,12 @@ class Projection:
                 raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
             version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
             if version != VERSION:
-                lost = f"tables of version {version} were dropped; this version keeps {VERSION}"
+                reason = f"tables of version {version} were dropped; this version keeps {VERSION}"
             elif lost := self._missing_segment_file():
-                lost = f"the tables were dropped, since {lost}"
-            if not lost:
+                reason = f"the tables were dropped, since {lost}"
+            else:
                 return int(sequence)
-            self.rebuild_reason = f"{self.path}: {lost}"
+            self.rebuild_reason = f"{self.path}: {reason}"
             self._drop()
         self.connection.begin()
         for statement in create_statements():

@@ -37,8 +37,11 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
     A step has the actions that led to it and what the seats to move are shown then. Rewards are the match's scores, on
     the last step.
     """
-    around = list(enumerate(pairwise([{}, *turns, {}])))
-    steps = [[_kaggle_state(seat, number, *both) for seat in result.seats] for number, both in around]
+    padded: list[PlayedTurn] = [{}, *turns, {}]
+    steps = [
+        [_kaggle_state(seat, number, before, turn) for seat in result.seats]
+        for number, (before, turn) in enumerate(pairwise(padded))
+    ]
     for state, seat in zip(steps[-1], result.seats, strict=True):
         state |= {"reward": seat.score, "status": "DONE"}
     return {
@@ -84,7 +87,10 @@ def _kaggle_state(seat: SeatResult, number: int, before: PlayedTurn, turn: Playe
 
 
 def verifiers_episode(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[str, Any]:
-    """A match as an episode of verifiers v1: a trace for each seat, and without rewards for roles without one."""
+    """A match as an episode of verifiers v1: a trace for each seat, with its conversations and its score.
+
+    Roles without a seat, as judges, have traces without rewards.
+    """
     task = {"type": "LeagueMatch", "data": {"id": result.match_id, "name": f"{result.game}, seed {result.seed}"}}
     others = sorted({role for turn in turns for role in turn} - {seat.role for seat in result.seats})
     return {
@@ -154,9 +160,10 @@ def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | No
     """
     if is_episode_record(record):
         return list(_episode_turns(decode_record(record).tree))
-    spec, turns = make_game(result.game, game_settings(config, result.game)), list[PlayedTurn]()
-    recording, words = spec.open_record(record), spec.words() if isinstance(spec, SupportsWords) else None
-    game = recording.start
+    spec = make_game(result.game, game_settings(config, result.game))
+    words = spec.words() if isinstance(spec, SupportsWords) else None
+    recording = spec.open_record(record)
+    game, turns = recording.start, list[PlayedTurn]()
     for actions in recording.turns:
         calls = {}
         for seat, action in actions.items():

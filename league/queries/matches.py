@@ -150,8 +150,10 @@ async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file:
     """
     result = match.result
     if result is None or not result.record:
-        why = "it has not ended" if result is None else f"its purpose is {result.purpose!r}"
-        why = "it was not played to its end" if match.failed is not None else why
+        if match.failed is not None:
+            why = "it was not played to its end"
+        else:
+            why = "it has not ended" if result is None else f"its purpose is {result.purpose!r}"
         raise ArtifactError(f"match {match.match_id!r} has no record: {why}")
     try:
         blobs = run.open_blob_store(history.client)

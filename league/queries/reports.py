@@ -60,7 +60,7 @@ class WorkerResidual(msgspec.Struct, frozen=True):
 
 
 def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, float]) -> list[WorkerResidual]:
-    """Residuals of every worker on Elo's scale, largest z first; seats of unrated agents are left out."""
+    """Residuals of every worker, largest z first, by ratings on Elo's scale; seats of unrated agents are left out."""
     surprises: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     favours: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for match in matches:
@@ -75,7 +75,8 @@ def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, flo
             reported = [(agent, _z_score(theirs, worker)) for agent, theirs in sorted(favours[purpose].items())]
             agent, most = max(reported, key=lambda one: abs(one[1] or 0.0))
             mean = math.fsum(values) / len(values)
-            z, favoured = _z_score(by_worker, worker), agent if most else ""
+            z = _z_score(by_worker, worker)
+            favoured = agent if most else ""
             rows.append(WorkerResidual(worker, purpose, len(values), mean, z, favoured, most))
     return sorted(rows, key=lambda row: (-row.z, row.worker, row.purpose))
 
