@@ -40,6 +40,7 @@ class RatingShift(msgspec.Struct, frozen=True):
     rating: float | None
     recorded_rating: float | None
     games: int
+    """Rated matches."""
     recorded_games: int
 
 

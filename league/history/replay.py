@@ -41,6 +41,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
     """Number of events of types unknown to this version, by type."""
     undecodable: int
     digest: str
+    """Digest of the folded state."""
 
 
 class HistoryReplay:
@@ -147,6 +148,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
     differences: list[RatingDifference]
     """The first 100; later ones mostly follow from the first."""
     digest: str
+    """Digest of the folded state."""
     compared: dict[str, int] = {}
     """Sequence of the newest match or void whose recorded ratings were compared, by rating system and game."""
     not_checked: Sequence[str] = NOT_CHECKED
