@@ -80,11 +80,13 @@ async def events(
 def _event_json(recorded: RecordedEvent) -> str:
     """One JSON object: the event with its sequence, time, subject and producer."""
     payload = recorded.payload
-    event: str | msgspec.Raw = payload.decode(errors="replace")
-    if recorded.event is not None:
+    event: str | msgspec.Raw
+    if recorded.event is None:
+        event = payload.decode(errors="replace")
+    else:
         # As recorded, but on one line.
-        is_long = b"\n" in payload or b"\r" in payload
-        event = msgspec.Raw(msgspec.json.format(payload, indent=-1) if is_long else payload)
+        is_multiline = b"\n" in payload or b"\r" in payload
+        event = msgspec.Raw(msgspec.json.format(payload, indent=-1) if is_multiline else payload)
     head = {
         "sequence": recorded.sequence,
         "time": _recorded_time(recorded).isoformat(),
