@@ -193,42 +193,37 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
 
 def _check_colocation(config: LeagueConfig) -> None:
     """Check that one inference process that can sleep, and one trainer, share one device."""
-    inference, trainer = config.inference, config.trainer
+    inference, trainer, place = config.inference, config.trainer, "inference.colocate"
     if not inference.colocate:
         return
-    ranks = inference.options.get("tensor_parallel_size", 1)
-    processes = len(config.trained_policies) * trainer.ranks
-    for is_at_fault, problem in (
-        (
-            inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"),
-            f"the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; expected 'vllm'",
-        ),
-        (ranks != 1, f"inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"),
-        (
-            inference.device != trainer.device,
-            f"inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device",
-        ),
-        (
-            inference.servers != 1 or inference.urls,
-            f"inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process beside "
-            "the trainer",
-        ),
-        (
-            config.policies or trainer.ranks > 1,
-            f"{processes} processes train; expected one, without policies and trainer.ranks",
-        ),
-        (
-            trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none",
-            "a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
-            "quantization",
-        ),
-        (
-            isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic),
-            "trainer.advantage has a critic, which is used between steps; expected one without",
-        ),
-    ):
-        if is_at_fault:
-            raise ConfigError(f"inference.colocate: {problem}")
+    if inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"):
+        raise ConfigError(
+            f"{place}: the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; "
+            "expected 'vllm'"
+        )
+    if (ranks := inference.options.get("tensor_parallel_size", 1)) != 1:
+        raise ConfigError(
+            f"{place}: inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"
+        )
+    if inference.device != trainer.device:
+        raise ConfigError(
+            f"{place}: inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"
+        )
+    if inference.servers != 1 or inference.urls:
+        raise ConfigError(
+            f"{place}: inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process "
+            "beside the trainer"
+        )
+    if config.policies or trainer.ranks > 1:
+        count = len(config.trained_policies) * trainer.ranks
+        raise ConfigError(f"{place}: {count} processes train; expected one, without policies and trainer.ranks")
+    if trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none":
+        raise ConfigError(
+            f"{place}: a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
+            "quantization"
+        )
+    if isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
+        raise ConfigError(f"{place}: trainer.advantage has a critic, which is used between steps; expected one without")
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:
