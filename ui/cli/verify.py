@@ -10,7 +10,7 @@ from rich.console import Console
 
 from league.integrity.archive import newest_manifest
 from league.integrity.audit import IntegrityReport, audit_integrity
-from league.integrity.blob_scrub import ScrubReport
+from league.integrity.blob_scrub import ScrubCallback, ScrubReport
 from league.integrity.references import ReferenceReport
 from league.integrity.signatures import SignatureChecker, SignatureReport
 from league.integrity.verification import Damage
@@ -20,7 +20,7 @@ from schemas.config import HistoryConfig
 from schemas.errors import ExitCode, LogError, UsageError
 from ui.cli.options import JsonOption, SealOption, check_seal
 from ui.output import format_bytes, format_count, print_answer, print_error, print_json, print_omitted
-from workers.progress import progress_callback, show_progress
+from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
 _OUTCOMES = {
@@ -90,13 +90,6 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
         archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
         # How far the history reached according to others than its store.
         places = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
-        began = time.monotonic()
-
-        def show_scrub(done: int, total: int) -> None:
-            rate = done / max(time.monotonic() - began, 1e-6)
-            text = f"read blobs, {format_bytes(done)} of {format_bytes(total)}, {format_bytes(rate)}/s,"
-            report(text, min(done / max(total, 1), 1.0))
-
         with show_progress(Console(stderr=True), "verifying") as report:
             audit = await audit_integrity(
                 history,
@@ -105,7 +98,7 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
                 progress_callback(report, "verified", await history.stored_count() + archived),
                 reads,
                 client=history.client,
-                scrubbed=show_scrub if blobs else None,
+                scrubbed=_scrub_progress(report) if blobs else None,
                 known={what: sequence for what, sequence in places.items() if sequence},
                 copy=copy,
             )
@@ -115,6 +108,18 @@ async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, 
     else:
         _print_audit(audit)
     return audit.outcome
+
+
+def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
+    """Reports how many bytes of blobs are read, with the rate."""
+    began = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        rate = done / max(time.monotonic() - began, 1e-6)
+        text = f"read blobs, {format_bytes(done)} of {format_bytes(total)}, {format_bytes(rate)}/s,"
+        report(text, min(done / max(total, 1), 1.0))
+
+    return update
 
 
 def _print_results(report: SignatureReport) -> None:
