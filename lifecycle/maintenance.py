@@ -43,24 +43,10 @@ def run_checks(run: Run) -> Iterator[Finding]:
     folder = run.folder if run.folder.exists() else Path(run.folder.anchor)
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield Finding("disk", free_gb > _MIN_FREE_GB, f"{free_gb:.1f} GB free")
-
-    def start_server() -> str:
-        with tempfile.TemporaryDirectory() as temporary, EmbeddedServer(Path(temporary)) as server:
-            return f"starts, here at {server.url}"
-
-    async def describe_league() -> str:
-        if run.nats is not None:
-            client = await connect(run.nats, "doctor", run.access)
-            resolved = await find_league(client)
-            await flush_and_close(client)
-            return f"{resolved or 'none yet'} at {run.nats}"
-        async with run.open_log("doctor") as history:
-            return f"{history.league}, {await history.last_sequence():,} events in {run.folder}"
-
     if run.nats is None:
-        yield _run_check("nats-server", start_server)
+        yield _run_check("nats-server", _start_server)
     if run.nats is not None or run.exists():
-        yield _run_check("league", lambda: uvloop.run(describe_league()))
+        yield _run_check("league", lambda: uvloop.run(_describe_league(run)))
     else:
         yield Finding("league", True, f"none yet in {run.folder}; `league config init` begins one")
 
@@ -70,6 +56,21 @@ def _run_check(what: str, check: Callable[[], str]) -> Finding:
         return Finding(what, True, check())
     except LeagueError as error:
         return Finding(what, False, str(error))
+
+
+def _start_server() -> str:
+    with tempfile.TemporaryDirectory() as folder, EmbeddedServer(Path(folder)) as server:
+        return f"starts, here at {server.url}"
+
+
+async def _describe_league(run: Run) -> str:
+    if run.nats is not None:
+        client = await connect(run.nats, "doctor", run.access)
+        resolved = await find_league(client)
+        await flush_and_close(client)
+        return f"{resolved or 'none yet'} at {run.nats}"
+    async with run.open_log("doctor") as history:
+        return f"{history.league}, {await history.last_sequence():,} events in {run.folder}"
 
 
 class StoreGarbage(msgspec.Struct):

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from arena.environments import ADAPTERS, ArenaSpec, arena_names, make_environment, reports_progress
+from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
 from lifecycle.hardware import HARDWARE, MADE, Hardware, fit_card
 from lifecycle.model_dimensions import KNOWN_MODELS, known_model
@@ -149,23 +149,6 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
     known = [bot for bot in _BOTS if bot in contest.bots]
     if not known:
         raise ConfigError(f"game.name: {answers.game!r} has none of the bots {format_choices(_BOTS)}")
-    learning: list[str] = []
-    if isinstance(contest, ArenaSpec):
-        # An arena's replies are free text, and only its score says how good they were. Attempts at one task are
-        # compared with each other; opponents' results with what the role has earned so far.
-        advantage, loss, loss_settings = (
-            ("group_relative", "ppo_clip", {"entropy": 0.0})
-            if len(contest.seats) == 1
-            else ("rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}})
-        )
-        learning = [
-            _OUTCOME_REWARD.format("this arena"),
-            f"[trainer.advantage]\nname = {toml_value(advantage)}",
-            _FREE_TEXT_LOSS.format(name=toml_value(loss), settings=toml_value(loss_settings)).rstrip("\n"),
-            _EPISODES,
-        ]
-    elif not reports_progress(contest):
-        learning = [_OUTCOME_REWARD.format("this game")]
     return "\n".join(
         (
             f"name = {toml_value(check_name('name', answers.game.replace('_', '-')))}",
@@ -188,9 +171,27 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
             *_model_lines(answers, hardware),
             hardware.lines.rstrip(),
             "",
-            *learning,
+            *_learning_lines(contest),
             *_stop_lines(answers),
         )
+    )
+
+
+def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
+    """Tables on what is learnt from; an arena's replies are free text, and only its score says how good they were."""
+    if not isinstance(contest, ArenaSpec):
+        return () if reports_progress(contest) else (_OUTCOME_REWARD.format("this game"),)
+    # Attempts at one task are compared with each other; opponents' results with what the role has earned so far.
+    advantage, loss, settings = (
+        ("group_relative", "ppo_clip", {"entropy": 0.0})
+        if len(contest.seats) == 1
+        else ("rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}})
+    )
+    return (
+        _OUTCOME_REWARD.format("this arena"),
+        f"[trainer.advantage]\nname = {toml_value(advantage)}",
+        _FREE_TEXT_LOSS.format(name=toml_value(loss), settings=toml_value(settings)).rstrip("\n"),
+        _EPISODES,
     )
 
 

@@ -92,37 +92,13 @@ class PlayActions:
 
     def routes(self) -> Mapping[str, ActionHandler]:
         """Handlers of ``POST`` by path below ``/api``."""
-
-        async def begin(request: web.Request) -> web.StreamResponse:
-            body = await decode_body(request, StartGameRequest)
-            await wait_until_folded(self._league.state, self._league.position)
-            secret, match = self._open_lobby().start_match(body.seat, body.agents)
-            return json_response({"secret": secret, "match_id": match.job.match_id})
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            body = await decode_body(request, MoveRequest)
-            self._open_lobby().get_match(body.secret).person.answer(body.number, body.reply)
-            return json_response({})
-
-        async def look(request: web.Request) -> web.StreamResponse:
-            match, since = await self._find_match(request)
-            return json_response(await match.wait_for_view(since, _POLL_TIMEOUT_S))
-
-        async def draw_pictures(request: web.Request) -> web.StreamResponse:
-            match, _ = await self._find_match(request)
-            return json_response(await match.draw_positions())
-
-        async def leave(request: web.Request) -> web.StreamResponse:
-            match, _ = await self._find_match(request)
-            match.person.leave("the person left")
-            return json_response({})
-
-        handlers = {"begin": begin, "look": look, "answer": answer, "pictures": draw_pictures, "leave": leave}
-        return {f"/play/{name}": handler for name, handler in handlers.items()}
-
-    async def _find_match(self, request: web.Request) -> tuple[HumanMatch, int]:
-        body = await decode_body(request, GameViewRequest)
-        return self._open_lobby().get_match(body.secret), body.since
+        return {
+            "/play/begin": self.start_game,
+            "/play/look": self.poll_game,
+            "/play/answer": self.submit_move,
+            "/play/pictures": self.read_pictures,
+            "/play/leave": self.leave_game,
+        }
 
     async def close(self) -> None:
         """Fails open matches when the server stops."""
@@ -132,6 +108,39 @@ class PlayActions:
             self._wake_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._wake_task
+
+    async def start_game(self, request: web.Request) -> web.StreamResponse:
+        """Starts a match."""
+        body = await decode_body(request, StartGameRequest)
+        await wait_until_folded(self._league.state, self._league.position)
+        secret, match = self._open_lobby().start_match(body.seat, body.agents)
+        return json_response({"secret": secret, "match_id": match.job.match_id})
+
+    async def poll_game(self, request: web.Request) -> web.StreamResponse:
+        """Returns the view once it has changed."""
+        match, since = await self._find_match(request)
+        return json_response(await match.wait_for_view(since, _POLL_TIMEOUT_S))
+
+    async def submit_move(self, request: web.Request) -> web.StreamResponse:
+        """Submits a move."""
+        body = await decode_body(request, MoveRequest)
+        self._open_lobby().get_match(body.secret).person.answer(body.number, body.reply)
+        return json_response({})
+
+    async def read_pictures(self, request: web.Request) -> web.StreamResponse:
+        """Returns drawings of the position and the one before it."""
+        match, _ = await self._find_match(request)
+        return json_response(await match.draw_positions())
+
+    async def leave_game(self, request: web.Request) -> web.StreamResponse:
+        """Abandons a match."""
+        match, _ = await self._find_match(request)
+        match.person.leave("the person left")
+        return json_response({})
+
+    async def _find_match(self, request: web.Request) -> tuple[HumanMatch, int]:
+        body = await decode_body(request, GameViewRequest)
+        return self._open_lobby().get_match(body.secret), body.since
 
     def _open_lobby(self) -> HumanMatchLobby:
         if self._lobby is None:

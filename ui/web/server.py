@@ -104,11 +104,6 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     async def list_runs(_: LiveLeague, __: RequestParams) -> list[dict[str, str]]:
         return [{"run": name, "league": league.log.league} for name, league in leagues.items()]
 
-    async def match_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
-        match = await load_whole_match(league, params.path_part("id"))
-        page = await asyncio.to_thread(render_match, match, league.log.league)
-        return EncodedResponse(page.encode(), "text/html", 0)
-
     async def plain_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
         [name] = [name for name, other in leagues.items() if other is league]
         return await _plain_file(league, params.path_part("file"), name, list(leagues))
@@ -118,7 +113,7 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     app.on_response_prepare.append(add_security_headers)
     cache = ResponseCache(lambda request: leagues[chosen(request)])
     pages = (
-        Route("/api/match/{id}/file", match_file, None),
+        Route("/api/match/{id}/file", _match_file, None),
         Route("/plain/{file}", plain_file, None),
         Route("/plain/{run}/{file}", plain_file, None),
         Route("/api/runs", list_runs, None),
@@ -132,9 +127,6 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     async def act(request: web.Request) -> web.StreamResponse:
         return await actions[chosen(request)][request.path.removeprefix("/api")](request)
 
-    async def serve_page(_: web.Request) -> web.StreamResponse:
-        return web.FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
-
     async def close(_: web.Application) -> None:
         for play, sql in groups.values():
             await play.close()
@@ -146,8 +138,18 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     app.router.add_get("/api/live", _sse_handler(lambda request: leagues[chosen(request)]))
     app.router.add_static("/static/", _STATIC)
     # Every other address is a page, for the router in the browser.
-    app.router.add_get("/{page:(?!api/|static/|plain/).*}", serve_page)
+    app.router.add_get("/{page:(?!api/|static/|plain/).*}", _serve_page)
     return app
+
+
+async def _serve_page(_: web.Request) -> web.StreamResponse:
+    return web.FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+async def _match_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
+    match = await load_whole_match(league, params.path_part("id"))
+    page = await asyncio.to_thread(render_match, match, league.log.league)
+    return EncodedResponse(page.encode(), "text/html", 0)
 
 
 async def _plain_file(league: LiveLeague, path: str, name: str, names: Sequence[str]) -> EncodedResponse:
