@@ -250,7 +250,10 @@ def measure_model(backend: str, folder: Path, settings: dict[str, Any]) -> Model
 
 
 def worker_capacity(role: str, loaded: ModelFootprint | None, cores: int, free_bytes: int) -> int:
-    """Number of workers for which a machine has cores and free memory; ``loaded`` is None where they load no model."""
+    """Number of workers of a role for which a machine has cores and free memory.
+
+    ``loaded`` is the footprint of one worker, None where it loads no model.
+    """
     if role not in _SCALABLE_ROLES:
         return max(loaded.gpus, 1) if loaded is not None and role == "inference" else 1
     if loaded is None:

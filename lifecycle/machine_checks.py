@@ -1,4 +1,7 @@
-"""What a configuration needs of the machine that runs it: base model, adapter, packages, GPUs, stores of blobs."""
+"""What a configuration needs of the machine that runs it: base model, first adapter, packages, GPUs, stores of blobs.
+
+``config_checks`` looks at the configuration alone, which is right or wrong on every machine.
+"""
 
 import asyncio
 import contextlib
@@ -70,7 +73,10 @@ def _find_base(config: LeagueConfig) -> Path | None:
 
 
 async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[Shortcoming]:
-    """What this machine lacks to run a valid configuration, with ``free_gb`` for blobs; nothing stays of the trials."""
+    """What this machine lacks to run a configuration that ``config_checks`` accepts; nothing stays of what is tried.
+
+    A folder of blobs should have ``free_gb`` of disk space left.
+    """
     stores = [
         ("blobs.url", BlobLocation(config.blobs.url, "", config.blobs.endpoint, config.blobs.region)),
         ("history.copy_to", copy_location(config.history.copy_to)),

@@ -51,7 +51,10 @@ def configuration_event(state: LeagueState, config: LeagueConfig, model: str = "
 
 
 def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: LeagueConfig) -> LeagueConfig:
-    """Returns a settings file's configuration, with the agents in force ``now`` that it was not ``opened`` with."""
+    """Returns a settings file's configuration, with the agents added that were registered after the league's opening.
+
+    ``opened`` is the configuration that the league was opened with, ``now`` the one in force.
+    """
     known = {*opened.get("agents", {}), *file.agents}
     later = {name: agent for name, agent in now.agents.items() if name not in known}
     return msgspec.structs.replace(file, agents=file.agents | later) if later else file

@@ -1,4 +1,7 @@
-"""Writes a release: a new folder with one trained version, everything needed to play it, and its provenance."""
+"""Writes a release: a folder with one trained version, everything needed to play it, and its provenance.
+
+``league import FOLDER`` makes a run of it. The folder appears whole or not at all.
+"""
 
 import io
 import json

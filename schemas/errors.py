@@ -117,7 +117,7 @@ class DiskError(StoreFullError):
 
     @classmethod
     def of(cls, error: OSError, where: object = None) -> "DiskError | None":
-        """The error for what the system answered to a write, there or where it says; None if not the disk's fault."""
+        """The error for a failed write to ``where``, by default the error's own file; None if no disk is at fault."""
         if isinstance(error, cls):
             return error
         if error.errno not in _UNWRITABLE:

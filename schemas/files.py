@@ -50,7 +50,12 @@ class LockedError(Exception):
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which names this process, during a block; ``LockedError`` if another one holds it."""
+    """Hold the lock of a file during a block; the file names this process.
+
+    Raises:
+        LockedError: another process holds it.
+        OSError: the file cannot be written.
+    """
     with path.open("a+b") as file:
         if not try_lock(file):
             holder = "a process that has just begun"

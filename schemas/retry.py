@@ -30,7 +30,11 @@ class Backoff:
         self._next_s = self.first_s
 
     def next_s(self, at_least_s: float = 0.0, at_most_s: float = inf) -> float:
-        """The next pause, at least what the other side demands (``Retry-After``); later ones double the bounded one."""
+        """The length of the next pause.
+
+        ``at_least_s`` is what the other side demands (``Retry-After``); later pauses double from one bounded by
+        ``at_most_s``.
+        """
         pause_s = min(self._next_s, self.max_s, at_most_s)
         self._next_s = 2 * pause_s
         return max(pause_s * self.uniform(*self.jitter), at_least_s)

@@ -4,8 +4,9 @@ An n-gram is n parts of actions in a row, out of one seat's own sequence: in a g
 its orders, phase by phase and sorted within a phase, since two whole phases are hardly ever the same. The first ones
 reach back before the beginning, so that games of two moves have some too.
 
-The sample is coordinated: whether an n-gram is kept depends on its hash alone. A sketch of level L keeps the hashes
-that begin with L zero bits, and L is the lowest at which few enough are left. Sketches are compared at the highest.
+The sample is coordinated: whether an n-gram is kept depends on its hash alone, so two matches that both hold it both
+keep it or both don't, as long as their levels allow. A sketch of level L keeps the hashes that begin with L zero
+bits, and L is the lowest at which few enough are left. Sketches of several levels are compared at the highest.
 
 Source: Gibbons 2001, "Distinct sampling for highly-accurate answers to distinct values queries and event reports".
 """

@@ -93,7 +93,10 @@ class Column(NamedTuple):
 
 
 def single_line(text: str, most: int = 200) -> str:
-    """Returns untrusted text as one line of visible characters, cut with an ellipsis beyond ``most`` cells."""
+    """Returns untrusted text as one line of visible characters, without escape sequences or changes of direction.
+
+    A text wider than ``most`` cells is cut and ends in an ellipsis.
+    """
     # Cut before escaping: escapes make a text up to six times as long, and it may have megabytes.
     escaped = escape_unprintable(text[: most + 1])
     return escaped if cell_len(escaped) <= most else set_cell_size(escaped, most - 1) + "…"
@@ -111,7 +114,10 @@ def share_bar(share: float | None, width: int) -> str:
 
 
 def make_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], widest: str = "") -> Table:
-    """Makes a table without borders or markup; texts are cut, and the column ``widest`` takes the remaining width."""
+    """Makes a table without borders; texts that do not fit end in an ellipsis, markup is not interpreted.
+
+    The column ``widest`` takes the remaining width.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=bool(widest))
     for column in columns:
         table.add_column(
