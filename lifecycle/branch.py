@@ -251,5 +251,16 @@ async def _rebuild(
         names = {stored.name for stored in await open_blobs(client, recovered.league).stored()}
     damage = await check_recovered(recovered)
     trainers = await trainer_starts(recovered.as_log, state, at, names)
-    reach = (recovered.archived_to, at, sealed_to, seal)
-    return RestoreResult(recovered.league, name, *reach, state.digest(), damage, left, trainers, copied)
+    return RestoreResult(
+        recovered.league,
+        name,
+        recovered.archived_to,
+        at,
+        sealed_to,
+        seal,
+        state.digest(),
+        damage,
+        left,
+        trainers,
+        copied,
+    )

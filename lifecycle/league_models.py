@@ -70,7 +70,8 @@ def _call_examples(
 ) -> Iterator[Example]:
     """Yield calls, mixed. Every token of a reply, the end included, is a choice among all tokens."""
     tokenizer = Tokenizer(folder)
-    conversing, end = make_conversation_encoder(tokenizer, prompts), [] if tokenizer.eos is None else [tokenizer.eos]
+    conversing = make_conversation_encoder(tokenizer, prompts)
+    end = [] if tokenizer.eos is None else [tokenizer.eos]
     buffer = list(islice(calls, _SHUFFLE_BUFFER))
     for following in calls:
         place = rng.randrange(len(buffer))

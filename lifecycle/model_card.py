@@ -150,7 +150,8 @@ def render_card(facts: ReleaseFacts, config: LeagueConfig, parts: ReleaseContent
     """Render the README of a release, in Markdown."""
     from huggingface_hub import ModelCard, ModelCardData  # slow to import
 
-    spec, to_json = make_environment(config.game.name, config.game.settings), partial(json.dumps, ensure_ascii=False)
+    spec = make_environment(config.game.name, config.game.settings)
+    to_json = partial(json.dumps, ensure_ascii=False)
     base = None if config.model.base == "made" else config.model.base
     question = None
     if not isinstance(spec, ArenaSpec) and base is None:

@@ -204,15 +204,16 @@ async def load_lineage(run: Run, agent: str) -> Lineage:
     Raises:
         UsageError: there is no such agent.
     """
-    named = _name_or_digest(Path(agent), agent)
+    named = _name_or_digest(agent)
     async with open_tables(run) as tables:
         return await trace_lineage(tables.query, await resolve_agent(tables.query, named))
 
 
-def _name_or_digest(path: Path, name: str) -> str:
+def _name_or_digest(agent: str) -> str:
     """The name, or for files the digest of the adapter in them."""
+    path = Path(agent)
     if not path.is_file():
-        return digest(pack_folder(path)) if path.is_dir() else name
+        return digest(pack_folder(path)) if path.is_dir() else agent
     # One file of a folder stands for the folder; otherwise it is the packed adapter, as the blob store keeps it.
     unpacked = path.suffix in (".safetensors", ".json")
     return digest(pack_folder(path.parent) if unpacked else path.read_bytes())

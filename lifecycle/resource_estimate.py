@@ -121,7 +121,8 @@ class Estimate(msgspec.Struct, frozen=True):
 def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Estimate:
     """Estimate the resources of a whole configuration (see ``check_config``), with ``gpu_gb`` of memory per GPU."""
     sizes, roles = model_dimensions(config), Counter(process.role for process in make_worker_specs(config))
-    step, steps = None, config.stop.steps
+    steps = config.stop.steps
+    step = None
     if sizes is not None:
         # Stored on the broker and in the cache.
         adapter = 2 * sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets) * FLOAT32_BYTES

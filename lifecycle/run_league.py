@@ -1,4 +1,7 @@
-"""Runs a league on one machine from its opening to its final report: ratings, benchmarks, and an identical replay."""
+"""Runs a league on one machine from its opening to its final report.
+
+The report shows the leaderboard, benchmarks before and after training, and whether a replay is identical.
+"""
 
 import asyncio
 import contextlib
@@ -162,14 +165,8 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
             with show_progress(console, "starting the broker"):
                 client = await stack.enter_async_context(run.connect("supervisor"))
             for settings in turns:
-                if settings is not None and settings is not turns[-1]:
-                    league = await find_league(client, settings.name)
-                    if league is not None:
-                        log, blobs = JetStreamLog(client, league, "supervisor"), run.open_blob_store(client, league)
-                        state = await load_state_at(log, blobs)
-                        if stop_reason(state, settings.trainer.policy, settings.stop) is not None:
-                            # The league has met the stop condition of these settings.
-                            continue
+                if settings is not None and settings is not turns[-1] and await _is_over(run, client, settings):
+                    continue
                 history, done = await _run_workers(run, client, settings, console)
                 if not done:
                     break
@@ -180,6 +177,15 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
         console.print("stopped; the same command goes on from here", highlight=False)
         return 0
     return 0 if identical else 1
+
+
+async def _is_over(run: Run, client: Client, settings: LeagueConfig) -> bool:
+    """Whether the league, if it is open, has met the stop condition of these settings."""
+    league = await find_league(client, settings.name)
+    if league is None:
+        return False
+    state = await load_state_at(JetStreamLog(client, league, "supervisor"), run.open_blob_store(client, league))
+    return stop_reason(state, settings.trainer.policy, settings.stop) is not None
 
 
 async def _run_workers(

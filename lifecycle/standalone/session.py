@@ -158,9 +158,9 @@ async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport
         arena = spec.open(clients.client, ArenaOptions(spec.name, options.seed, limits, credit))
         arena.role_clients = clients.cast
         try:
-            with ExitStack() as logging:
+            with ExitStack() as stack:
                 if options.log is not None or options.verbose:
-                    log = logging.enter_context(isolated_logger(options.log, options.verbose))
+                    log = stack.enter_context(isolated_logger(options.log, options.verbose))
                     arena.observer = LoggingObserver(log)
                 await _run_steps(options, arena, clients, on_step)
         finally:

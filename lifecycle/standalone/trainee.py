@@ -40,7 +40,8 @@ class TrainablePolicy:
         """Client of the model's current version."""
         self._learner: Learner | None = None
         if trains:
-            trainer, model, seed = config.trainer, config.model, derive_seed(seed, "trainer")
+            trainer, model = config.trainer, config.model
+            seed = derive_seed(seed, "trainer")
             backend = load_backend(trainer.backend, folder, trainer.device, trainer.dtype)
             adapter = backend.new_adapter(AdapterSpec(model.lora_rank, model.lora_alpha, model.lora_targets), seed)
             # Credit is assigned by the arena.
@@ -53,7 +54,9 @@ class TrainablePolicy:
         return self._backend.stats().sampled_tokens
 
     async def train(self, batch: TrainingBatch, progress: float) -> StepReport:
-        """Take a training step on a batch; later calls use the new weights. ``progress`` goes from 0 to 1.
+        """Take a training step on a batch; later calls use the new weights.
+
+        ``progress`` is the share of the training that is over, 0 to 1.
 
         Raises:
             ModelError: the new weights cannot be used.

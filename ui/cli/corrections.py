@@ -60,10 +60,10 @@ async def void(
         raise UsageError("void: --since and --until go with --worker")
     if not request.reason and not dry_run:
         raise UsageError("--reason: empty; expected the reason why these results are voided")
-    await _execute(run, request, as_json)
+    await _void_and_print(run, request, as_json)
 
 
-async def _execute(run: Run, request: "VoidRequest", as_json: bool) -> None:
+async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
     from lifecycle.void_matches import execute_request
 
     impact, moves = await execute_request(run, request)
@@ -145,7 +145,7 @@ async def quarantine(
         raise UsageError("--reason: empty; expected the reason why this worker's results are voided")
     from lifecycle.void_matches import VoidRequest
 
-    await _execute(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
+    await _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
     if not as_json and not dry_run:
         print(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
 

@@ -130,8 +130,9 @@ def _folded(title: str, *children: Child) -> Markup:
 def _played(match: WholeMatch, prompts: "_Prompts") -> Markup:
     if match.replay.episodes:
         return join(*(_episode(episode, prompts) for episode in match.replay.episodes))
-    shapes, hidden = None, {"width": 0, "height": 0, "aria-hidden": "true", "class": "hidden"}
+    shapes = None
     if match.maps is not None:
+        hidden = {"width": 0, "height": 0, "aria-hidden": "true", "class": "hidden"}
         shapes = h("svg", hidden, Markup(match.maps.shared))
     if match.decision_problem:
         shapes = join(shapes, h("p", {"class": "problem"}, f"No prompts and replies: {match.decision_problem}"))
