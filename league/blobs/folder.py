@@ -131,12 +131,15 @@ class FolderBlobStore:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[Path]:
-        if not (path := self.path(name)).exists():
-            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
+        path = self.path(name)
         try:
-            yield path
+            # This fails, too, in a folder that may not be entered or whose network is away.
+            if path.exists():
+                yield path
+                return
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
+        raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
