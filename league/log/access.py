@@ -68,13 +68,14 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
         if self.creds is None:
             return None, None
         try:
-            return parse_credentials(self.creds.read_text(), str(self.creds))
+            text = self.creds.read_text()
         except (OSError, UnicodeDecodeError) as error:
             what = f"{self.creds}: credentials cannot be read ({error})"
             if isinstance(error, OSError) and error.errno in _PASSING:
                 # A worker that counted as refused would not be started again.
                 raise LogUnavailableError(what) from None
             raise AccessError(what) from None
+        return parse_credentials(text, str(self.creds))
 
     def connect_options(self) -> dict[str, Any]:
         """Options for the client library's ``connect``; AccessError if a file cannot be read or is of another kind."""
