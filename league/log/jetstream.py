@@ -120,8 +120,8 @@ class JetStreamLog(EventReader):
             for recorded in chunk:
                 gap = recorded.sequence - newest - len(messages) - 1
                 messages += [OutgoingMessage(_FILLER_SUBJECT, b"", {})] * gap
-                headers = {SCHEMA_HEADER: str(recorded.schema), TIME_HEADER: str(recorded.time_ns)}
-                headers[PRODUCER_HEADER] = recorded.producer
+                headers = {SCHEMA_HEADER: str(recorded.schema), PRODUCER_HEADER: recorded.producer}
+                headers[TIME_HEADER] = str(recorded.time_ns)
                 messages.append(OutgoingMessage(recorded.subject, recorded.payload, headers))
             for after in range(newest, newest + len(messages), _COPY_BATCH):
                 batch = messages[after - newest : after - newest + _COPY_BATCH]
