@@ -133,9 +133,16 @@ class ExperienceConsumption:
     def apply_step(self, step: GradientStepTaken) -> None:
         """Record the outcomes in a gradient step; call once per step."""
         self._consumed[step.policy] = self.position(step.policy).advance(step)
-        counted = {outcome: getattr(step, outcome) for outcome in ("stale", "filtered", "voided", "refused")}
-        dropped = {reason: step.dropped_count(reason) for reason in ("given_up", "late")}
-        self._add(step.policy, trained=step.accepted, **counted, **dropped)
+        self._add(
+            step.policy,
+            trained=step.accepted,
+            stale=step.stale,
+            filtered=step.filtered,
+            voided=step.voided,
+            refused=step.refused,
+            given_up=step.dropped_count("given_up"),
+            late=step.dropped_count("late"),
+        )
         unfinished = {_trajectory_key(part.match_id, part.seat) for part in step.parts if part.left > 0}
         for name in _trajectory_keys(step.matches, step.seats):
             if name not in unfinished:
