@@ -84,7 +84,9 @@ class ReferenceChecker:
         self._facts = FactIndex()
         self._agents: set[str] = set()
         self._published: dict[tuple[str, int], str] = {}
+        """Adapter by policy and version."""
         self._steps: dict[str, int] = {}
+        """Newest gradient step by policy."""
         self._stepless: dict[tuple[str, int], int] = {}
         """Sequences of publications whose gradient step is not recorded yet."""
         self._resets: set[tuple[str, int]] = set()
@@ -96,6 +98,7 @@ class ReferenceChecker:
         self._unfinished: set[str] = set()
         """Matches that were trained on before their result was recorded."""
         self._evaluations: dict[str, str] = {}
+        """Evaluated agent by evaluation."""
         self._results = _ResultIndex()
         self._imports = self._imported_matches = 0
         """Imported matches that were announced, and those found."""
@@ -280,9 +283,10 @@ class ReferenceChecker:
         self._check_seats(event, what)
 
     def _on_result_used(self, event: e.MatchVoided | e.RatingUpdated) -> None:
-        is_void = isinstance(event, e.MatchVoided)
-        match_id = event.match.match_id if isinstance(event, e.MatchVoided) else event.match_id
-        rule, what = ("void", "voided") if is_void else ("rating", "rated")
+        if isinstance(event, e.MatchVoided):
+            rule, what, match_id = "void", "voided", event.match.match_id
+        else:
+            rule, what, match_id = "rating", "rated", event.match_id
         if not self._results.holds(event.match_sequence, match_id):
             self._add(rule, f"match {match_id} is {what}, but event {event.match_sequence:,} is not its result")
 

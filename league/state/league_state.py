@@ -54,6 +54,7 @@ class LeagueState:
         self.model = ""
         """Where workers find the base model."""
         self.rules = 1
+        """Version of the rules of the game."""
         self.config: LeagueConfig | None = None
         self.agents: dict[str, Agent] = {}
         """Members by name, in the order of joining; ``standings`` fills in ``rating`` and ``games``."""
@@ -351,15 +352,14 @@ class LeagueState:
             return False
         if isinstance(event, e.AgentRegistered):
             agent = Agent(event.agent, event.kind, event.rating, 0, baseline=event.baseline)
-        else:
-            agent = Agent(event.agent, "checkpoint", 0.0, 0, policy=event.policy, version=event.version)
-            if isinstance(event, e.CheckpointAdded):
-                agent = msgspec.structs.replace(agent, adapter=event.adapter, reason=event.reason)
-            else:
-                # Never drawn as an opponent: nothing here can play it.
-                agent = msgspec.structs.replace(agent, kind="external", active=False)
-        if not isinstance(event, e.ExternalVersionAdded):
             self._starts.register(event)
+        elif isinstance(event, e.CheckpointAdded):
+            agent = Agent(event.agent, "checkpoint", 0.0, 0, policy=event.policy, version=event.version)
+            agent = msgspec.structs.replace(agent, adapter=event.adapter, reason=event.reason)
+            self._starts.register(event)
+        else:
+            # Never drawn as an opponent: nothing here can play it.
+            agent = Agent(event.agent, "external", 0.0, 0, active=False, policy=event.policy, version=event.version)
         self.agents[event.agent] = agent
         self._count_external(agent)
         self._rows.mark_stale([event.agent])
