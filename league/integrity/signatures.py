@@ -158,6 +158,7 @@ class ForgedResult(msgspec.Struct, frozen=True):
     sequence: int
     match_id: str
     worker: str
+    """The worker named as its reporter."""
 
 
 class SignatureReport(msgspec.Struct, frozen=True):
@@ -273,9 +274,11 @@ async def _find_checked_through(history: EventLog, recorded: int) -> int:
     """The match sequence of the rating at ``recorded``: all results up to it were verified before it was recorded."""
     if not recorded:
         return 0
-    async for event in (one.event async for one in history.read(recorded, recorded)):
-        if isinstance(event, RatingUpdated | RatingsCorrected):
-            return event.match_sequence if isinstance(event, RatingUpdated) else event.through
+    async for at in history.read(recorded, recorded):
+        if isinstance(at.event, RatingUpdated):
+            return at.event.match_sequence
+        if isinstance(at.event, RatingsCorrected):
+            return at.event.through
     return 0
 
 
