@@ -1,9 +1,11 @@
-"""The folder from which a league's credentials are issued; nothing goes through the broker or into the history.
+"""The folder from which a league's credentials are issued, and the brokers' configuration.
 
-authority.json    secret keys of the operator and of the accounts; never leaves this folder
-users.json        users with role, expiry and revocation: no secrets
-broker.conf       for the brokers: public keys and revocations
-creds/NAME.creds  a user's token and secret key, for that user's machine
+    authority.json    secret keys of the operator and of the accounts; never leaves this folder
+    users.json        users with role, expiry and revocation: no secrets
+    broker.conf       for the brokers: public keys and revocations
+    creds/NAME.creds  a user's token and secret key, for that user's machine
+
+Nothing here goes through the broker or into the history.
 """
 
 import itertools

@@ -1,7 +1,8 @@
 """The permission model as one table: role × subject × headers × API request body.
 
-A broker permits by subject; ``GRANTS`` lists the subjects that each role may publish on, which contain a worker's name
-(``schemas/subjects.py``). What a subject does not tell, a stream or the form of a request decides:
+A broker permits by subject; ``GRANTS`` lists the subjects that each role may publish on. Those of a worker's results
+and blobs contain its name (``schemas/subjects.py``). What a subject does not tell, a stream or the form of a request
+decides:
 
 - Headers: streams permit no roll-ups, no expiry, no schedules and no counters (``league/log/streams.py``).
 - Request bodies: a consumer is created on a subject that contains its name and filter, which have to be those of the

@@ -136,6 +136,7 @@ class CopiedArchive(msgspec.Struct, frozen=True):
     files: int
     """Number of files that were added."""
     bytes: int
+    """Size of these."""
 
 
 async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") -> CopiedArchive | None:

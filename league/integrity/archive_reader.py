@@ -58,7 +58,7 @@ async def next_segment_start(history: EventLog, blobs: CachedBlobStore, position
 
 
 async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: str = "") -> "SegmentFiles":
-    """Fetch and check a segment's files, whose parts begin with ``parts``, into the cache; else ArtifactError."""
+    """Fetch a segment's parts that begin with ``parts`` into the cache; ArtifactError if one is missing or damaged."""
     from league.projections.segments import SegmentFiles
 
     files = {part: await blobs.fetch(file.digest) for part, file in segment.files.items() if part.startswith(parts)}

@@ -235,7 +235,8 @@ async def _check_segment(
     """Check a segment of the archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
     from league.projections.segments import SegmentFiles
 
-    cache, events, place = blobs.cache, dict[str, Path](), (segment.first, segment.last)
+    cache, place = blobs.cache, (segment.first, segment.last)
+    events: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="segment-") as folder:
         for part, file in {**segment.files, "marks": segment.marks}.items():
             path = Path(folder) / part

@@ -56,6 +56,7 @@ class ScrubReport(msgspec.Struct):
     checked: int = 0
     """Blobs found intact."""
     bytes: int = 0
+    """Bytes of these."""
     faults: list[BlobFault] = []
 
     def count(self, what: str) -> int:

@@ -54,6 +54,7 @@ class Sealer:
         self.sequence = 0
         """Sequence of the last event applied."""
         self.first = 1
+        """Start of the next range."""
         self.previous = ""
         """Digest of the newest seal that continues the chain."""
         self.newest_sequence = 0
@@ -132,7 +133,7 @@ class Sealer:
 async def seal_through(
     history: EventLog, last: int, every: int, on_progress: Callable[[int], None] = lambda sequence: None
 ) -> Sealer:
-    """Seal all events up to ``last`` outside a worker, in ranges of ``every``; ConflictError: another sealer works."""
+    """Seal all events up to ``last`` outside a worker, in ranges of ``every``; ConflictError beside another sealer."""
     sealer = await Sealer.resume(history)
     async for batch in history.batches(sealer.first, last):
         for recorded in batch:

@@ -44,7 +44,7 @@ def encode_snapshot(state: LeagueState, ratings: RatingFold) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> tuple[LeagueState, RatingFold]:
-    """Decode a snapshot; DecodeError for one of another version."""
+    """Decode a snapshot; DecodeError if the bytes are none of this version."""
     try:
         snapshot = msgspec.msgpack.decode(zstandard.decompress(data), type=Snapshot)
         return LeagueState.from_snapshot(snapshot.state), RatingFold.from_snapshot(snapshot.ratings)

@@ -35,6 +35,7 @@ _NO_SEQUENCE = str((1 << 63) - 1)
 _READ_ATTEMPTS, _READ_PAUSE_S = 10, 0.2
 _SEND_ATTEMPTS, _SEND_PAUSE_S = 200, 0.02
 _SHOWN = 80
+"""Characters of a message in an error."""
 
 
 class OutgoingMessage(NamedTuple):

@@ -221,8 +221,8 @@ class ExperienceStream:
             self._kept.add(pulled.sequence)
         with contextlib.suppress(BackpressureError, LogUnavailableError):
             if is_reported:
-                place = (EXPERIENCE_STREAM, pulled.sequence, msg.subject)
-                await self._dead.publish(DeadLetter(*place, received.error, payload=msg.data, size=len(msg.data)))
+                letter = DeadLetter(EXPERIENCE_STREAM, pulled.sequence, msg.subject, received.error)
+                await self._dead.publish(msgspec.structs.replace(letter, payload=msg.data, size=len(msg.data)))
             if not is_kept:
                 await self.delete([pulled.sequence])
         return is_kept or is_reported

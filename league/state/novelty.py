@@ -56,7 +56,9 @@ class _PolicyMemory:
         self.novelty: dict[str, float] = {}
         """Novelty by opponent; handed out, and so replaced rather than changed."""
         self._times: dict[int, int] = {}
+        """Number of matches that hold each hash."""
         self._levels = [0] * (HASH_BITS + 1)
+        """Number of matches at each level."""
 
     def add_match(self, opponents: dict[str, list[int]], sketch: Sketch) -> None:
         self.remember(sketch.level, tuple(sorted({number for own in sketch.seats for number in own})))

@@ -135,6 +135,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 
     joined: e.WorkerJoined
     left: str | None = None
+    """Reason for leaving; None while running."""
     url: str = ""
     """Address of an inference process; empty for other workers, and while the model loads."""
     slots: int | None = None
