@@ -292,8 +292,11 @@ async def compute_offspring(context: Context, reset: PolicyReset) -> bytes:
         ModelError: the parents' adapters do not fit each other.
         DiskError: the disk is full or read-only.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        folders = [await stack.enter_async_context(_unpacked(context, parent.adapter)) for parent in reset.parents]
+    with tempfile.TemporaryDirectory() as draft:
+        # Error messages tell the parents apart by these names.
+        folders = [Path(draft) / f"parent-{place}" for place in range(len(reset.parents))]
+        for parent, folder in zip(reset.parents, folders, strict=True):
+            await unpack_blob(context, parent.adapter, folder)
         plugin = Plugin(name=reset.operator, settings=reset.settings)
         return await asyncio.to_thread(pack_written, partial(make_offspring, plugin, folders, reset.seed))
 
