@@ -189,12 +189,10 @@ class RankGroup:
         """
         if self._count == 1:
             return learner.step(rollouts, progress)
-        held = b""
-        if self._synced != (learner, learner.steps):
-            with tempfile.TemporaryDirectory() as folder:
-                learner.save_state(Path(folder))
-                held = (Path(folder) / state.STATE_FILE).read_bytes()
-        order = msgspec.msgpack.encode(_StepCommand(list(rollouts), progress, held))
+        is_synced = self._synced == (learner, learner.steps)
+        order = msgspec.msgpack.encode(
+            _StepCommand(list(rollouts), progress, b"" if is_synced else _serialise_state(learner))
+        )
         with self._report_dead_rank():
             self._steps += 1
             self._store.set(_step_key(self._steps), b"now")
@@ -277,6 +275,12 @@ def _loaded_key(rank: int) -> str:
     return f"league/loaded/{rank}"
 
 
+def _serialise_state(learner: Learner) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        learner.save_state(Path(folder))
+        return (Path(folder) / state.STATE_FILE).read_bytes()
+
+
 def _load_backend(plan: RankSpec, local_rank: int) -> LearnerBackend:
     return load_backend(plan.config.backend, plan.base, plan.device(local_rank), plan.config.dtype)
 
@@ -297,12 +301,8 @@ def _serve_rank(plan: RankSpec, rank: int, local_rank: int, store: Any) -> None:
     learner = Learner(backend.new_adapter(plan.adapter, 0), plan.config, 0, ranks)
     number = 1
     while _await_step(store, number):
-        order = msgspec.msgpack.decode(ranks.broadcast(b""), type=_StepCommand)
-        if order.state:
-            with tempfile.TemporaryDirectory() as folder:
-                (Path(folder) / state.STATE_FILE).write_bytes(order.state)
-                learner.load_state(Path(folder))
-        learner.step(order.rollouts, order.progress)
+        # Passed on without a name: nothing of the batch is held while the next step is waited for.
+        _execute(learner, msgspec.msgpack.decode(ranks.broadcast(b""), type=_StepCommand))
         number += 1
     ranks.disconnect()
 
@@ -318,3 +318,11 @@ def _await_step(store: Any, number: int) -> bool:
             continue
         except RuntimeError:
             return False
+
+
+def _execute(learner: Learner, order: _StepCommand) -> None:
+    if order.state:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / state.STATE_FILE).write_bytes(order.state)
+            learner.load_state(Path(folder))
+    learner.step(order.rollouts, order.progress)
