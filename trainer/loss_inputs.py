@@ -53,8 +53,16 @@ def evaluate_choices(head_VD: Tensor, hidden_WD: Tensor, chunk: Microbatch, elem
 
 def with_distribution(chunk: Microbatch, logprob_W: Tensor, entropy_W: Tensor) -> LossInputs:
     """Inputs of the loss: what was recorded of the choices, and their log-probability and entropy [W] now."""
-    recorded = {name: getattr(chunk, name) for name in LossInputs._fields if hasattr(chunk, name)}
-    return LossInputs(logprob_W=logprob_W, entropy_W=entropy_W, **recorded)
+    return LossInputs(
+        logprob_W,
+        chunk.old_logprob_W,
+        entropy_W,
+        chunk.advantage_W,
+        chunk.sequence_W,
+        chunk.branches_W,
+        chunk.proximal_W,
+        chunk.reference_W,
+    )
 
 
 def full_vocabulary_logprobs(
