@@ -61,9 +61,9 @@ class HeartbeatMeans:
             *((f"gpus/{heartbeat.worker}/{gpu.index}", gpu, _GPU_FIELDS) for gpu in heartbeat.gpus),
         ]
         for prefix, values, fields in measured:
-            for field in fields:
-                # Parts may be missing, and so may figures of GPUs.
-                if (value := getattr(values, field, None)) is not None:
+            for field in fields if values is not None else ():
+                # The driver may not say a figure of a GPU.
+                if (value := getattr(values, field)) is not None:
                     total, count = self._sums.get(f"{prefix}/{field}", (0.0, 0))
                     self._sums[f"{prefix}/{field}"] = total + float(value), count + 1
 
