@@ -109,10 +109,10 @@ def fit_learning_curves(
     variance_A = np.max([_variances(one_PP[:agents, :agents], first) for one_PP in several], axis=0)
     spread_A = np.sqrt(variance_A) * ELO_PER_LOG_UNIT * Z_95 * problem.free_P[:agents]
     rating_A = middle + ELO_PER_LOG_UNIT * at_P[:agents]
-    ends = zip(rating_A.tolist(), (rating_A - spread_A).tolist(), (rating_A + spread_A).tolist(), strict=True)
-    figures = list(zip(ends, compared.games_A.tolist(), strict=True))
+    rating, low, high = rating_A.tolist(), (rating_A - spread_A).tolist(), (rating_A + spread_A).tolist()
+    games = compared.games_A.tolist()
     curves = [
-        LearningCurve(policy, [CurvePoint(step, *figures[code][0], figures[code][1]) for step, code in chain])
+        LearningCurve(policy, [CurvePoint(step, rating[at], low[at], high[at], games[at]) for step, at in chain])
         for policy, chain in chains
     ]
     return LearningCurves(curves, len(compared.begin_M), compared.passed_over, bool(distance <= 1e-12))

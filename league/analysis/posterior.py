@@ -63,9 +63,9 @@ class PosteriorProblem:
         """Maximise the posterior by Newton's method, recomputing the curvature only on slow convergence.
 
         The posterior is strictly concave, so its maximum is where the gradient vanishes. A step is halved while it
-        overshoots so far that the slope along it reverses by more than half. Matches count ``weight_M`` times. It
-        starts from ``near``, parameters and the factor of a curvature near theirs, until the squared distance to the
-        maximum, in units of the posterior's own spread, is within the ``goal``.
+        overshoots so far that the slope along it reverses by more than half. Matches count ``weight_M`` times. The
+        search starts from ``near``, parameters and the factor of a curvature near theirs, and ends once the squared
+        distance to the maximum, in units of the posterior's own spread, is within the ``goal``.
 
         Returns:
             The maximum, the factor of the last curvature computed, the number of steps, the remaining squared distance.
@@ -140,8 +140,12 @@ def make_likelihood_data(compared: Comparisons, model: Literal["pairs", "ranks"]
     if model == "ranks" and most > _MOST_TIED:
         raise UsageError(f"board: {most} seats tie in a match; 'ranks' takes at most {_MOST_TIED}: use model 'pairs'")
     return LikelihoodData(
-        PAIRS if model == "pairs" else RANKS,
-        *(compared.begin_M, compared.end_M, compared.agent_S, compared.role_S, compared.rank_S),
+        model=PAIRS if model == "pairs" else RANKS,
+        begin_M=compared.begin_M,
+        end_M=compared.end_M,
+        agent_S=compared.agent_S,
+        role_S=compared.role_S,
+        rank_S=compared.rank_S,
         agents=len(compared.agents),
         share_CC=tie_order_shares(most if model == "ranks" else 1),
     )
