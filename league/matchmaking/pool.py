@@ -98,12 +98,12 @@ def _choose_active(state: LeagueState, members: list[Agent], most: int, active: 
         (agent for agent in members if agent.name not in chosen),
         key=lambda agent: (_distance(agent, live) - ACTIVE_MARGIN * (agent.name in active), -agent.version, agent.name),
     )
-    return chosen | {
-        agent.name: "there is room"
-        if live is None
-        else f"rated {_distance(agent, live):.0f} points from {agent_name(live.policy, live.version)}"
-        for agent in near[: most - len(chosen)]
-    }
+    for one in near[: most - len(chosen)]:
+        chosen[one.name] = "there is room"
+        if live is not None:
+            distance, hero = _distance(one, live), agent_name(live.policy, live.version)
+            chosen[one.name] = f"rated {distance:.0f} points from {hero}"
+    return chosen
 
 
 def _priority_members(state: LeagueState, members: list[Agent], active: set[str]) -> Iterable[tuple[str, str]]:
@@ -124,9 +124,11 @@ def _priority_members(state: LeagueState, members: list[Agent], active: set[str]
 
 def _spaced_landmarks(state: LeagueState, members: list[Agent], count: int) -> dict[str, str]:
     """Landmarks of the trained policy at the smallest spacing that fits, found by repeated doubling."""
-    policy = _trained_policy(state)
     # Version 0 is a multiple of every spacing.
-    landmarks = [one for one in members if count > 0 and one.reason == LANDMARK and one.policy == policy]
+    if count <= 0:
+        return {}
+    policy = _trained_policy(state)
+    landmarks = [one for one in members if one.reason == LANDMARK and one.policy == policy]
     spacing = state.config.schedule.landmark_every if state.config is not None else 1
     while len(landmarks) > count:
         spacing *= 2
