@@ -117,11 +117,12 @@ class AdvantagePipeline:
         compared = [unit.rollout for unit in units]
         raw = [self.reward(rollout) for rollout in compared]
         rewards, transforms = self._compute_rewards(compared, raw, memory.transforms)
+        baselines = memory.baselines
+        returns: list[Array] | None = None
         if values is not None and isinstance(self.advantage, UsesCritic):
             estimated, returns = self.advantage.estimate(rewards, values(compared))
-            baselines = memory.baselines
         else:
-            (estimated, baselines), returns = self.advantage(compared, rewards, memory.baselines), None
+            estimated, baselines = self.advantage(compared, rewards, memory.baselines)
         advantages, parts = merge_units(units, estimated, kept), None
         if share := self._part_credit:
             parts = [[share * part_B for part_B in of_steps] for of_steps in per_action_advantages(kept)]

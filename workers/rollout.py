@@ -55,10 +55,8 @@ class RolloutWorker:
         self._next_match_index = context.state.next_match_index(context.name)
         self._sampler_plugin = sampler_of(context.config, policy)
         self._sampler = make_sampler(self._sampler_plugin)
-        opponents, free = (
-            len(self.executor.environment.seats) - 1,
-            free_slots(context.config, context.state.standings()),
-        )
+        opponents = len(self.executor.environment.seats) - 1
+        free = free_slots(context.config, context.state.standings())
         if free < min(opponents, self._sampler_plugin.settings.get("max_distinct") or opponents):
             log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 

@@ -58,10 +58,10 @@ def parse_nvidia_smi(text: str) -> list[DriverGpu]:
         row = [part.strip() for part in line.split(",")]
         if len(row) >= 6 and row[0].isascii() and row[0].isdigit():
             # A name may hold commas.
-            (index, uuid), name, (busy, used, total) = row[:2], ", ".join(row[2:-3]), row[-3:]
-            share = None if (percent := _parse_int(busy)) is None else min(percent / 100, 1.0)
-            memory = _parse_mib(used), _parse_mib(total)
-            gpus.append(DriverGpu(int(index[:4]), name[:_MAX_NAME_CHARS], share, *memory, uuid))
+            (index, uuid), name, (busy, used, total) = row[:2], ", ".join(row[2:-3])[:_MAX_NAME_CHARS], row[-3:]
+            percent = _parse_int(busy)
+            share = None if percent is None else min(percent / 100, 1.0)
+            gpus.append(DriverGpu(int(index[:4]), name, share, _parse_mib(used), _parse_mib(total), uuid))
     return gpus[:_MAX_GPUS]
 
 

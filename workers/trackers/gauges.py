@@ -60,7 +60,9 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
 def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
     """Metrics of one seat; win, draw and loss are as the game decides."""
     won, drawn = match.winner == seat.seat, match.winner is None and seat.rank == 1
-    replies, shares = seat.metrics.get("reply_count", 0.0), dict[str, float]()
+    # Of a model's replies.
+    shares: dict[str, float] = {}
+    replies = seat.metrics.get("reply_count", 0.0)
     if isfinite(replies) and replies > 0:
         shares["format_success"] = 1 - seat.metrics.get("reply_unformatted", 0.0) / replies
         shares["invalid_moves"] = seat.metrics.get("reply_invalid", 0.0) / replies

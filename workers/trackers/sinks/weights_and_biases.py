@@ -73,7 +73,8 @@ class WandbSink:
         except Exception as error:  # of many kinds, not all of them wandb's
             _end_service()
             raise RemoteError(f"W&B: the run was not opened: {_safe(error)}") from None
-        there, kept = self._run.step - 1 if self._run.resumed else 0, 0
+        there = self._run.step - 1 if self._run.resumed else 0
+        kept = 0
         with contextlib.suppress(OSError, ValueError):
             kept = int(self._kept.read_text(encoding="utf-8"))
         return max(there, kept, 0)
