@@ -35,7 +35,7 @@ class Critic:
     def __init__(
         self, decoder: Decoder, config: CriticConfig, seed: int, cells: int, ranks: RankComm = SINGLE_RANK
     ) -> None:
-        """Predict 0 everywhere; ``cells`` are tokens per forward pass, ``ranks`` share the minibatches of ``fit``."""
+        """Begin by predicting 0; ``cells`` are tokens per forward pass, ``ranks`` share the minibatches of ``fit``."""
         self.decoder = decoder
         self._ranks = ranks
         self.config = config

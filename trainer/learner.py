@@ -164,7 +164,7 @@ class Learner:
         self.steps, self.seed, self.memory = saved.steps, saved.seed, AdvantageState(saved.baselines, saved.transforms)
 
     def load_adapter(self, folder: Path, steps: int) -> None:
-        """Continue from an adapter alone, made by so many steps, with fresh optimiser moments and estimator state.
+        """Continue from an adapter alone, made by so many ``steps``, with fresh optimiser moments and estimator state.
 
         Raises:
             ModelError: no adapter, or one of another shape than this learner's.

@@ -179,7 +179,7 @@ class StepStatistics:
 def write_batch(
     folder: Path, policy: str, learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig
 ) -> Path:
-    """Write the batch that a learner is about to train on, a row per step, delete the oldest files, return the new one.
+    """Write the batch that a learner is about to train on, a row per step; delete the oldest files; return the new.
 
     ``reward`` is the reward before transforms; ``advantage`` is what the learner will use, empty where it uses none.
     Steps of an episode's member have its episode type, role, group and reward.

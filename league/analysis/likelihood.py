@@ -139,7 +139,7 @@ def _add_rank_derivatives(
 
 @_compile
 def tie_order_shares(most: int) -> Floats:
-    """Per number of tied seats up to ``most`` and bit set of them, the chance that it is what remains at random."""
+    """By number of tied seats up to ``most`` and bit set of them: the chance that it remains in a random order."""
     table = np.zeros((most + 1, 1 << most))
     for size in range(1, most + 1):
         for tied in range(1, 1 << size):

@@ -153,6 +153,7 @@ def decompose(odds_AA: Floats, weight_AA: Floats | None = None) -> HodgeDecompos
     signal = whole - edges
     p_value = 1.0
     if cycles:
+        # The upper tail of the chi-square distribution.
         spread = 2 / (9 * cycles)
         p_value = 0.5 * erfc(((rest / cycles) ** (1 / 3) - (1 - spread)) / sqrt(2 * spread))
     return HodgeDecomposition(

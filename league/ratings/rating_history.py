@@ -123,7 +123,7 @@ def bootstrap_intervals(
     seed: int = 0,
     cluster_M: Sequence[Hashable] | None = None,
 ) -> dict[str, Interval]:
-    """Compute 95 % intervals of the ratings that ``fold_arrays`` gives, for agents with at least ``MIN_GAMES`` of them.
+    """Compute 95 % intervals of the ratings of ``fold_arrays``, for agents with ``MIN_GAMES`` rated matches or more.
 
     Each of the rules' systems costs a fold of its own. Every match is its own cluster unless ``cluster_M`` says which
     it is of, such as its seed. Equal arguments give equal intervals, on any number of cores.

@@ -67,6 +67,7 @@ def report_memory(base: nn.Module | None, flat_P: Tensor | None, device: torch.d
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     else:
+        # In bytes on macOS, in KiB elsewhere.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return MemoryReport(sum(tensor.nbytes for tensor in local), sum(tensor.nbytes for tensor in trained), peak)
 
