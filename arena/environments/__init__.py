@@ -156,16 +156,16 @@ class DatasetSpec(ArenaSpec):
     """See ``DatasetArena.make_group``."""
     episode_class: ClassVar[Any]
     """Class of the episode that a batch requests, made from the settings."""
-    prompts: Mapping[str, str]
-    """System prompts by role."""
+    prompts: Mapping[str, str] = {}
+    """System prompts by role; none where ``make_roles`` is overridden."""
 
     def make_roles(self) -> Sequence[Role]:
         """All roles, by default with one limit of tokens."""
         return [Role(id, prompt, max_tokens=self.settings.max_tokens) for id, prompt in self.prompts.items()]
 
     def roles_in(self, seat: int) -> Sequence[str]:
-        """All roles, or the one of the seat's name where there are several seats."""
-        return tuple(self.prompts) if len(self.seats) == 1 else super().roles_in(seat)
+        """All roles of ``prompts``, or the one of the seat's name where there are several seats or no prompts."""
+        return tuple(self.prompts) if self.prompts and len(self.seats) == 1 else super().roles_in(seat)
 
     def make_episodes(self) -> Sequence[Episode]:
         """All episodes; a batch requests the first."""
