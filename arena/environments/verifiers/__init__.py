@@ -80,14 +80,16 @@ class Exchange:
         """
         if self.trace.stop_condition is not None:
             return vf.Segment(messages=[], terminated=True)
+        # Parsed first: a message that cannot be read leaves the conversation as it is.
+        told = [parse_message(one) if isinstance(one, dict) else one for one in _as_messages(message)]
         if not self._messages:
             data = self._task.data
             if data.system_prompt:
                 self._append(vf.SystemMessage(content=data.system_prompt), False)
             for entry in _as_messages(data.prompt):
                 self._append(entry, False)
-        for entry in _as_messages(message):
-            self._append(parse_message(entry) if isinstance(entry, dict) else entry, False)
+        for entry in told:
+            self._append(entry, False)
         prompt = [Message(entry.role, content_text(entry.content or "")) for entry in self._messages]
         reply = vf.AssistantMessage(content=(await self._arena.call_model(prompt, self._name)).text)
         self._append(reply, True)
@@ -208,7 +210,6 @@ class VerifiersSpec(DatasetSpec):
         if needed := _unmet_needs(self.env.taskset, self.tasks[0]):
             raise ConfigError(f"{where} needs {needed}; expected an environment of text alone")
         self.seats = tuple(agent_config_fields(self.env.config))
-        self.prompts = dict.fromkeys(self.seats, "")
 
     def make_roles(self) -> Sequence[Role]:
         """The agents, sampled as they are configured."""
