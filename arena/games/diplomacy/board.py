@@ -155,6 +155,7 @@ def convoys_from(start: str, seas: int) -> dict[str, Convoy]:
     return ways
 
 
+@cache
 def build_orders(site: str) -> tuple[str, ...]:
     """Returns the orders that build a unit in a province, one per kind and location."""
     units = [unit for unit in UNITS if province(unit[2:]) == site]
