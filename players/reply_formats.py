@@ -125,11 +125,12 @@ class PhrasePrompt(DecisionPrompt):
             pieces = walks.read(place, tagged.read(walks(place), ids))
             return ParsedReply(text.read(self._game, self._seat, (self._prompter.opening, *pieces)))
         pieces = walks.read(self._phrases, ids)
+        action = text.read(self._game, self._seat, pieces)
         parts: Sequence[str] = ()
         if isinstance(text, SupportsParts):
             pairs = zip(pieces, text.parts(self._game, self._seat, pieces), strict=True)
             parts = [part for piece, part in pairs for _ in walks.encode_piece(piece)]
-        return ParsedReply(text.read(self._game, self._seat, pieces), parts=parts)
+        return ParsedReply(action, parts=parts)
 
     def encode_action(self, action: Action) -> list[int]:
         """See ``DecisionPrompt``."""
