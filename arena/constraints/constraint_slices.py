@@ -80,50 +80,64 @@ def slice_constraint(place: Constraint, limit: int) -> ConstraintSlice:
     Raises:
         ModelError: the state allows nothing, or raises; errors of later states are left to the walk that reaches them.
     """
-    if not place.allowed():
-        raise ModelError("constraint: it allows no token at all")
-    states: list[Constraint] = []
-    allowed: list[Sequence[int]] = []
-    known: dict[Constraint, int] = {}
-    room = TOKENS_PER_STATE * limit
+    return _SliceBuilder(limit).build(place)
 
-    def add(state: Constraint) -> int:
-        nonlocal room
-        index = known.get(state)
-        if index is not None:
-            return index
-        tokens = state.allowed()
-        if states and len(tokens) > room:
+
+class _SliceBuilder:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._remaining_tokens = TOKENS_PER_STATE * limit
+        self._states: list[Constraint] = []
+        self._allowed: list[Sequence[int]] = []
+        self._index: dict[Constraint, int] = {}
+
+    def build(self, place: Constraint) -> ConstraintSlice:
+        """See ``slice_constraint``."""
+        if not place.allowed():
+            raise ModelError("constraint: it allows no token at all")
+        self._add_state(place)
+        after: list[list[int]] = []
+        free: dict[int, FreeSpan] = {}
+        # The list grows during iteration: breadth-first search.
+        for index, here in enumerate(self._states):
+            allowed = self._allowed[index]
+            if allowed is ANY_TOKEN:
+                free[index] = free_span_of(here) or FreeSpan()
+            after.append(self._successors(here, allowed))
+        return ConstraintSlice([list(allowed) for allowed in self._allowed], after, free)
+
+    def _add_state(self, place: Constraint) -> int:
+        known = self._index.get(place)
+        if known is not None:
+            return known
+        allowed = place.allowed()
+        if self._states and len(allowed) > self._remaining_tokens:
             return OMITTED
-        room -= len(tokens)
-        known[state] = index = len(states)
-        states.append(state)
-        allowed.append(tokens)
-        return index
+        self._remaining_tokens -= len(allowed)
+        self._states.append(place)
+        self._allowed.append(allowed)
+        self._index[place] = len(self._states) - 1
+        return len(self._states) - 1
 
-    def add_successor(state: Constraint, token: int) -> int:
-        nonlocal room
+    def _successors(self, place: Constraint, allowed: Sequence[int]) -> list[int]:
+        """The states after each token; an empty list if all are omitted."""
+        after = [self._add_successor(place, token) for token in allowed] if self._has_room else []
+        return after if any(index != OMITTED for index in after) else []
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._states) < self._limit and self._remaining_tokens > 0
+
+    def _add_successor(self, place: Constraint, token: int) -> int:
         # Counted even if it adds no state: a text may continue with any of a hundred thousand tokens.
-        room -= 1
-        if len(states) >= limit or room <= 0:
+        self._remaining_tokens -= 1
+        if not self._has_room:
             return OMITTED
         try:
-            return add(state.advance(token))
+            return self._add_state(place.advance(token))
         except ModelError:
             # Sampling may never come here.
             return OMITTED
-
-    add(place)
-    after: list[list[int]] = []
-    free: dict[int, FreeSpan] = {}
-    # The list grows during iteration: breadth-first search.
-    for index, state in enumerate(states):
-        if allowed[index] is ANY_TOKEN:
-            free[index] = free_span_of(state) or FreeSpan()
-        has_room = len(states) < limit and room > 0
-        successors = [add_successor(state, token) for token in allowed[index]] if has_room else []
-        after.append(successors if any(successor != OMITTED for successor in successors) else [])
-    return ConstraintSlice(list(map(list, allowed)), after, free)
 
 
 @dataclass(slots=True, eq=False)

@@ -113,16 +113,17 @@ class _CreditAssignment:
         for i in moving[-1:]:
             for order in self._turns[i].get(self._power, ()):
                 end = self._unit_at_year_end(i, last, order)
-                if end is None or end[2:5] not in gained:
-                    continue
-                yield i, order, 1.0
-                yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, order))
-                for spring in moving[:-1]:
-                    for earlier in self._turns[spring].get(self._power, ()):
-                        # The move that brought the unit to its autumn position.
-                        if " - " in earlier and self._unit_after(spring, earlier) == _unit_of(order):
-                            helpers = self._supporting_orders(spring, earlier)
-                            yield from ((spring, helper, SUPPORT_CREDIT) for helper in helpers)
+                if end is not None and end[2:5] in gained:
+                    yield i, order, 1.0
+                    yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, order))
+                    yield from self._spring_supports(moving, order)
+
+    def _spring_supports(self, moving: Sequence[int], order: str) -> Iterator[tuple[int, str, float]]:
+        """Yields the spring supports of the move that brought the unit to its autumn position."""
+        for i in moving[:-1]:
+            for earlier in self._turns[i].get(self._power, ()):
+                if " - " in earlier and self._unit_after(i, earlier) == _unit_of(order):
+                    yield from ((i, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(i, earlier))
 
     def _supporting_orders(self, i: int, order: str) -> Iterator[str]:
         """Yields own supports that match an order which another power contested."""
