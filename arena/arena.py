@@ -134,7 +134,8 @@ class Arena:
         choices: Sequence[str] = (),
     ) -> CompletedCall:
         """As ``call_model``, with a choice of replies, and a result that can be amended after reading the reply."""
-        role, running = None if role_id is None else self.role(role_id), current_episode()
+        role = None if role_id is None else self.role(role_id)
+        running = current_episode()
         context = None if running is None else running.context
         number = 0 if running is None else next(running.call_numbers)
         if number >= self.limits.calls:

@@ -94,7 +94,8 @@ def make_transcript(record: bytes) -> list[Turn]:
 
 
 def _transcript_turns(episode: RecordedEpisode, indent: str) -> list[Turn]:
-    marks, about = "" if episode.is_trainable else ", not trained on", episode.artifact
+    marks = "" if episode.is_trainable else ", not trained on"
+    about = episode.artifact
     if not isinstance(about, str | None):
         about = msgspec.json.encode(about).decode()
     subject = [] if about is None else [f"{indent}about: {about}"]

@@ -192,7 +192,8 @@ class BackendClient:
         """
         end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
         written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
-        if not end and (odd := next((one for one, two in pairwise(sorted(written)) if two[: len(one)] == one), None)):
+        prefixes = (one for one, two in pairwise(sorted(written)) if two[: len(one)] == one)
+        if not end and (odd := next(prefixes, None)):
             raise ModelError(f"choices: {self._tokenizer.decode(odd)!r} begins another; expected a model with an end")
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)

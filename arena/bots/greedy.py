@@ -131,8 +131,8 @@ class _SupportedPlan(Plan):
             free = [unit for unit in idle if center in self._adjacent[unit.unit]]
             if len(free) >= needed[center]:
                 # A unit on no centre of its own, with the fewest others to enter, goes; others support it.
-                others = {unit.unit: len(self._adjacent[unit.unit] & self._target_centers) for unit in free}
-                free.sort(key=lambda unit: (unit.unit[2:5] in self._own, others[unit.unit]))
+                choices = {unit.unit: len(self._adjacent[unit.unit] & self._target_centers) for unit in free}
+                free.sort(key=lambda unit: (unit.unit[2:5] in self._own, choices[unit.unit]))
                 self._send(free[0], center, free[1:], needed[center] - 1)
 
     def _send(self, unit: "UnitOrders", center: str, others: "list[UnitOrders]", supports: int) -> None:

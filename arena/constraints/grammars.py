@@ -99,12 +99,10 @@ class GrammarCompiler:
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shorten(matcher.get_error())})")
         texts, end, may_end = self.vocabulary.texts, self.vocabulary.end, matcher.is_accepting()
-        known = _set_bits(mask, len(texts)) or tuple(
-            # The mask contains only bytes without a token.
-            token
-            for token, text in enumerate(texts)
-            if text and matcher.validate_tokens([token])
-        )
+        known = _set_bits(mask, len(texts))
+        if not known:
+            # The mask contains only bytes without a token: the matcher is asked for one token after the other.
+            known = tuple(at for at, text in enumerate(texts) if text and matcher.validate_tokens([at]))
         going_on = known and known != (end,)
         if not may_end and not going_on:
             raise ModelError(

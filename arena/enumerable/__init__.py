@@ -103,8 +103,10 @@ def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
     """The move that a reply names, whatever its letter case; None if it names none."""
     known = {move.lower(): move for move in moves}
     either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    if not either:
+        return None
     edged = rf"(?<!\w)({either})(?!\w)"
-    for pattern in (rf"move\W{{0,8}}{edged}", edged) if known else ():
+    for pattern in (rf"move\W{{0,8}}{edged}", edged):
         if matches := re.findall(pattern, reply.lower()):
             return known[matches[-1]]
     return None

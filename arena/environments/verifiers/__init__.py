@@ -244,7 +244,7 @@ def _unmet_needs(taskset: vf.Taskset, task: vf.Task) -> str:
         return "tools"
     if task.NEEDS_CONTAINER or task.data.image:
         return "a container"
-    for hook in (hook for kind in ("reward", "metric", "stop") for hook in task.hooks(kind)):
+    for hook in (*task.hooks("reward"), *task.hooks("metric"), *task.hooks("stop")):
         runtime = inspect.signature(hook).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
             return "a runtime for its rewards"

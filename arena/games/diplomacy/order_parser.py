@@ -173,7 +173,9 @@ def order_fields(position: Position, seat: int, units: Sequence[UnitOrders]) -> 
     if position.kind != "A":
         return [_unit_field(unit.unit, list(unit.orders)) for unit in units]
     due, orders = position.adjustment_due(seat), position.adjustment_orders(seat)
-    what, orders = ("build", ["WAIVE", *orders]) if due > 0 else ("disband", orders)
+    if due > 0:
+        orders = ["WAIVE", *orders]
+    what = "build" if due > 0 else "disband"
     labels = ["nothing" if order == "WAIVE" else _describe_unit(order[:-2]) for order in orders]
     # Nothing is built, and other units are disbanded, where nothing else is selected.
     return [AnswerField(f"{what} {n + 1} of {abs(due)}", orders, labels, 0 if due > 0 else n) for n in range(abs(due))]

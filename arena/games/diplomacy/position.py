@@ -167,7 +167,7 @@ def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
     for table in (decoded.units, decoded.retreats, decoded.centers):
         if table.keys() != set(powers):
             raise DecodeError(f"diplomacy position: powers {sorted(table)}; expected {', '.join(powers)}")
-    units = {unit for each in (decoded.units, decoded.retreats) for units in each.values() for unit in units}
+    units = {unit for table in (decoded.units, decoded.retreats) for held in table.values() for unit in held}
     unknown = {
         "units": units - board.UNIT_BIT.keys(),
         "centers": {center for centers in decoded.centers.values() for center in centers}.difference(board.CENTERS),

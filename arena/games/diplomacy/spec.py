@@ -30,7 +30,7 @@ def make_transcript(recording: Recording) -> list[Turn]:
     for actions in recording.turns:
         before = game.position
         game.apply(actions)
-        after, notes, moves = game.position, list[str](), dict[str, list[str]]()
+        after, notes = game.position, list[str]()
         if before.kind == "M":
             notes += [
                 f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
@@ -46,6 +46,7 @@ def make_transcript(recording: Recording) -> list[Turn]:
             year_began = after
         # The package reports nothing useful about adjustments.
         hindered = game.results() if before.kind != "A" else {}
+        moves: dict[str, list[str]] = {}
         for seat, action in sorted(actions.items()):
             results = [hindered.get(" ".join(order.split(" ", 2)[:2])) for order in action]
             moves[game.seats[seat]] = [

@@ -117,7 +117,8 @@ def _legal_order_lines(table: DiplomacyGame, seat: int) -> Iterable[str]:
 
 
 def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
-    legal, by_site = position.adjustment_orders(seat), dict[str, str]()
+    legal = position.adjustment_orders(seat)
+    by_site: dict[str, str] = {}
     for clause in _clauses_with_verb(clauses, "B"):
         if (order := clause.match_adjustment(legal)) is not None:
             by_site[board.province(order[2:])] = order
