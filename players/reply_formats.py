@@ -2,7 +2,7 @@
 
 - ``PhrasePrompter``            only legal completions, piece by piece; free text may come before a tag
 - ``GrammarPrompter``           only texts of a language that the game gives
-- ``FreeTextPrompter``        any text, from which the action is extracted; a rule decides where there is none
+- ``FreeTextPrompter``          any text, from which the action is extracted; a rule decides where there is none
 """
 
 from abc import ABC, abstractmethod

@@ -120,7 +120,7 @@ class ApprenticePlayer(_PolicyOwner):
     The positions are the apprentice's own, and the targets the actions that the expert would choose (Anthony, Tian and
     Barber 2017, "Thinking fast and slow with deep learning and tree search", arXiv:1705.08439), so that a match is the
     same with and without an expert. The expert searches with the same policy, by a ``PolicyPlayer`` of its own; it is
-    asked in this share of the decisions, 0 to 1, drawn by their seeds.
+    asked in a ``share`` of the decisions, 0 to 1, drawn by their seeds.
     """
 
     def __init__(self, policy: PolicyPlayer, expert: SearchPlayer, share: float) -> None:

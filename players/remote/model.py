@@ -72,7 +72,8 @@ CompletionT = TypeVar("CompletionT", bound=ChatCompletion)
 class RemoteModel:
     """The connection of one process to one remote agent.
 
-    ``left`` returns what is left of its budget according to the history.
+    ``first_pause_s`` passes before the second try, and doubles for each further one. ``left`` returns what is left of
+    its budget according to the history.
 
     Raises:
         ConfigError: the environment variable of its key is not set.
@@ -164,7 +165,8 @@ class RemoteModel:
         self, body: dict[str, Any], tally: RemoteUsage, kind: type[CompletionT]
     ) -> tuple[CompletionT, float]:
         # Jitter, so that requests which were refused together don't come back together.
-        backoff, content = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.0)), msgspec.json.encode(body)
+        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.0))
+        content = msgspec.json.encode(body)
         async with self._request_slots:
             started = time.monotonic()
             for attempt in range(1, self._config.tries + 1):

@@ -76,7 +76,7 @@ def _centers_by_distance(unit: str) -> tuple[tuple[int, str], ...]:
 
 
 def distance_to_nearest(unit: str, goals: Container[str], default: int | None = None) -> int:
-    """Returns the number of moves to the nearest of these centres, or ``default``, or more than any distance."""
+    """Returns the number of moves to the nearest goal; ``default`` or more than any distance if none is reachable."""
     for step, center in _centers_by_distance(unit):
         if center in goals:
             return step

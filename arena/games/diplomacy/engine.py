@@ -169,7 +169,10 @@ class Adjudicator:
         return name
 
     def power(self, name: str) -> Any:
-        """Returns the package's own object of a power; its retreats are those that the map allows, vacant or not."""
+        """Returns the package's own object of a power: its ``units``, ``centers`` and ``retreats``, in no order.
+
+        Retreats are those of each dislodged unit that the map allows, occupied places included.
+        """
         return self._game.powers[name]
 
     def results(self) -> dict[str, list[str]]:
@@ -194,9 +197,9 @@ class Adjudicator:
         game.process()
 
     def renderable_game(self, orders: Mapping[str, Sequence[str]], influence: Mapping[str, Sequence[str]]) -> Any:
-        """Returns the package's game for its renderer, with orders that are not adjudicated; the adjudicator ends here.
+        """Returns the package's own game object for its renderer; this adjudicator cannot be used afterwards.
 
-        ``influence`` is provinces by the power that last occupied them.
+        The orders are set but not adjudicated; ``influence`` is provinces by the power that last occupied them.
         """
         game = self._game
         for power, provinces in influence.items():

@@ -43,7 +43,8 @@ def open_game(text: str) -> SpielGame:
     """Loads a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
 
     Raises:
-        ConfigError: no such game or parameter, or moves neither in turn nor simultaneous, or chance without a list.
+        ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, or whose chance
+            outcomes are not explicit.
     """
     name = text.partition("(")[0]
     # Checked first because the library would print the whole list to the terminal.
@@ -72,7 +73,10 @@ def first_position(game: SpielGame, seed: int) -> Position:
 
 
 def observer_of(game: SpielGame) -> Observer:
-    """Returns what gives a seat's observation: the board if nothing is hidden, its information, or the position."""
+    """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
+
+    If a game has neither text, the whole position if nothing is hidden.
+    """
     kind = game.get_type()
     nothing_hidden = kind.information == _PERFECT_INFORMATION
     if kind.provides_observation_string and (nothing_hidden or not kind.provides_information_state_string):
@@ -132,7 +136,7 @@ class OpenSpielGame(InPlaceGame[State]):
     spec: "OpenSpielSpec"
 
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
-        """Replays the moves of ``start``, if it is not the first ``position``; ``DecodeError`` for invalid ones."""
+        """Replays the moves of ``start``, or begins at the library's ``position``; ``DecodeError`` for invalid ones."""
         super().__init__(spec, seed, start)
         self._max_turns: int = spec.settings.max_turns - len(start.turns)
         self._chosen: list[dict[int, int]] = []

@@ -260,7 +260,7 @@ def is_parallel(settings: Settings) -> bool:
 
 
 def make_environment(settings: Settings) -> Environment:
-    """Makes an environment without its wrappers, which only repeat the checks of the masks; else ``ConfigError``."""
+    """Makes an environment without its wrappers, which only repeat the masks' checks; ``ConfigError`` if it cannot."""
     parallel = is_parallel(settings)
     registry = pettingzoo.parallel_registry if parallel else pettingzoo.aec_registry
     if settings.env not in registry:

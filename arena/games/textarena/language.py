@@ -80,7 +80,7 @@ class TextArenaText(ListedText):
 
 
 class BracketedTextState:
-    """A state of the walk through any text in square brackets, after ``length`` pieces."""
+    """A state of the walk through any text in square brackets, after ``length`` pieces with the opening one."""
 
     def __init__(self, length: int) -> None:
         self._said = length
@@ -103,7 +103,7 @@ _INNER_LETTERS = tuple(letter for letter in LETTERS if letter not in ("[", "]", 
 
 
 class TextArenaWords(ListedWords):
-    """The environment's prompts, and messages of at most ``longest`` letters, which the environment itself judges."""
+    """The environment's prompts, and messages of at most ``longest`` characters that the environment itself judges."""
 
     def __init__(self, spec: ListedSpec[Any], longest: int) -> None:
         super().__init__(spec)

@@ -188,7 +188,10 @@ class Conversations:
         self._data: dict[tuple[str, str], SeatData] = {}
 
     async def reply(self, role: str, messages: Sequence[Message]) -> str:
-        """The reply of a role's agent to the last message, which ends the exchange so far; else ``EpisodeError``."""
+        """The reply of a role's agent to the last message; earlier ones are in its exchange already.
+
+        ``EpisodeError`` if the exchange is over, by a limit or a failure of the model.
+        """
         running = current_episode()
         key = (running.context.id if running else "", role)
         if key not in self._open:
