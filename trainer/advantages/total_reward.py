@@ -29,6 +29,7 @@ from trainer.advantages.base import (
 )
 
 CREDIT_ASSIGNERS: Registry[CreditAssigner] = Registry("arena.credit", "trainer.advantages")
+register = CREDIT_ASSIGNERS.register
 
 
 class TotalRewardEstimator(PluginStruct, frozen=True):
