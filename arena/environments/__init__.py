@@ -43,21 +43,28 @@ class ArenaOptions(NamedTuple):
     sink: Sink | None = None
 
 
-class DatasetArena(Arena):
-    """The arena of a ``DatasetSpec``: a store of initial items, and groups of equal requests."""
+class EnvironmentArena(Arena):
+    """An arena with stores of initial artifacts and with groups of equal requests."""
 
-    def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
+    def __init__(
+        self,
+        client: InferenceClient,
+        options: ArenaOptions,
+        roles: Iterable[Role] = (),
+        episodes: Iterable[Episode] = (),
+    ) -> None:
         super().__init__(client, options.credit_assigner, name=options.name, seed=options.seed, limits=options.limits)
         self.group_count = 0
-        self._spec = spec
-        for role in spec.make_roles():
+        self._sink = options.sink
+        for role in roles:
             self.add_role(role)
-        for episode in spec.make_episodes():
+        for episode in episodes:
             self.add_episode(episode.episode_type, episode)
-        if (items := spec.make_items()) is not None:
-            store = self.add_store(f"{spec.item}s", sink=options.sink)
-            # By replay, since they are not passed on to the sink.
-            store.replay(ArtifactAdded(store.name, Artifact(item)) for item in items)
+
+    def fill_store(self, name: str, items: Iterable[Any]) -> None:
+        """Register a store that begins with these artifacts, which are not passed on to the sink."""
+        store = self.add_store(name, sink=self._sink)
+        store.replay(ArtifactAdded(name, Artifact(item)) for item in items)
 
     def make_group(self, request: EpisodeRequest, name: str, size: int, single: bool = True) -> list[EpisodeRequest]:
         """As many copies of a request as are compared with each other, under a new group's name, which begins so.
@@ -67,6 +74,16 @@ class DatasetArena(Arena):
         self.group_count += 1
         group = f"{name}-{self.group_count}" if size > 1 or single else ""
         return [msgspec.structs.replace(request, group=group, group_size=size)] * size
+
+
+class DatasetArena(EnvironmentArena):
+    """The arena of a ``DatasetSpec``."""
+
+    def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
+        super().__init__(client, options, spec.make_roles(), spec.make_episodes())
+        self._spec = spec
+        if (items := spec.make_items()) is not None:
+            self.fill_store(f"{spec.item}s", items)
 
     def get_batch(self) -> list[EpisodeRequest]:
         """See ``DatasetSpec.make_batch``."""
@@ -91,6 +108,8 @@ class ArenaSpec(ABC):
     """The setting with the number of attempts that are compared."""
     settings_type: ClassVar[type[msgspec.Struct]]
     """Struct of the ``[game]`` settings, for ``of``."""
+    arena_type: ClassVar[Any]
+    """Class of the arena, which the default of ``open`` calls with the client, the options and the settings."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
@@ -104,12 +123,13 @@ class ArenaSpec(ABC):
         """Ids of the roles that the agent in a seat plays: by default the one of the seat's name."""
         return (self.seats[seat],)
 
-    @abstractmethod
     def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
         """An arena with all its roles, episodes and stores, the stores filled with their initial artifacts.
 
         A league calls its ``get_batch`` but not its ``on_step_end``: a curriculum must grow from within episodes.
         """
+        arena: Arena = self.arena_type(client, opening, self.settings)
+        return arena
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """The requests from which a league's evaluation matches are drawn by seed: by default those of a step.
@@ -153,7 +173,7 @@ class DatasetSpec(ArenaSpec):
     compared: str = "group_size"
     """The setting with the number of episodes about an item."""
     single: bool = True
-    """See ``DatasetArena.make_group``."""
+    """See ``EnvironmentArena.make_group``."""
     episode_class: ClassVar[Any]
     """Class of the episode that a batch requests, made from the settings."""
     prompts: Mapping[str, str] = {}
