@@ -58,7 +58,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for long, short in (("steps = 24", f"steps = {STEPS}"), ("reset_steps = 6", "reset_steps = 4")):
         assert long in text
         text = text.replace(long, short)
-    text = text.replace("reset_steps = 8", 'reset_steps = 4\nreset_operator = "crossover"')
+    text = text.replace("reset_steps = 8", 'reset_steps = 2\nreset_operator = "crossover"')
     (run.parent / "roles.toml").write_text(text)
     result = run_forked(["up", "--config", str(run.parent / "roles.toml"), "--run", str(run)], run.parent)
     assert result.returncode == 0, result.stdout + result.stderr
