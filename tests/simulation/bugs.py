@@ -195,7 +195,7 @@ BUGS = (
         "a worker whose credentials could not be read once is never started again",
         give_up_unreadable_credentials,
         ("worker_disk_failing",),
-        # Which read fails depends on all reads before it: fewer reads of a configuration moved it from seed 4 to 18.
+        # A failing disk meets a read of credentials in six of the first hundred leagues of five steps, first in the 18th.
         40,
     ),
     Bug("one refused connection ends a worker for good", end_at_the_first_refusal, ("reload",), 10),
