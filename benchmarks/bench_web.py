@@ -152,14 +152,42 @@ def time_page_open(browser: Browser, url: str, what: str = "main tbody tr") -> f
 
 ROW_LATENCY_SCRIPT = """
     window.late = [];
+    const main = document.querySelector("main");
+    const sentOf = (node) => Number(/sent=(\\d+\\.\\d+)/.exec(node?.textContent ?? "")?.[1] ?? 0);
+    let newest = sentOf(main);
     new MutationObserver((records) => {
       const now = Date.now();
-      for (const { addedNodes } of records) for (const node of addedNodes) {
-        const said = /sent=(\\d+\\.\\d+)/.exec(node.textContent ?? "");
-        if (said && node.nodeName === "TR") late.push(now - 1000 * said[1]);
+      for (const { target, addedNodes } of records) for (const node of [target, ...addedNodes]) {
+        const sent = sentOf((node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement)?.closest("tr"));
+        if (sent <= newest) continue;
+        newest = sent;
+        late.push(now - 1000 * sent);
       }
-    }).observe(document.querySelector("main"), { childList: true, subtree: true });
+    }).observe(main, { childList: true, subtree: true, characterData: true });
 """
+"""Events of a type share one row, whose text changes with each of them."""
+
+ROW_TIMEOUT_S = 60.0
+
+
+def measure_row_latencies(browser: Browser, site: PageServer, folder: Path) -> None:
+    """How long after its recording an event stands in a row of the first page.
+
+    Raises:
+        RuntimeError: No event came to stand there.
+    """
+    time_page_open(browser, site.url)
+    browser.run_script(ROW_LATENCY_SCRIPT)
+    asyncio.run(append_timestamps(folder, EVENTS, 0.25))
+    deadline = time.monotonic() + ROW_TIMEOUT_S
+    while not (late := browser.run_script("return late")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if not late:
+        raise RuntimeError(
+            f"the first page: expected a row of {EVENTS} recorded events, found none in {ROW_TIMEOUT_S:.0f} s"
+        )
+    time.sleep(1.5)
+    print_row("Chromium: from an event's recording to its row", [ms / 1000 for ms in browser.run_script("return late")])
 
 
 def measure_browser(site: PageServer, folder: Path, hour: list[RecordedEvent], only: Sequence[str]) -> None:
@@ -173,13 +201,7 @@ def measure_browser(site: PageServer, folder: Path, hour: list[RecordedEvent], o
         for page in ("ratings", "payoff", "matches", "training", "matchmaking", "lineage", "problems"):
             took = [time_page_open(browser, f"{site.url}/{page}", "main h1") for _ in range(REPEATS)]
             print_row(f"Chromium: /{page}, until it stands there", took)
-        time_page_open(browser, site.url)
-        browser.run_script(ROW_LATENCY_SCRIPT)
-        asyncio.run(append_timestamps(folder, EVENTS, 0.25))
-        time.sleep(1.5)
-        print_row(
-            "Chromium: from an event's recording to its row", [ms / 1000 for ms in browser.run_script("return late")]
-        )
+        measure_row_latencies(browser, site, folder)
         if "flood" in only:
             measure_flood(site, folder, hour, browser)
 
