@@ -107,7 +107,7 @@ class InferenceBackend(Protocol):
         """Make an adapter known under its digest; loading a known one does nothing.
 
         Raises:
-            ModelError: not an adapter of this base model; the message says what was found and expected.
+            ModelError: not an adapter of this base model.
         """
 
     def drop_adapter(self, digest: str) -> None:
@@ -135,11 +135,7 @@ class SleepingBackend(InferenceBackend, Protocol):
         """Release the device's memory, except for what a process always takes; nothing is in flight."""
 
     async def wake(self) -> None:
-        """Resume, with the same adapters loaded.
-
-        Raises:
-            ModelError: the memory is not there.
-        """
+        """Resume, with the same adapters loaded; raises ``ModelError`` where the memory is not there."""
 
 
 @runtime_checkable
@@ -147,11 +143,7 @@ class RemoteBackend(InferenceBackend, Protocol):
     """A backend in other processes, which find adapters by digest and make room for them by themselves."""
 
     async def prepare(self, digest: str) -> None:
-        """Have an adapter loaded before anything is sampled from it.
-
-        Raises:
-            ModelError: it cannot be used, or no server loads it.
-        """
+        """Have an adapter loaded before it is sampled from; raises ``ModelError`` where no server can use it."""
 
 
 @runtime_checkable
@@ -167,10 +159,7 @@ _ALLOCATORS = ("DefaultCPUAllocator", "not enough memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is one for want of memory.
-
-    torch has a class of its own for it on a GPU; on a CPU its allocator raises a bare ``RuntimeError``.
-    """
+    """Whether an error is one for want of memory, for which torch has a class of its own on a GPU only."""
     # Where torch was never imported, no error can be its own.
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError | MemoryShortError) or (torch and isinstance(error, torch.OutOfMemoryError)):
@@ -237,11 +226,7 @@ def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
 
 
 def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
-    """Validates a backend's settings without starting it.
-
-    Raises:
-        ConfigError: no such backend, or a setting it does not know.
-    """
+    """Validates a backend's settings without starting it; raises ``ConfigError``."""
     if name not in _CONFIGS:
         raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {format_choices(_CONFIGS)}")
     module, struct = _CONFIGS[name]

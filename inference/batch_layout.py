@@ -131,9 +131,6 @@ class LayoutPlanner:
         """Lays out the pending tokens of rows in slots from ``first_slot`` on, and counts them as cached.
 
         Returns the layout, and the rows in its order.
-
-        Raises:
-            MemoryShortError: the cache has no room for them.
         """
         before, line_up = self._row_order, self._order_rows(running, first_slot)
         rows = line_up.rows
@@ -159,7 +156,10 @@ class LayoutPlanner:
             chunk = make_layout(ids, np.array(counts), np.array(cached), line_up.slot_R, line_up.owners, self._cache)
         # Rows with different numbers of tokens advance by different amounts.
         self._layout = chunk if min(counts) == chunk.columns else None
-        self._row_order, self._counts, self._ends, self._positions = line_up, counts, ends, self._cache.positions
+        self._row_order = line_up
+        self._counts = counts
+        self._ends = ends
+        self._positions = self._cache.positions
         return chunk, rows
 
     def clear(self) -> None:

@@ -40,8 +40,7 @@ def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], confi
     the game's prompt.
 
     Raises:
-        ModelError: the folder's chat template rejects it, with and without a system message; or the model does not know
-            the special tokens of the configured family.
+        ModelError: the template rejects it, with and without a system message; or as ``resolve_template``.
     """
     config = config or PromptsConfig()
     conversation = with_system_prompt(messages, config.system)

@@ -72,11 +72,7 @@ class CompletionBuilder:
 
 
 def check_request(request: Request, max_positions: int) -> None:
-    """Check a request before it is queued; ``max_positions`` bounds prompt and completion together.
-
-    Raises:
-        ModelError: a prompt too long, invalid sampling parameters, or a constraint that allows nothing.
-    """
+    """Raise ``ModelError`` for an unusable request; ``max_positions`` bounds prompt and completion together."""
     prompt, sampling = len(request.prompt_ids), request.sampling
     if not 0 < prompt < max_positions:
         raise ModelError(f"inference: the prompt has {prompt} tokens; the model takes 1 to {max_positions - 1}")
@@ -89,22 +85,14 @@ def check_request(request: Request, max_positions: int) -> None:
 
 
 def check_loaded(adapter: str | None, loaded: Collection[str | None]) -> None:
-    """Check that an adapter is loaded, or is None: the base model.
-
-    Raises:
-        ModelError: it is not.
-    """
+    """Raise ``ModelError`` unless an adapter is loaded; None is the base model."""
     if adapter not in loaded:
         known = [other for other in loaded if other is not None]
         raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {known}")
 
 
 def check_token_ids(lowest: int, highest: int, vocabulary: int) -> None:
-    """Check a range of token ids.
-
-    Raises:
-        ModelError: the model does not have one of them.
-    """
+    """Raise ``ModelError`` for a range of token ids of which the model does not have all."""
     if lowest < 0 or highest >= vocabulary:
         odd = lowest if lowest < 0 else highest
         raise ModelError(f"inference: token {odd} is outside the vocabulary of {vocabulary}")

@@ -60,10 +60,7 @@ ErrorStatuses = Sequence[tuple[type[Exception] | tuple[type[Exception], ...], in
 
 
 def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedError:
-    """Classify an error by the statuses that the server knows.
-
-    This is the boundary for errors of one request, at ``path``: the server goes on.
-    """
+    """Classify an error of a request at ``path`` by the statuses that the server knows."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, web.HTTPException):
@@ -82,10 +79,7 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
 
 
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:
-    """Returns the outermost middleware of a server: every request gets an answer, and none ends the server.
-
-    ``render`` writes a refusal in the server's own form.
-    """
+    """Returns a server's outermost middleware, which answers every request; ``render`` writes its form of a refusal."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -106,11 +100,7 @@ def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, Refus
 
 
 async def read_body(request: web.Request) -> bytes:
-    """Read the body of a request, decompressed, up to the application's ``client_max_size``.
-
-    Raises:
-        RefusedError: the body is too large (413), or does not come in time (408).
-    """
+    """Read the body of a request, decompressed; raises ``RefusedError`` for one that is too large or too slow."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             return await request.read()

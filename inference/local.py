@@ -83,11 +83,7 @@ class LocalBackend:
     """Samples from one base model and its adapters."""
 
     def __init__(self, folder: Path, config: LocalConfig | None = None) -> None:
-        """Load the base model.
-
-        Raises:
-            ModelError: not a model directory.
-        """
+        """Load the base model; raises ``ModelError`` where the folder holds none."""
         self._config = config or LocalConfig()
         torch.set_num_threads(self._config.threads)
         self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
@@ -120,9 +116,9 @@ class LocalBackend:
     def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
         """Replace the weights under a name, also for requests that wait or run: their next token is from the new ones.
 
-        Prompts and completions of running requests are read again by the new weights. That costs a pass over them, and
-        makes every log-probability that of a whole forward pass of the adapter that its span names. Requests use the
-        name that it was first loaded under, spans name the ``digest`` of the new weights.
+        Prompts and completions of running requests are read again by the new weights, so that every log-probability is
+        that of a whole forward pass of the adapter that its span names. Requests use the name that it was first loaded
+        under, spans name the ``digest`` of the new weights.
 
         Raises:
             ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
@@ -185,7 +181,6 @@ class LocalBackend:
             try:
                 self._get_weights(name)
             except Exception:  # raised again; no failure may leave half an adapter
-                # Restore the adapter under the name, if there was one.
                 self._adapters.pop(name)
                 if before is not None:
                     self._adapters[name] = before

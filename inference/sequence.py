@@ -26,12 +26,9 @@ class ActiveSequence:
         ends: Collection[int],
         future: asyncio.Future[Generation],
     ) -> None:
-        """Follow the tokens forced at the beginning; a constraint that raises does so here or in ``accept_token``.
+        """Follow the tokens forced at the beginning; ``ends`` are those that end a completion without a constraint.
 
-        ``ends`` are the tokens that end a completion without a constraint.
-
-        Raises:
-            ModelError: the prompt or the constraint names a token that the model does not have.
+        A constraint that raises, or names a token that the model does not have, does so here or in ``accept_token``.
         """
         self._submitted = time.perf_counter()
         self._started: float | None = None
@@ -121,13 +118,10 @@ class ActiveSequence:
         return RowSampling(self.choices, self._temperature, self._next, self._top_p)
 
     def accept_token(self, token: int, logprob: float, nucleus: list[int] | None = None) -> None:
-        """Append a sampled token and the tokens it forces; a nucleus of one token is no choice.
-
-        Raises:
-            ModelError: the log-probability is not finite: sound files can overflow when they are used.
-        """
+        """Append a sampled token and the tokens it forces; a nucleus of one token is no choice."""
         self._next = None
         if not isfinite(logprob):
+            # Sound files can overflow when they are used.
             self.torn = True
             adapter = self.ready.adapter
             raise ModelError(f"inference: a log-probability of {logprob} from adapter {adapter!r}; expected a number")

@@ -30,13 +30,7 @@ class ResumedCompletion:
     """A completion in progress. It follows the caller's own constraint, so that no reply can leave it."""
 
     def __init__(self, request: Request, places: int) -> None:
-        """Check the request's constraint.
-
-        ``places`` of its constraint are carried by one call.
-
-        Raises:
-            ModelError: the constraint allows nothing.
-        """
+        """Raise ``ModelError`` where the constraint allows nothing; one call carries ``places`` of it."""
         self.finished: str | None = None
         """The finish reason, once it has ended."""
         self._request = request
@@ -49,11 +43,7 @@ class ResumedCompletion:
         self._queued_s = self._first_s = 0.0
 
     def next_call(self) -> GenerateCall:
-        """The call for the next stretch.
-
-        Raises:
-            ModelError: the constraint fails here.
-        """
+        """The call for the next stretch."""
         sampling, whole = self._request.sampling, self._completion
         if self._stretches:
             # A seed of its own: otherwise the first stretch's draws would come again.
@@ -66,13 +56,7 @@ class ResumedCompletion:
         )
 
     def add_reply(self, reply: GenerateReply, seconds: float) -> None:
-        """Append a reply, and the tokens that are forced behind the rim of its excerpt.
-
-        ``seconds`` are from the completion's beginning to the reply.
-
-        Raises:
-            ModelError: the reply does not fit the call.
-        """
+        """Append a reply, which came ``seconds`` after the beginning, and what is forced behind its excerpt's rim."""
         generation = reply.generation
         self._completion.extend(generation)
         if generation.timing is not None:
@@ -124,14 +108,11 @@ class ServersBackend:
         """Send nothing yet. ``urls`` returns the servers besides those of the configuration, before each request."""
         self._config = config = config or ServersConfig()
         self._balancer = LoadBalancer(config, config.silence_s, lambda: (*config.urls, *urls()))
+        self.routes: ServerTable = self._balancer.routes
+        """The servers that it knows."""
         self._adapters = dict[str, None]()
         self._counter = RequestCounter()
         self._closed = False
-
-    @property
-    def routes(self) -> ServerTable:
-        """The servers that it knows."""
-        return self._balancer.routes
 
     def load_adapter(self, digest: str, folder: Path) -> None:
         """Note the adapter, which servers find by its digest."""
@@ -144,11 +125,7 @@ class ServersBackend:
         self._adapters.pop(digest, None)
 
     async def prepare(self, digest: str) -> None:
-        """Have all available servers load an adapter, and wait for the first one that has.
-
-        Raises:
-            ModelError: a server found it unusable, or none answered within the bounds.
-        """
+        """Have all available servers load an adapter, and wait for the first one that has; see ``RemoteBackend``."""
         body = msgspec.json.encode({"lora_name": digest})
         await self._balancer.broadcast(HttpRequest("/v1/load_lora_adapter", body, "application/json"))
         self.load_adapter(digest, Path())

@@ -15,8 +15,8 @@ from league.run import Run
 from league.state import LeagueState
 from models import BaseShape, Tokenizer, make_base
 from models.behaviour_cloning import CloningConfig, CloningProgress, Example, ProgressCallback, clone_behaviour
+from models.hf import merge_adapter
 from models.make import make_text_base
-from models.merge import merge_adapter
 from players.policy import make_conversation_encoder, make_example
 from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ModelError, UsageError, format_choices

@@ -3,13 +3,11 @@
 - ``model_config``       supported decoder architectures, read from ``config.json``
 - ``adamw``              AdamW without torch's compiler
 - ``kernels``            element-wise operations with hand-written gradients
-- ``forward``            the forward pass, pure in its weights; parts of it serve an inference engine
+- ``forward``            the forward pass, pure in its weights, over padded rectangles or packed rows
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens
-- ``packing``            sequences of different lengths in padded rectangles, or in rows without padding
 - ``adapters``           LoRA parameters, and PEFT's format on disk
 - ``adapter_bundle``     an adapter folder as content-addressed bytes
-- ``hf``                 tensor names of Hugging Face's layout, both ways
-- ``merge``              adapters that PEFT reads; a base model and an adapter as one plain model
+- ``hf``                 tensor names of Hugging Face's layout, both ways; adapters that PEFT reads, and their merging
 - ``tokenizer``          pieces to token ids and back; one token a piece for made tokenizers
 - ``make``               writes a small model with a game's vocabulary, from a seed
 - ``behaviour_cloning``  trains a model on the play of scripted bots by cross-entropy
@@ -52,13 +50,13 @@ class BaseModel(msgspec.Struct, frozen=True):
     tokenizer: Tokenizer
 
 
-def load_base(source: str | Path, report: DownloadReporter | None = None) -> BaseModel:
+def load_base(source: str | Path) -> BaseModel:
     """Load the model that ``source`` names: a folder if there is one, else a hub id (see ``find_base``).
 
     Raises:
         ModelError: no such model here or on the hub, or a folder that is not a model directory.
     """
-    folder = find_base(source, report)
+    folder = find_base(source)
     _check_model_files(folder)
     return BaseModel(folder=folder, shape=read_model_shape(folder), tokenizer=Tokenizer(folder))
 
@@ -99,11 +97,7 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
 
 
 def find_local_base(source: str) -> Path | None:
-    """Returns the folder of a local model, or of a hub model that is cached whole; None for one that is not.
-
-    Raises:
-        ModelError: a path to no folder.
-    """
+    """Returns the folder of a local model, or of a hub model that is cached whole; None for one that is not."""
     folder = Path(source).expanduser()
     if folder.is_dir() or folder.is_absolute() or source.startswith("."):
         return find_base(source)

@@ -26,7 +26,8 @@ def pack_folder(folder: Path) -> bytes:
         for path in paths:
             entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
             data = path.read_bytes()
-            entry.size, entry.mode = len(data), 0o644
+            entry.size = len(data)
+            entry.mode = 0o644
             archive.addfile(entry, io.BytesIO(data))
     return buffer.getvalue()
 

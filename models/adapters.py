@@ -1,4 +1,4 @@
-"""LoRA adapters: their parameters, and PEFT's format on disk, without importing PEFT (``merge`` does).
+"""LoRA adapters: their parameters, and PEFT's format on disk, without importing PEFT (``hf`` does).
 
 All of an adapter's matrices are views of one flat vector. The optimiser, gradient clipping, saving and data-parallel
 reduction then each touch one tensor instead of dozens of tiny ones.
@@ -22,8 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.hf import FUSED
-from models.model_config import DecoderShape, ModelShape
+from models.model_config import FUSED, DecoderShape, ModelShape
 from schemas.errors import ConfigError, ModelError, format_choices
 
 TARGETS = tuple(part.rpartition(".")[2] for parts in FUSED.values() for part in parts)
@@ -132,10 +131,7 @@ def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.dev
 
 
 def save(lora: Lora, folder: Path, base_model: str = "") -> None:
-    """Write an adapter in PEFT's format.
-
-    The bytes depend on the weights and ``base_model`` alone, so equal adapters have equal digests.
-    """
+    """Write an adapter in PEFT's format; the bytes depend on the weights and ``base_model`` alone."""
     assert not lora.magnitudes, "only PEFT trains DoRA"
     tensors = name_tensors({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()})
     write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora))
@@ -220,13 +216,9 @@ def load(
 
 
 def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
-    """Check a PEFT LoRA adapter for a base of ``shape`` that other libraries load.
+    """Check a PEFT LoRA adapter for a base of ``shape`` that other libraries load; raises as ``load``.
 
-    Where only transformers knows the model's linears, names and sizes are left to the library that loads the adapter;
-    everything else is checked as by ``load``.
-
-    Raises:
-        ModelError: see ``load``.
+    Where only transformers knows the model's linears, names and sizes are left to the library that loads the adapter.
     """
     if isinstance(shape, DecoderShape):
         load(folder, shape, max_rank)
@@ -235,11 +227,7 @@ def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
 
 
 def read_matrices(folder: Path, max_rank: int | None = None) -> Matrices:
-    """Read the matrices of an adapter in PEFT's format, float32, whatever library wrote it.
-
-    Raises:
-        ModelError: see ``load``.
-    """
+    """Read the matrices of an adapter in PEFT's format, float32, whatever library wrote it; raises as ``load``."""
     folder = Path(folder)
     rank, matrices = int(read_config(folder, max_rank=max_rank)["r"]), {}
     with _open_weights(folder) as file:
@@ -265,11 +253,7 @@ def name_tensors(matrices: Matrices) -> dict[str, Tensor]:
 
 
 def write_zero_adapter(base: Path, folder: Path) -> None:
-    """Write an adapter of rank 1 that adds nothing to a base model, on the input linears of its attention.
-
-    Raises:
-        ModelError: the base's weights have no such linear.
-    """
+    """Write an adapter of rank 1 that adds nothing to a base model, on the input linears of its attention."""
     matrices: dict[str, tuple[Tensor, Tensor]] = {}
     for path in sorted(Path(base).glob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
@@ -286,11 +270,7 @@ def write_zero_adapter(base: Path, folder: Path) -> None:
 
 
 def decode_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter in PEFT's format, of any kind.
-
-    Raises:
-        ModelError: missing or no JSON object.
-    """
+    """The configuration of an adapter in PEFT's format, of any kind; raises ``ModelError`` where there is none."""
     try:
         return msgspec.json.decode((Path(folder) / CONFIG_FILE).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
@@ -328,7 +308,7 @@ def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -
 
 @contextlib.contextmanager
 def _open_weights(folder: Path) -> Iterator[Any]:
-    """Open the weights' file; every failure to read it is raised as a ``ModelError``."""
+    """Open the weights' file; every failure to read it is a ``ModelError``."""
     path = folder / WEIGHTS_FILE
     if not path.is_file():
         names = format_choices(each.name for each in folder.iterdir())

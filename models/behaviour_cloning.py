@@ -25,9 +25,8 @@ from torch import Tensor
 
 from models.adamw import AdamW
 from models.decoder import Decoder, allowed_distribution, allowed_logits
-from models.forward import forward_rectangle
+from models.forward import forward_rectangle, padded_rectangles
 from models.make import write_weights
-from models.packing import padded_rectangles
 from schemas.errors import ModelError
 
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from models.adapters import Lora, Matrices
 from models.forward import Layer, Linear, Weights, recompute_in_backward
-from models.hf import FUSED, from_hf, part_rows, read_weights, to_hf
-from models.model_config import DecoderShape, read_shape
+from models.hf import from_hf, part_rows, read_weights, to_hf
+from models.model_config import FUSED, DecoderShape, read_shape
 from schemas.errors import ModelError
 
 MERGE_LIMIT = 65_536
@@ -231,18 +231,10 @@ def _lookup_logits(head_VD: Tensor, hidden_WD: Tensor, row_N: Tensor, token_N: T
 def allowed_distribution(
     logits_N: Tensor, row_N: Tensor, chosen_W: Tensor, temperature_W: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of every choice, over its allowed tokens only.
+    """Log-probability and entropy of every choice, over its allowed tokens only, in nats: each [W].
 
-    The lists stay ragged, so no masked entry exists whose ``-inf * 0`` would make the entropy NaN.
-
-    Args:
-        logits_N: logits of the allowed tokens.
-        row_N: index of the choice that each belongs to, ascending.
-        chosen_W: index of each choice's sampled token in ``logits_N``.
-        temperature_W: sampling temperature.
-
-    Returns:
-        Log-probabilities [W] and entropies [W] in nats.
+    The lists stay ragged, so no masked entry exists whose ``-inf * 0`` would make the entropy NaN. ``row_N`` is the
+    choice that each of the tokens belongs to, ascending; ``chosen_W`` each choice's sampled token, as an index of them.
     """
     scaled_N = logits_N / temperature_W[row_N]
     zeros_W = scaled_N.new_zeros(len(temperature_W))

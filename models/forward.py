@@ -1,25 +1,31 @@
 """The decoder's forward pass, pure in its weights, which ``models.decoder.Decoder.weights(lora)`` returns.
 
-Sequences run as right-padded rectangles of similar length. Attention is causal, so real tokens never see the padding
-behind them and no mask is needed. In the last layer only the wanted positions are computed beyond keys and values, and
-in the first layer queries, keys and values are computed once per vocabulary entry where that is fewer rows.
+Sequences run as right-padded rectangles of similar length, or packed in rows that hold several. Attention is causal, so
+real tokens never see the padding behind them and no mask is needed. In the last layer only the wanted positions are
+computed beyond keys and values, and in the first layer queries, keys and values are computed once per vocabulary entry
+where that is fewer rows.
 
-Shape suffixes: T token of a packed batch, B sequence, L position in it, Q wanted position in it, D model width,
-H query head, G key/value head, K dimension of a head, O/I output and input of a linear, R rank, V vocabulary.
+Shape suffixes: S sequence of the batch, B sequence of a rectangle or row, L position in it, Q wanted position in it,
+D model width, H query head, G key/value head, K dimension of a head, O/I output and input of a linear, R rank,
+V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from models.kernels import rms_norm, rotary, rotary_tables, swiglu
 from models.model_config import DecoderShape
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,41 @@ def feed_forward(shape: DecoderShape, layer: Layer, hidden_D: Tensor) -> Tensor:
     return hidden_D + layer.down(swiglu(layer.gate_up(rms_norm(hidden_D, layer.post_norm_D, shape.norm_eps))))
 
 
+def padded_rectangles(lengths: Sequence[int] | Ints, token_budget: int) -> Iterator[Ints]:
+    """Bucket sequences by length into rectangles of at most ``token_budget`` cells, or of one sequence.
+
+    Yields the indices [B] of each rectangle's sequences. Deterministic: equal lengths keep their order.
+    """
+    lengths_S = np.asarray(lengths, dtype=np.int64)
+    order_S = np.argsort(lengths_S, kind="stable")[::-1]
+    begin = 0
+    while begin < len(order_S):
+        width = max(int(lengths_S[order_S[begin]]), 1)
+        sequences_B = order_S[begin : begin + max(token_budget // width, 1)]
+        yield sequences_B
+        begin += len(sequences_B)
+
+
+def packed_rows(lengths: Sequence[int] | Ints, token_budget: int) -> Iterator[Ints]:
+    """Fill rows of at most ``token_budget`` tokens, or of one sequence: the longest first, each where it fits.
+
+    Yields the indices [B] of each row's sequences. First-fit decreasing, at most 22 % more rows than needed (Johnson
+    1973). Deterministic: equal lengths keep their order.
+    """
+    lengths_S = np.asarray(lengths, dtype=np.int64)
+    filled: list[list[int]] = []
+    free: list[int] = []
+    for sequence in np.argsort(-lengths_S, kind="stable").tolist():
+        length = int(lengths_S[sequence])
+        at = next((at for at, left in enumerate(free) if length <= left), len(free))
+        if at == len(free):
+            filled.append([])
+            free.append(token_budget)
+        filled[at].append(sequence)
+        free[at] -= length
+    yield from (np.asarray(sequences, dtype=np.int64) for sequences in filled)
+
+
 class Packing(NamedTuple):
     """Boundaries of the sequences in a row that holds several, one after the other."""
 
@@ -213,14 +254,11 @@ def forward_rectangle(
     packed: Packing | None = None,
     recompute: bool = False,
 ) -> Tensor:
-    """Final hidden states [B, L, D], after the final norm, of right-padded sequences, or of one row that holds several.
+    """Final hidden states [B, L, D], after the final norm, of padded sequences, or of one ``packed`` row of several.
 
-    Args:
-        weights: from ``Decoder.weights``.
-        ids_BL: token ids; padding may be any valid id: it follows the real tokens, which never see it.
-        wanted_BQ: positions whose hidden states [B, Q, D] are returned; None for all.
-        packed: sequences in a single row; None where every row is one.
-        recompute: keep no activations within layers; the backward pass computes them again.
+    Padding may be any valid id: it follows the real tokens, which never see it. With ``wanted_BQ``, only the hidden
+    states [B, Q, D] of these positions are returned. ``recompute`` keeps no activations within layers: the backward
+    pass computes them again.
     """
     last = len(weights.layers) - 1
     positions_L = torch.arange(ids_BL.shape[1], device=ids_BL.device) if packed is None else packed.positions_L

@@ -1,8 +1,11 @@
-"""Weights in Hugging Face's layout: reading a model directory, and the names of its tensors both ways.
+"""Weights in Hugging Face's layout, both ways; models of transformers, with adapters that PEFT itself makes and reads.
 
 The decoder keeps q, k, v in one matrix and gate, up in another (rows one after the other); files keep them apart.
+Transformers and PEFT are imported with the first call.
 """
 
+import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +15,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from models.model_config import DecoderShape
+from models import MODEL_FILES
+from models.adapters import CONFIG_FILE, WEIGHTS_FILE, decode_config
+from models.model_config import FUSED, DecoderShape
 from schemas.errors import ConfigError, ModelError
-
-FUSED = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "o": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
-}
-"""The decoder's fused linears, each with the files' linears that it stacks."""
+from schemas.files import atomic_folder
 
 NORMS = {
     "input_norm": "input_layernorm",
@@ -38,25 +36,21 @@ def part_rows(shape: DecoderShape, name: str) -> list[int]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read every tensor of a model directory's safetensors files, on the CPU, as stored.
-
-    Raises:
-        ModelError: no safetensors (pickled weights are never loaded), a missing shard, or a damaged file.
-    """
+    """Read every tensor of a model directory's safetensors files, on the CPU, as stored."""
     return {name: file.get_tensor(name) for file, name in _open_tensors(Path(folder))}
 
 
 def read_weight_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """The sizes of a model directory's tensors by name, from its files' headers.
-
-    Raises:
-        ModelError: no safetensors, a missing shard, or a damaged file.
-    """
+    """The sizes of a model directory's tensors by name, from its files' headers."""
     return {name: tuple(file.get_slice(name).get_shape()) for file, name in _open_tensors(Path(folder))}
 
 
 def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
-    """The name of every tensor, with the open file that holds it."""
+    """The name of every tensor, with the open file that holds it.
+
+    Raises:
+        ModelError: no safetensors (pickled weights are never loaded), a missing shard, or a damaged file.
+    """
     index, shards = folder / "model.safetensors.index.json", ["model.safetensors"]
     if index.exists():
         try:
@@ -109,11 +103,7 @@ def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code:
 
 
 def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename and fuse a Hugging Face state dict into the decoder's parameters.
-
-    Raises:
-        ModelError: a tensor is missing or has another shape than the configuration says.
-    """
+    """Rename and fuse a Hugging Face state dict into the decoder's parameters; raises for one of another shape."""
 
     def get_tensor(name: str, *size: int) -> Tensor:
         if name not in tensors:
@@ -159,3 +149,99 @@ def to_hf(shape: DecoderShape, state: Mapping[str, Tensor]) -> dict[str, Tensor]
                     out |= {theirs + part + file_suffix: piece for part, piece in zip(parts, pieces, strict=True)}
         out |= {theirs + file + ".weight": state[ours + name] for name, file in NORMS.items() if ours + name in state}
     return {name: tensor.detach().clone().contiguous() for name, tensor in out.items()}
+
+
+def merge_adapter(base: Path, adapter: Path, out: Path, remote_code: bool = False) -> Path:
+    """Write a base model with an adapter's updates added to its weights, and everything else as in the base's folder.
+
+    Base and adapter may be of any family and variant of LoRA that PEFT merges. Sums are computed in float32 and stored
+    in the base's own type: with a bfloat16 base they are rounded, so that logits differ by about as much as bfloat16
+    rounds anyway. The folder ``out`` appears whole or not at all, and is returned. ``remote_code`` is whether Python
+    code that the base brings may run.
+
+    Raises:
+        ConfigError: transformers is not installed.
+        ModelError: ``out`` exists already, or base and adapter do not fit each other.
+    """
+    out, adapter = Path(out), Path(adapter)
+    if out.exists():
+        raise ModelError(f"{out}: exists already; expected a folder that does not")
+    model, config = load_transformers_model(base, "auto", remote_code), read_peft_config(adapter)
+    # The base's folder or name where the adapter was trained, of which PEFT warns that it is another one here.
+    config.base_model_name_or_path = None
+    wrapped = make_peft_model(model, config)
+    load_with_peft(wrapped, adapter)
+    try:
+        merged = wrapped.merge_and_unload(safe_merge=True)
+    except (ValueError, NotImplementedError) as error:
+        raise ModelError(f"{adapter}: PEFT cannot merge it: {error}") from error
+    with atomic_folder(out) as draft:
+        merged.save_pretrained(str(draft))
+        for pattern in MODEL_FILES:
+            for path in sorted(base.glob(pattern)) if pattern != "*.safetensors" else ():
+                # The index names the base's own files of weights.
+                if not path.name.endswith(".index.json"):
+                    shutil.copy(path, draft / path.name)
+    return out
+
+
+def read_peft_config(folder: Path) -> Any:
+    """The configuration of an adapter as an object of PEFT's; raises ``ModelError`` for one that PEFT does not know."""
+    import peft
+
+    decode_config(folder)
+    try:
+        return peft.PeftConfig.from_pretrained(str(folder))
+    except (OSError, TypeError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
+
+
+def make_peft_model(model: Any, config: Any, name: str = "default") -> Any:
+    """A transformers model with an adapter ``name`` of PEFT's configuration ``config``, or with another one."""
+    import peft
+
+    with warnings.catch_warnings():
+        # PEFT 0.21 asks transformers 5 in a way that it deprecates.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            if isinstance(model, peft.PeftModel):
+                model.add_adapter(name, config)
+                return model
+            return peft.get_peft_model(model, config, adapter_name=name)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"not an adapter of this base model: {' '.join(str(error).split())[:500]}") from error
+
+
+def name_peft_tensors(model: Any, name: str = "default") -> dict[str, Tensor]:
+    """The tensors of an adapter of a ``peft.PeftModel``, by PEFT's names."""
+    import peft
+
+    # Otherwise PEFT looks for the base's configuration on the hub, to see whether its embedding has grown.
+    tensors: dict[str, Tensor] = peft.get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+    return tensors
+
+
+def load_with_peft(model: Any, folder: Path, name: str = "default") -> None:
+    """Load a saved adapter into the adapter ``name`` of a ``peft.PeftModel``, which has the same configuration.
+
+    Raises:
+        ModelError: weights that are not safetensors, damaged, not finite, or for other linears than the model's.
+    """
+    import peft
+
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise ModelError(f"{folder}: no {WEIGHTS_FILE}; adapters in other formats are not loaded")
+    try:
+        weights = peft.load_peft_weights(str(folder), device="cpu")
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(f"{folder / WEIGHTS_FILE}: not a readable safetensors file ({error})") from error
+    if odd := [key for key, tensor in sorted(weights.items()) if not tensor.isfinite().all()]:
+        raise ModelError(f"{folder}: tensor {odd[0]!r} holds NaN or infinite values")
+    try:
+        result = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
+    except RuntimeError as error:
+        raise ModelError(f"{folder}: an adapter of another base model: {' '.join(str(error).split())[:500]}") from error
+    missing = sorted(name_peft_tensors(model, name).keys() - weights.keys())
+    if missing or result.unexpected_keys:
+        problem = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
+        raise ModelError(f"{folder}: an adapter {problem}; expected the linears of this model's adapters")

@@ -69,9 +69,6 @@ def make_text_base(
 
     The tokenizer is trained on ``texts``, up to ``vocabulary`` tokens, the 256 bytes included. ``marks`` are the
     special tokens of the model family's conversation format; ``end`` is the one that ends a reply.
-
-    Raises:
-        ModelError: the folder is not empty.
     """
     folder = _make_empty_folder(folder)
     tokens = [PAD, end, *(mark for mark in marks if mark != end)]

@@ -13,6 +13,14 @@ from schemas.errors import ModelError, format_choices
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 ROPE_TYPES = ("default", "linear", "llama3")
 
+FUSED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "o": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""The decoder's fused linears, each with the files' linears that it stacks."""
+
 
 class RopeScaling(msgspec.Struct, frozen=True):
     """Scaling of rotary frequencies for long contexts; names as in Hugging Face's ``rope_parameters``."""
@@ -98,11 +106,7 @@ class DecoderShape(ModelShape, frozen=True, kw_only=True):
 
 
 def read_shape(folder: Path) -> DecoderShape:
-    """Read ``config.json`` of a Hugging Face model directory.
-
-    Raises:
-        ModelError: no readable config, or an architecture this decoder does not compute.
-    """
+    """Read a model directory's ``config.json``; raises as ``shape_from_config``, or where there is none."""
     with _open_config(folder) as config:
         return shape_from_config(config)
 

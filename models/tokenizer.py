@@ -26,11 +26,7 @@ class Tokenizer:
     """The tokenizer of one model directory."""
 
     def __init__(self, folder: Path) -> None:
-        """Read ``tokenizer.json`` and the special tokens beside it.
-
-        Raises:
-            ModelError: no readable tokenizer.
-        """
+        """Read ``tokenizer.json`` and the special tokens beside it; raises ``ModelError`` where it is not readable."""
         self.folder = Path(folder)
         path = self.folder / "tokenizer.json"
         if not path.is_file():
@@ -62,13 +58,12 @@ class Tokenizer:
         """
         ids = self._memo.get(piece)
         if ids is None:
-            if self.is_word_level:
-                token = self._tokens.token_to_id(piece)
-                if token is None:
-                    raise ModelError(f"{self.folder}: piece {piece!r} is not among the {len(self)} words it knows")
+            if not self.is_word_level:
+                ids = self._encode_some(" " + piece, piece)
+            elif (token := self._tokens.token_to_id(piece)) is not None:
                 ids = (int(token),)
             else:
-                ids = self._encode_some(" " + piece, piece)
+                raise ModelError(f"{self.folder}: piece {piece!r} is not among the {len(self)} words it knows")
             self._memo[piece] = ids
         return ids
 
@@ -77,11 +72,7 @@ class Tokenizer:
         return [token for piece in pieces for token in self.encode_piece(piece)]
 
     def encode_unspaced(self, piece: str) -> tuple[int, ...]:
-        """The token ids of one piece without a space before it, for pieces with their own; the same on every call.
-
-        Raises:
-            ModelError: the vocabulary cannot encode the piece.
-        """
+        """As ``encode_piece``, without a space before it, for pieces with their own."""
         ids = self._exact.get(piece)
         if ids is None:
             ids = self._exact[piece] = self._encode_some(piece, piece)

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from models.adapters import Lora
 from models.decoder import Decoder
-from models.forward import forward_rectangle
-from models.packing import padded_rectangles
+from models.forward import forward_rectangle, padded_rectangles
 
 
 def forward_packed(

@@ -13,13 +13,12 @@ The path of a batch:
 - ``batch``            trajectories as flat arrays, minibatches and microbatches
 - ``loss_inputs``      log-probabilities and entropies that a loss needs; parity with a backend's
 - ``losses/``          objectives, most with a bound on the importance ratio
-- ``optimizer``        AdamW on a flat vector of parameters
+- ``optimizer``        AdamW on a flat vector of parameters; a learner's state on disk
 - ``critic``           a learned value function, for estimators that use one
 - ``backends/``        the libraries that run base model and adapter: one file each
 - ``learner``          gradient steps on one adapter; ``learner_config``: its settings
 - ``report``           the statistics of a step, and its batch as a Parquet file
 - ``operators/``       crossover and mutation of adapters, for resets
-- ``state``            a learner's state on disk
 - ``ranks``            data-parallel communication; ``rank_processes``: the processes of the other ranks
 
 A new reward, transform, estimator, loss, learner backend or buffer strategy is one file in its folder: config struct,

@@ -14,10 +14,9 @@ def is_stale(
 ) -> bool:
     """Whether a valid trajectory is more than ``max_lag`` versions behind the one that the next step starts from.
 
-    Long games span more versions than short ones. Judged by its oldest step, a game that lasts longer than ``max_lag``
-    steps of training is never trained on; by its mean or newest step it is, and what is too far off the policy is left
-    to the loss's bound on the ratio, or to ``fresh_step_indices``. Trajectories from before ``first_version``, at which
-    the policy was last reset, are another model's.
+    Judged by its oldest step, a game that lasts longer than ``max_lag`` steps of training is never trained on; by its
+    mean or newest step it is, and what is too far off the policy is left to the loss's bound on the ratio, or to
+    ``fresh_step_indices``. Trajectories from before ``first_version``, when the policy was reset, are another model's.
     """
     versions = [step.version for step in rollout.steps]
     if min(versions) < first_version:

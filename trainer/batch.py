@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models.forward import Packing, make_packing
-from models.packing import packed_rows, padded_rectangles
+from models.forward import Packing, make_packing, packed_rows, padded_rectangles
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.learner_config import LearnerConfig
 from trainer.ranks import RankComm

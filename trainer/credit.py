@@ -82,11 +82,7 @@ class AdvantagePipeline:
     """The configured reward, transforms and estimator."""
 
     def __init__(self, config: TrainerConfig, shape: ModelShape, filter_zero: bool) -> None:
-        """Build the plugins; ``filter_zero`` leaves out trajectories whose advantages are all 0.
-
-        Raises:
-            ConfigError: an unknown plugin or setting.
-        """
+        """Build the plugins; ``filter_zero`` leaves out trajectories whose advantages are all 0."""
         check_transforms(config)
         self._shape = shape
         self._filter_zero = filter_zero
@@ -197,11 +193,7 @@ def check_transforms(config: TrainerConfig) -> None:
 
 
 def reward_uses_score(config: TrainerConfig) -> bool:
-    """Whether the reward depends on the score, which is all that is known of what a member of an episode earned.
-
-    Raises:
-        ConfigError: an unknown reward or setting.
-    """
+    """Whether the reward depends on the score, which is all that is known of what a member of an episode earned."""
     reward = REWARDS.build(config.reward)
     step = ModelCall([0], [0], [], [], [], 0, 0, 0.0)
     lost, won = (Trajectory("", "", "", 0, "", "", [step], 0, 0.0, score, 1) for score in (0.0, 1.0))
@@ -276,10 +268,7 @@ def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
 
 
 def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], rollouts: Sequence[Trajectory]) -> list[Array]:
-    """Merge the values of units to [S] per trajectory; 0 for a step that no member has.
-
-    The units are from ``credit_units`` of the same trajectories.
-    """
+    """Merge the values of ``credit_units`` to [S] per trajectory; 0 for a step that no member has."""
     whole = [np.zeros(len(rollout.steps)) for rollout in rollouts]
     for share, values_S in zip(of, values, strict=True):
         whole[share.at][list(share.steps)] = values_S[: len(share.steps)]

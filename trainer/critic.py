@@ -17,8 +17,7 @@ from torch import Tensor
 from models import adapters
 from models.adapters import Lora, LoraConfig
 from models.decoder import Decoder
-from models.forward import Weights, detach_weights, forward_rectangle
-from models.packing import padded_rectangles
+from models.forward import Weights, detach_weights, forward_rectangle, padded_rectangles
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import Array, CriticConfig
 from trainer.batch import Ints, run_starts
@@ -68,7 +67,8 @@ class Critic:
         If a gradient is not finite, the critic is left unchanged and NaN is returned. ``minibatch`` is the approximate
         number of model calls per update.
         """
-        prompts, returns_S = _Prompts(rollouts), torch.from_numpy(np.concatenate(returns)).to(self.flat_C.dtype)
+        prompts = _Prompts(rollouts)
+        returns_S = torch.from_numpy(np.concatenate(returns)).to(self.flat_C.dtype)
         count = len(returns_S)
         before, errors = self.snapshot(), []
         for _ in range(self.config.epochs):

@@ -11,7 +11,7 @@ The rule, by counts and versions only, so that the same arrivals give the same o
    *duplicate*. Of groups that are over, the newest ``remembered`` are known; a member of an older one opens it again,
    and the group is given up by rule 2.
 4. Where nothing can arrive any more, because all that may wait does, the owner has the oldest group handed on as it is
-   (``yield_oldest``).
+   (``release_oldest``).
 """
 
 from collections import Counter
@@ -44,8 +44,6 @@ class GroupUpdate(NamedTuple, Generic[T]):
     """Members of groups of which nothing is."""
     late: list[T]
     """What came too late."""
-    counts: dict[str, int]
-    """Changes of ``Gathering.counts``."""
 
 
 class PendingGroup(NamedTuple, Generic[T]):
@@ -75,11 +73,7 @@ class GroupAssembler(Generic[T]):
         least: int | None = None,
         remembered: int = 10_000,
     ):
-        """Set the numbers of the rule; ``membership_of`` is what an arrival says of its group.
-
-        Raises:
-            ConfigError: a number below what makes sense.
-        """
+        """Set the numbers of the rule; ``membership_of`` is what an arrival says of its group."""
         for name, value, lowest in (("max_lag", max_lag, 0), ("max_open", max_open, 1), ("remembered", remembered, 1)):
             if value < lowest:
                 raise ConfigError(f"gathering.{name}: {value}; expected {lowest} or more")
@@ -110,11 +104,6 @@ class GroupAssembler(Generic[T]):
         """Items that wait in open groups."""
         return [item for group in self._open.values() for item in group.members.values() if item is not None]
 
-    @property
-    def waiting_count(self) -> int:
-        """Members of groups that are waited for."""
-        return len(self.items)
-
     def resume(self, opened: Iterable[PendingGroup[T]], over: Iterable[str]) -> None:
         """Restore groups as they were recorded, the oldest first."""
         self._open = {group.name: group for group in opened}
@@ -123,21 +112,19 @@ class GroupAssembler(Generic[T]):
     def add(self, item: T) -> GroupUpdate[T]:
         """Add one arrival."""
         membership = self._membership(item)
-        before, late = Counter(self.counts), self._is_closed(membership)
-        self.counts["late"] += late
-        released = [] if late else self._add_member(membership, item)
-        return self._make_update(before, released, self._close_stale(membership.version), [item] if late else [])
+        is_late = self._is_closed(membership)
+        self.counts["late"] += is_late
+        released = [] if is_late else self._add_member(membership, item)
+        return self._close_stale(membership.version, released, [item] if is_late else [])
 
     def mark_missing(self, membership: GroupMembership) -> GroupUpdate[T]:
         """Count an arrival that failed or cannot be used: its group completes without it."""
-        before = Counter(self.counts)
         released = [] if self._is_closed(membership) or membership.size <= 1 else self._add_member(membership, None)
-        return self._make_update(before, released, self._close_stale(membership.version), [])
+        return self._close_stale(membership.version, released)
 
     def advance(self, version: int) -> GroupUpdate[T]:
         """Note a published policy version, and close the groups that are too old for it."""
-        before = Counter(self.counts)
-        return self._make_update(before, [], self._close_stale(version), [])
+        return self._close_stale(version)
 
     def release_oldest(self) -> list[T]:
         """End the oldest group, and hand it on as it is; nothing where none is open."""
@@ -151,11 +138,6 @@ class GroupAssembler(Generic[T]):
 
     def _is_closed(self, membership: GroupMembership) -> bool:
         return membership.size > 1 and membership.group in self._closed
-
-    def _make_update(
-        self, before: Counter[str], released: list[list[T]], ended: tuple[list[list[T]], list[T]], late: list[T]
-    ) -> GroupUpdate[T]:
-        return GroupUpdate(list(filter(None, [*released, *ended[0]])), ended[1], late, dict(self.counts - before))
 
     def _add_member(self, membership: GroupMembership, item: T | None) -> list[list[T]]:
         """Groups that the arrival completes."""
@@ -177,14 +159,16 @@ class GroupAssembler(Generic[T]):
         self.counts["members_complete"] += len(group.usable_members)
         return [self._close(membership.group)]
 
-    def _close_stale(self, version: int | None) -> tuple[list[list[T]], list[T]]:
-        """Groups that end now: those handed on, and members that are not."""
+    def _close_stale(
+        self, version: int | None, completed: Iterable[list[T]] = (), late: Iterable[T] = ()
+    ) -> GroupUpdate[T]:
+        """Close the groups that end now; the update has them behind those that an arrival ``completed``."""
         self._newest = max(self._newest, version or 0)
-        late = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
-        rest = [name for name in self._open if name not in set(late)]
-        released: list[list[T]] = []
+        stale = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
+        rest = [name for name in self._open if name not in set(stale)]
+        released = list(completed)
         dropped: list[T] = []
-        for name in [*late, *rest[: max(0, len(rest) - self._max_open)]]:
+        for name in [*stale, *rest[: max(0, len(rest) - self._max_open)]]:
             members = self._close(name)
             self.counts["given_up"] += 1
             if self._least is None or len(members) < self._least:
@@ -194,7 +178,7 @@ class GroupAssembler(Generic[T]):
                 self.counts["handed_on"] += 1
                 self.counts["members_handed_on"] += len(members)
                 released.append(members)
-        return released, dropped
+        return GroupUpdate([group for group in released if group], dropped, list(late))
 
     def _close(self, name: str) -> list[T]:
         group = self._open.pop(name)

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from torch import Tensor
 from schemas.config import TrainerConfig, convert
 from schemas.ids import derive_seed
 from schemas.trajectories import Trajectory
-from trainer import state
 from trainer.advantages.base import UsesCritic
 from trainer.backends import TrainableAdapter
 from trainer.batch import Batch, Floats, Ints, flatten, flatten_experts, minibatches, rank_microbatches
@@ -30,7 +30,7 @@ from trainer.critic import TENSORS, Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import choice_logprobs
 from trainer.losses import LOSSES, CrossEntropy, LossInputs, LossValue
-from trainer.optimizer import OptimizerState
+from trainer.optimizer import LearnerState, OptimizerState, load_state, save_state
 from trainer.ranks import SINGLE_RANK, RankComm
 from trainer.report import StepReport, StepStatistics
 
@@ -49,13 +49,7 @@ class Learner:
     def __init__(
         self, adapter: TrainableAdapter, config: TrainerConfig, seed: int, ranks: RankComm = SINGLE_RANK
     ) -> None:
-        """Make a learner at step 0, which changes the adapter in place.
-
-        The seed decides the order of minibatches. Each is sharded among ``ranks``, whose learners take the same steps.
-
-        Raises:
-            ConfigError: an unknown plugin or setting.
-        """
+        """Make a learner at step 0, which changes the adapter in place; the seed decides the order of minibatches."""
         self.adapter = adapter
         self.seed = seed
         self.ranks = ranks
@@ -69,7 +63,8 @@ class Learner:
         self.critic = self._make_critic()
         self._objective = LOSSES.build(config.loss)
         self._loss: Callable[[LossInputs], LossValue] = self._objective
-        self._imitation, self._imitation_weight = CrossEntropy(), config.imitation.weight
+        self._imitation = CrossEntropy()
+        self._imitation_weight = config.imitation.weight
         self._optimizer = adapter.make_optimizer(self.config)
 
     def step(self, rollouts: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
@@ -120,10 +115,7 @@ class Learner:
         )
 
     def assign_credit(self, rollouts: Sequence[Trajectory]) -> CreditedBatch:
-        """The credit that a step on these trajectories would assign; nothing is changed.
-
-        Tells before the step which of them would teach nothing.
-        """
+        """The credit that a step on these trajectories would assign; nothing is changed."""
         return self._credit(rollouts, self.memory, None if self.critic is None else self.critic.predict_values)
 
     def save_adapter(self, folder: Path, base_model: str = "") -> Path:
@@ -134,7 +126,7 @@ class Learner:
     def save_state(self, folder: Path) -> None:
         """Write everything that a killed trainer resumes from; the bytes depend on the state alone."""
         layout, optimizer = self.adapter.layout, self._optimizer.state()
-        saved = state.LearnerState(
+        saved = LearnerState(
             steps=self.steps,
             updates=optimizer.updates,
             seed=self.seed,
@@ -147,7 +139,7 @@ class Learner:
             path=optimizer.path,
         )
         critic = {} if self.critic is None else self.critic.snapshot()[0]
-        state.save_state(folder, saved, {**optimizer.tensors, **critic})
+        save_state(folder, saved, {**optimizer.tensors, **critic})
 
     def load_state(self, folder: Path) -> None:
         """Continue where ``save_state`` left off.
@@ -156,12 +148,14 @@ class Learner:
             ModelError: no saved state, a damaged one, or one of an adapter of another shape.
         """
         parameters = sum(tensor.numel() for tensor in self._optimizer.weights)
-        saved, tensors = state.load_state(folder, *self.adapter.layout, parameters)
+        saved, tensors = load_state(folder, *self.adapter.layout, parameters)
         self._optimizer.load(OptimizerState(saved.updates, tensors, saved.path))
         # A state saved before there was a critic continues with the new one.
         if self.critic is not None and set(TENSORS) <= set(tensors):
             self.critic.restore(tensors, saved.critic_updates)
-        self.steps, self.seed, self.memory = saved.steps, saved.seed, AdvantageState(saved.baselines, saved.transforms)
+        self.steps = saved.steps
+        self.seed = saved.seed
+        self.memory = AdvantageState(saved.baselines, saved.transforms)
 
     def load_adapter(self, folder: Path, steps: int) -> None:
         """Continue from an adapter alone, made by so many ``steps``, with fresh optimiser moments and estimator state.
@@ -171,7 +165,9 @@ class Learner:
         """
         self.adapter.load(folder)
         self._optimizer.reset()
-        self.steps, self.memory, self.critic = steps, AdvantageState(), self._make_critic()
+        self.steps = steps
+        self.memory = AdvantageState()
+        self.critic = self._make_critic()
 
     def _update(
         self, batch: Batch, experts: Batch | None, credited: CreditedBatch, rate: float
@@ -205,9 +201,9 @@ class Learner:
             imitated = [] if experts is None else np.array_split(rng.permutation(len(experts)), len(drawn))
             for sequences_S, experts_S in zip_longest(drawn, imitated):
                 self._optimizer.zero_grad()
-                self._accumulate(batch, sequences_S, self._policy_loss(tally))
+                self._accumulate(batch, sequences_S, partial(self._policy_loss, tally))
                 if experts is not None and len(experts_S):
-                    self._accumulate(experts, experts_S, self._imitation_loss(tally))
+                    self._accumulate(experts, experts_S, partial(self._imitation_loss, tally))
                 rated = rate * self.config.warmup_factor(self._optimizer.updates)
                 is_clipped = tally.exceeds_clip_limit(self._objective.max_clipped, self.ranks)
                 norm = self._optimizer.step(rated, self.ranks, update=not is_clipped)
@@ -229,21 +225,19 @@ class Learner:
             evaluate = adapter.begin(self.config, enabled).loss_inputs
         return choice_logprobs(evaluate, batch, adapter.device, self.config, self.ranks, adapter.is_sharded)
 
-    def _policy_loss(self, tally: StepStatistics) -> TotalLoss:
-        def total(terms: LossInputs, version_W: Tensor, branches: int, sequences: int) -> Tensor:
-            terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
-            value = self._loss(terms)
-            tally.add(terms, value, version_W)
-            return self._objective.total(value.loss_W, terms, branches, sequences)
+    def _policy_loss(
+        self, tally: StepStatistics, terms: LossInputs, version_W: Tensor, branches: int, sequences: int
+    ) -> Tensor:
+        terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
+        value = self._loss(terms)
+        tally.add(terms, value, version_W)
+        return self._objective.total(value.loss_W, terms, branches, sequences)
 
-        return total
-
-    def _imitation_loss(self, tally: StepStatistics) -> TotalLoss:
-        def total(terms: LossInputs, version_W: Tensor, branches: int, sequences: int) -> Tensor:
-            tally.add_imitated(terms)
-            return self._imitation.total(self._imitation(terms).loss_W, terms, branches, sequences)
-
-        return total
+    def _imitation_loss(
+        self, tally: StepStatistics, terms: LossInputs, _: Tensor, branches: int, sequences: int
+    ) -> Tensor:
+        tally.add_imitated(terms)
+        return self._imitation.total(self._imitation(terms).loss_W, terms, branches, sequences)
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, loss: TotalLoss) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""

@@ -123,10 +123,7 @@ def recompute_choices(
     """Log-probabilities of every choice: the learner's [W], as ``evaluate`` gives them, and the recorded ones [W].
 
     The order depends on the steps' tokens and choices alone, so that results for the same steps under other masks are
-    comparable element by element.
-
-    Raises:
-        ModelError: the learner would refuse the steps.
+    comparable element by element. Raises ``ModelError`` for steps that the learner would refuse.
     """
     rollout = Trajectory("parity", "", "", 0, "", "", list(steps), steps[-1].clock, 0.0, 0.0, 1)
     if (reason := rejection_reason(rollout, shape.vocab_size, shape.max_positions)) is not None:

@@ -29,9 +29,9 @@ import torch.distributed as dist
 from schemas.config import TrainerConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.trajectories import Trajectory
-from trainer import state
 from trainer.backends import AdapterSpec, LearnerBackend, load_backend
 from trainer.learner import Learner
+from trainer.optimizer import STATE_FILE
 from trainer.ranks import SINGLE_RANK, RankComm, make_rendezvous_store
 from trainer.report import StepReport
 
@@ -58,11 +58,7 @@ class TorchrunRank(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "TorchrunRank | None":
-        """The place of this process; None where it was not started by ``torchrun``, or is its only one.
-
-        Raises:
-            ConfigError: incomplete variables.
-        """
+        """The place of this process; None where it was not started by ``torchrun``, or is its only one."""
         if int(environment.get("WORLD_SIZE", "1")) == 1:
             return None
         try:
@@ -79,11 +75,7 @@ class TorchrunRank(msgspec.Struct, frozen=True):
             raise ConfigError(f"the environment: WORLD_SIZE is set, but not {error}; expected torchrun's") from error
 
     def open_store(self, timeout_s: float) -> Any:
-        """The store of this start of the processes.
-
-        Raises:
-            ModelError: it does not answer.
-        """
+        """The store of this start of the processes; raises as ``make_rendezvous_store``."""
         listens = self.rank == 0 and not self.agent_store
         store = make_rendezvous_store(self.count, self.port, self.host, timeout_s, listens)
         return dist.PrefixStore(f"start-{self.restarts}", store)  # type: ignore[attr-defined]
@@ -104,11 +96,7 @@ class RankSpec(msgspec.Struct, frozen=True):
         return self.config.device
 
     def connect(self, rank: int, local_rank: int, store: Any, backend: LearnerBackend) -> RankComm:
-        """Connect a rank to the others, and let it hold its part of the base model.
-
-        Raises:
-            ModelError: a rank did not connect in time.
-        """
+        """Connect a rank to the others, and let it hold its part of the base model; raises as ``RankComm.connect``."""
         config, device = self.config, self.device(local_rank)
         shared = device if backend.is_sharded else "cpu"
         ranks = RankComm.connect(rank, config.ranks, store, shared, config.rank_timeout_s)
@@ -202,11 +190,7 @@ class RankGroup:
         return report
 
     def check_alive(self) -> None:
-        """See whether all are there.
-
-        Raises:
-            ModelError: one of them ended.
-        """
+        """Raise ``ModelError`` where a rank has ended."""
         dead = [process for process in self.processes if not process.is_alive()]
         if dead:
             ends = ", ".join(f"{process.name} with code {process.exitcode}" for process in dead)
@@ -278,7 +262,7 @@ def _loaded_key(rank: int) -> str:
 def _serialise_state(learner: Learner) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         learner.save_state(Path(folder))
-        return (Path(folder) / state.STATE_FILE).read_bytes()
+        return (Path(folder) / STATE_FILE).read_bytes()
 
 
 def _load_backend(plan: RankSpec, local_rank: int) -> LearnerBackend:
@@ -323,6 +307,6 @@ def _await_step(store: Any, number: int) -> bool:
 def _execute(learner: Learner, order: _StepCommand) -> None:
     if order.state:
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / state.STATE_FILE).write_bytes(order.state)
+            (Path(folder) / STATE_FILE).write_bytes(order.state)
             learner.load_state(Path(folder))
     learner.step(order.rollouts, order.progress)

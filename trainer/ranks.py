@@ -110,11 +110,7 @@ class RankComm:
                 tensor.copy_(shared)
 
     def check_equal_weights(self, step: int, *weights: Tensor) -> None:
-        """Check that all ranks hold the same weights, bit for bit.
-
-        Raises:
-            ModelError: they do not; the training since the last check is then invalid.
-        """
+        """Raise ``ModelError`` unless all ranks hold the same weights, bit for bit, after ``step``."""
         if self.count == 1:
             return
         hasher = hashlib.sha256()

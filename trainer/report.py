@@ -5,7 +5,6 @@ DuckDB reads the files: ``SELECT * FROM 'batches/*.parquet'``.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,30 +88,25 @@ class StepReport(msgspec.Struct, frozen=True):
         return {name: float(v) for name, v in numbers.items() if math.isfinite(v)} | {"tokens_per_s": rate}
 
 
-@dataclass
 class StepStatistics:
-    """Running sums of a step, kept on the device to avoid a GPU synchronisation in every rectangle."""
+    """Running sums of a step, kept on the device to avoid a GPU synchronisation in every rectangle.
 
-    device: torch.device
-    version: int
-    """Policy version whose samples are on policy."""
-    sums: Tensor = field(init=False)
-    extremes: Tensor = field(init=False)
-    gap: Tensor = field(init=False)
-    fresh: Tensor = field(init=False)
-    """Over on-policy choices of the first minibatch: summed differences to the sampler, and count."""
-    clipped: Tensor = field(init=False)
-    """Of the current minibatch: clipped choices, and all."""
-    imitated: Tensor = field(init=False)
-    """Summed log-probabilities of the expert's choices, and their count."""
-    passed_over: int = 0
-    grad_norms: list[float] = field(default_factory=list)
+    Samples of the policy's ``version`` are on policy.
+    """
 
-    def __post_init__(self) -> None:
-        self.sums = torch.zeros(6, dtype=torch.float64, device=self.device)
-        self.extremes = torch.full((2,), -math.inf, device=self.device)
-        self.gap = torch.zeros((), device=self.device)
-        self.fresh, self.clipped, self.imitated = torch.zeros(3, 2, dtype=torch.float64, device=self.device)
+    def __init__(self, device: torch.device, version: int) -> None:
+        self.version = version
+        self.passed_over = 0
+        self.grad_norms: list[float] = []
+        self._sums = torch.zeros(6, dtype=torch.float64, device=device)
+        self._extremes = torch.full((2,), -math.inf, device=device)
+        self._gap = torch.zeros((), device=device)
+        self._fresh = torch.zeros(2, dtype=torch.float64, device=device)
+        """Over on-policy choices of the first minibatch: summed differences to the sampler, and count."""
+        self._clipped = torch.zeros(2, dtype=torch.float64, device=device)
+        """Of the current minibatch: clipped choices, and all."""
+        self._imitated = torch.zeros(2, dtype=torch.float64, device=device)
+        """Summed log-probabilities of the expert's choices, and their count."""
 
     @torch.no_grad()
     def add(self, terms: LossInputs, value: LossValue, version_W: Tensor) -> None:
@@ -121,52 +115,52 @@ class StepStatistics:
         ratio = log_ratio.exp()
         parts = [value.loss_W, terms.entropy_W, ratio, ratio - 1 - log_ratio, value.clipped_W, torch.ones_like(ratio)]
         sums = torch.stack([part.sum(dtype=torch.float64) for part in parts])
-        self.sums += sums
-        self.clipped += sums[-2:]
-        self.extremes = torch.maximum(self.extremes, torch.stack([ratio.max(), -ratio.min()]))
+        self._sums += sums
+        self._clipped += sums[-2:]
+        self._extremes = torch.maximum(self._extremes, torch.stack([ratio.max(), -ratio.min()]))
         if not self.grad_norms:
-            self.gap = torch.maximum(self.gap, log_ratio.abs().max())
+            self._gap = torch.maximum(self._gap, log_ratio.abs().max())
             fresh = version_W == self.version
-            self.fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
+            self._fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
 
     @torch.no_grad()
     def add_imitated(self, terms: LossInputs) -> None:
         """Count a rectangle of an expert's choices."""
         logprob_W = terms.logprob_W.detach()
-        self.imitated += torch.stack([logprob_W.sum(dtype=torch.float64), torch.ones_like(logprob_W).sum()])
+        self._imitated += torch.stack([logprob_W.sum(dtype=torch.float64), torch.ones_like(logprob_W).sum()])
 
     def exceeds_clip_limit(self, max_clipped: float, ranks: RankComm) -> bool:
         """Whether the current minibatch has too large a share of clipped choices; resets its counts."""
         # Only where there is a bound: reading the counts synchronises with the device.
         if max_clipped < 1:
-            ranks.all_reduce_sum(self.clipped)
-        exceeds = max_clipped < 1 and bool(self.clipped[0] > max_clipped * self.clipped[1])
+            ranks.all_reduce_sum(self._clipped)
+        exceeds = max_clipped < 1 and bool(self._clipped[0] > max_clipped * self._clipped[1])
         self.passed_over += exceeds
-        self.clipped.zero_()
+        self._clipped.zero_()
         return exceeds
 
     def all_reduce(self, ranks: RankComm) -> None:
         """Combine the counts of all ranks."""
-        ranks.all_reduce_sum(self.sums, self.fresh, self.imitated)
-        ranks.all_reduce_max(self.extremes, self.gap)
+        ranks.all_reduce_sum(self._sums, self._fresh, self._imitated)
+        ranks.all_reduce_max(self._extremes, self._gap)
 
     def summary(self, ratio_bound: float) -> dict[str, Any]:
         """The fields of ``StepReport`` that are means and extremes, and the alarm."""
-        *sums, count = self.sums.tolist()
+        *sums, count = self._sums.tolist()
         names = ("loss", "entropy", "ratio_mean", "kl", "clipped")
         means = {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
-        top, bottom = self.extremes.tolist()
-        difference, fresh = self.fresh.tolist()
+        top, bottom = self._extremes.tolist()
+        difference, fresh = self._fresh.tolist()
         gap = difference / max(fresh, 1.0)
         alarm = (
             f"what the current version sampled has log-probabilities {gap:.3g} nats from the learner's on average, "
             f"expected at most {ratio_bound:g}: another temperature, mask or weights than recorded"
         )
-        logprob, imitated = self.imitated.tolist()
+        logprob, imitated = self._imitated.tolist()
         return means | {
             "ratio_max": top,
             "ratio_min": -bottom,
-            "sampler_gap": float(self.gap),
+            "sampler_gap": float(self._gap),
             "grad_norm": sum(self.grad_norms) / max(len(self.grad_norms), 1),
             "on_policy_gap": gap,
             # Not the other way round: a gap that is not a number is an alarm too.

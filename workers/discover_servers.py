@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inference.base import RemoteBackend, backend_settings, common_settings
-from inference.remote.health import ServerType, common_server_type, detect_server_types
+from inference.remote import ServerType, common_server_type, detect_server_types
 from inference.servers import ServersBackend, ServersConfig
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from inference.base import SleepingBackend
 from inference.http_server import RefusedError
 from inference.remote import AssignedPolicy
-from inference.server import DIGEST, ResolvedModel, unknown_model
-from inference.server.admission import AdmissionControl, ServerPhase
+from inference.server import DIGEST, AdmissionControl, ResolvedModel, ServerPhase, unknown_model
 from inference.server.app import InferenceServer
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
@@ -112,7 +111,7 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
             await context.announce(InferenceServing(context.name, context.incarnation, url, name, slots))
             log.info("serving", url=url)
             await context.stopping.wait()
-            await server.drain()
+            await server.admission.drain()
         await pool.close()
         await models.close()
     finally:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from inference.remote import CONTENT_TYPE, GENERATE, GENERATE_MANY, CallResult, FrameDecoder, encode_calls
-from inference.remote.health import CONNECT_S, ServerState, loop_time
+from inference import remote
+from inference.remote import CallResult, FrameDecoder, ServerState, loop_time
 from schemas.errors import ModelError
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
@@ -91,7 +91,7 @@ class ServerClient:
         self._server.running += 1
         self._server.sent += 1
         try:
-            if posted.path != GENERATE:
+            if posted.path != remote.GENERATE:
                 return await self._post_one(posted)
             reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
             self._waiting.append(PendingCall(posted.body, reply))
@@ -134,7 +134,9 @@ class ServerClient:
         """Send calls and resolve their replies. Nothing is raised: errors go to the callers."""
         try:
             if len(calls) == 1:
-                _settle(calls[0], await self._post_one(HttpRequest(GENERATE, calls[0].call, CONTENT_TYPE)))
+                _settle(
+                    calls[0], await self._post_one(HttpRequest(remote.GENERATE, calls[0].call, remote.CONTENT_TYPE))
+                )
             else:
                 await self._post_many(calls)
         except (ModelError, ServerFailedError) as error:
@@ -145,7 +147,9 @@ class ServerClient:
                 one.reply.cancel()  # the rest, when this process closes its connections
 
     async def _post_many(self, calls: Sequence[PendingCall]) -> None:
-        posted = HttpRequest(GENERATE_MANY, encode_calls([one.call for one in calls]), CONTENT_TYPE)
+        posted = HttpRequest(
+            remote.GENERATE_MANY, remote.encode_calls([one.call for one in calls]), remote.CONTENT_TYPE
+        )
         left, frames = len(calls), FrameDecoder()
         async with self._post(posted) as response:
             if response.status != 200:
@@ -244,7 +248,7 @@ class ServerClient:
     async def _probe_until_healthy(self) -> None:
         backoff = Backoff(_FIRST_PROBE_S, _MAX_PROBE_S, jitter=(0.75, 1.25))
         while self._balancer.is_known(self._server):
-            if await self._check_health(CONNECT_S) == 200:
+            if await self._check_health(remote.CONNECT_S) == 200:
                 log.info("an inference server answers again", url=self._server.url)
                 self._server.down = False
                 self._balancer.notify_recovered()

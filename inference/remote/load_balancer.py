@@ -13,9 +13,8 @@ from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inference.remote import token_headers
+from inference.remote import CONNECT_S, ServerState, loop_time, token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
-from inference.remote.health import CONNECT_S, ServerState, loop_time
 from schemas.config.base import Table
 from schemas.errors import ConfigError, NoServerError
 from schemas.numbers import PositiveFloat, PositiveInt

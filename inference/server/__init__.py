@@ -1,23 +1,26 @@
 """The HTTP server of an inference process: any backend, for the league's workers and for OpenAI's clients.
 
 - ``app``                 the application: routes, bounds, address; ``/health``, ``/stats``, ``/metrics``
-- ``admission``           admission control: loading, draining, bounds
 - ``generate_route``      ``POST /generate`` along excerpts of constraints; ``/adapters/version``, loading and unloading
 - ``openai_routes``       ``/v1/completions`` and ``/v1/chat/completions``
 - ``opponent_pool``       ``/v1/league/…``: sessions against opponents of the league, their results, external agents
 - ``openai_types``        requests and errors in OpenAI's form
 - ``output_constraints``  JSON schemas, expressions, choices, lists of tokens, stop strings
 
-Here is what a server has: models by name, adapters by digest.
+Here is what a server has (models by name, adapters by digest), and admission control.
 """
 
+import asyncio
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
+from aiohttp import web
+
 from inference.base import InferenceBackend
-from inference.http_server import RefusedError
+from inference.http_server import RefusedError, read_body
 from inference.remote import AssignedPolicy
 from models import Tokenizer
 from schemas.config import PromptsConfig
@@ -48,18 +51,10 @@ class ServedModels(Protocol):
         """Names of models, the base model's first; adapters can also be named by digest."""
 
     def resolve(self, name: str) -> ResolvedModel:
-        """The model of a name.
-
-        Raises:
-            RefusedError: there is none (404).
-        """
+        """The model of a name; raises ``RefusedError`` where there is none (404)."""
 
     def assigned_version(self, policy: str | None) -> AssignedPolicy:
-        """The version of a policy that is served now; None is the main one.
-
-        Raises:
-            RefusedError: no such policy (404).
-        """
+        """The served version of a policy, None for the main one; raises ``RefusedError`` for an unknown one (404)."""
 
     async def acquire(self, adapter: str, leases: contextlib.ExitStack) -> None:
         """Load an adapter and keep it until ``leases`` is closed.
@@ -71,13 +66,126 @@ class ServedModels(Protocol):
         """
 
     def unload(self, adapter: str) -> None:
-        """Unload an adapter that is not in use.
-
-        Raises:
-            RefusedError: it is not loaded (404), or in use (400).
-        """
+        """Unload an adapter; raises ``RefusedError`` for one that is not loaded (404), or in use (400)."""
 
 
 def unknown_model(name: str, known: Sequence[str], others: str = "") -> RefusedError:
     """The 404 for a name that stands for no model."""
     return RefusedError(404, f"model {name[:80]!r}: no such one; expected {format_choices(known)}{others}", "model")
+
+
+class ServerPhase(Enum):
+    """Phase of a server's life."""
+
+    LOADING = "loading"
+    SERVING = "serving"
+    PAUSING = "pausing"
+    """Requests in progress are answered, further ones wait; so they do in the next two phases."""
+    ASLEEP = "asleep"
+    """Another process has the GPU."""
+    WAKING = "waking"
+    DRAINING = "draining"
+
+
+WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
+
+
+class AdmissionControl:
+    """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
+
+    In flight are at most ``most`` completions, and requests whose bodies have ``most_bytes`` together.
+    """
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.max_in_flight = most
+        self.max_bytes = most_bytes
+        self.bytes_in_flight = 0
+        self.phase = ServerPhase.LOADING
+        self.in_flight = 0
+        self.refused = 0
+        """Requests refused so far, because of the phase or a limit."""
+        self._requests = 0
+        self._resumed = asyncio.Event()
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def read(self, request: web.Request) -> bytes:
+        """Read the body of a request; raises ``RefusedError`` where it is not admitted (503), or as ``read_body``."""
+        self._check_capacity(1)
+        return await read_body(request)
+
+    @contextlib.contextmanager
+    def reserve_bytes(self, size: int) -> Iterator[None]:
+        """Count a body of so many bytes as in flight during a block; raises ``RefusedError`` above the limit (503)."""
+        if self.bytes_in_flight + size > self.max_bytes:
+            raise self._refuse(f"{self.bytes_in_flight:,} bytes are under way; the server takes {self.max_bytes:,}")
+        self.bytes_in_flight += size
+        try:
+            yield
+        finally:
+            self.bytes_in_flight -= size
+
+    @contextlib.contextmanager
+    def admit(self, completions: int = 1) -> Iterator[None]:
+        """Count completions as in flight during a block; raises ``RefusedError`` where none are admitted (503)."""
+        self._check_capacity(completions)
+        self.in_flight += completions
+        self._drained.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= completions
+            if not self.in_flight:
+                self._drained.set()
+
+    @contextlib.asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Begin a request, once the server does not pause; ``pause`` waits for the end of the block."""
+        while self.phase in WAITING_PHASES:
+            await self._resumed.wait()
+        self._requests += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
+
+    def open(self) -> None:
+        """Admit requests from now on."""
+        self.phase = ServerPhase.SERVING
+
+    async def pause(self) -> None:
+        """Hold new requests back until ``resume``, and wait for the end of those that run."""
+        self._resumed.clear()
+        self.show(ServerPhase.PAUSING)
+        await self._idle.wait()
+
+    def resume(self) -> None:
+        """Admit the waiting requests."""
+        self.show(ServerPhase.SERVING)
+        self._resumed.set()
+
+    def show(self, phase: ServerPhase) -> None:
+        """Enter another phase, unless the server is draining, which it does to its end."""
+        if self.phase is not ServerPhase.DRAINING:
+            self.phase = phase
+
+    async def drain(self) -> None:
+        """Refuse new requests, and wait for those in flight."""
+        self.phase = ServerPhase.DRAINING
+        self._resumed.set()
+        await self._drained.wait()
+
+    def _check_capacity(self, completions: int) -> None:
+        if self.phase is not ServerPhase.SERVING:
+            raise self._refuse(f"the server is {self.phase.value}; another one may serve")
+        if self.in_flight + completions > self.max_in_flight:
+            raise self._refuse(f"{self.in_flight} completions are under way; the server takes {self.max_in_flight}")
+
+    def _refuse(self, why: str) -> RefusedError:
+        self.refused += 1
+        return RefusedError(503, why)

@@ -9,20 +9,11 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from inference import http_server
 from inference.base import BackendStats
-from inference.http_server import (
-    Metric,
-    RefusedError,
-    Sample,
-    error_boundary,
-    is_loopback,
-    listen,
-    metrics_response,
-    port_of,
-)
+from inference.http_server import Metric, RefusedError, Sample
 from inference.remote import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
-from inference.server import ServedModels
-from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
+from inference.server import WAITING_PHASES, AdmissionControl, ServedModels, ServerPhase
 from inference.server.generate_route import GenerateRoutes
 from inference.server.openai_routes import OpenAIRoutes
 from inference.server.openai_types import ERROR_STATUSES, render_error
@@ -90,7 +81,7 @@ class InferenceServer:
                 is no token.
         """
         expected = check_token(host, "inference.host")
-        boundary = error_boundary(ERROR_STATUSES, render_error)
+        boundary = http_server.error_boundary(ERROR_STATUSES, render_error)
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[boundary, _token_guard(expected)])
         app.router.add_get("/health", self._health)
         app.router.add_get("/stats", self._report)
@@ -98,10 +89,10 @@ class InferenceServer:
         for method, path in _MODEL_ROUTES:
             app.router.add_route(method, path, self._dispatch)
         # A client that disconnects cancels its request and frees its capacity.
-        self._runner = await listen(
+        self._runner = await http_server.listen(
             app, host, port, "inference: cannot listen on", shutdown_s=_SHUTDOWN_TIMEOUT_S, cancels_handlers=True
         )
-        self.port = port_of(self._runner)
+        self.port = http_server.port_of(self._runner)
 
     def serve(self, models: ServedModels, pool: OpponentPool | None = None) -> None:
         """Serve these models from now on, and the virtual ones of a pool."""
@@ -130,10 +121,6 @@ class InferenceServer:
         while True:
             await asyncio.sleep(1.0)
             self._collect()
-
-    async def drain(self) -> None:
-        """Refuse new requests, and wait for those in flight."""
-        await self.admission.drain()
 
     async def stop(self) -> None:
         """Stop listening; requests in flight are cut off."""
@@ -165,7 +152,7 @@ class InferenceServer:
         if self._stats is not None:
             metrics += [metric(field, "gauge", text, figures[field]) for field, text in _GAUGES.items()]
             metrics += [metric(f"{field}_total", "counter", text, figures[field]) for field, text in _COUNTERS.items()]
-        return metrics_response(metrics)
+        return http_server.metrics_response(metrics)
 
     def _collect(self) -> dict[str, Any]:
         """All statistics; called about once a second, for the rate of tokens."""
@@ -191,13 +178,10 @@ class InferenceServer:
 def check_token(host: str, place: str) -> dict[str, str]:
     """The header that requests must have; empty where none is set and only this machine reaches the server.
 
-    ``place`` is the setting that names the host, for the message.
-
-    Raises:
-        UsageError: other machines reach the server, and there is no token.
+    Raises ``UsageError`` where others do; ``place`` is the setting that names the host, for the message.
     """
     expected = token_headers()
-    if not expected and not is_loopback(host):
+    if not expected and not http_server.is_loopback(host):
         raise UsageError(
             f"{place} {host}: other machines reach it, and {TOKEN_VARIABLE} is not set; expected one token in the "
             "environment of all servers and players of the league (openssl rand -hex 24), or the address 127.0.0.1"

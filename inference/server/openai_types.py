@@ -11,27 +11,18 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import ErrorStatuses, RefusedError
+from schemas import errors
 from schemas.episodes import Message
-from schemas.errors import (
-    ArtifactError,
-    EngineError,
-    LogError,
-    MemoryShortError,
-    ModelError,
-    NoServerError,
-    RemoteError,
-    UsageError,
-    format_choices,
-)
+from schemas.errors import format_choices
 
 _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 408: "timeout_error", 413: "too_large_error"}
 ERROR_STATUSES: ErrorStatuses = (
     # Another process, or this one later, may succeed.
-    ((MemoryShortError, NoServerError, LogError), 503),
-    (EngineError, 500),
-    (RemoteError, 502),
-    (ArtifactError, 404),
-    ((ModelError, UsageError), 400),
+    ((errors.MemoryShortError, errors.NoServerError, errors.LogError), 503),
+    (errors.EngineError, 500),
+    (errors.RemoteError, 502),
+    (errors.ArtifactError, 404),
+    ((errors.ModelError, errors.UsageError), 400),
 )
 
 
@@ -120,11 +111,7 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stop_strings(self) -> list[str]:
-        """The texts that end a completion.
-
-        Raises:
-            RefusedError: too many, or too long.
-        """
+        """The texts that end a completion; raises ``RefusedError`` for too many, or too long ones."""
         texts = [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if text]
         if len(texts) > MAX_STOP_STRINGS or any(len(text) > MAX_STOP_CHARS for text in texts):
             raise RefusedError(
@@ -195,11 +182,7 @@ _ROLES = ("assistant", "system", "user")
 
 
 def conversation(request: ChatCompletionRequest) -> list[Message]:
-    """The messages of a request.
-
-    Raises:
-        RefusedError: one of an unknown role, or with parts other than text.
-    """
+    """The messages of a request; raises ``RefusedError`` for an unknown role, or parts other than text."""
     messages = []
     for message in request.messages:
         role = "system" if message.role == "developer" else message.role
@@ -220,11 +203,7 @@ T = TypeVar("T")
 
 
 def decode_request(body: bytes, kind: type[T]) -> T:
-    """A request from its JSON.
-
-    Raises:
-        RefusedError: the JSON is no request (400), or has unsupported fields.
-    """
+    """A request from its JSON; raises ``RefusedError`` for one that is none (400), or has unsupported fields."""
     try:
         fields = msgspec.json.decode(body)
         for field, neutral in _IGNORED_VALUES.items() if isinstance(fields, dict) else ():
@@ -237,11 +216,7 @@ def decode_request(body: bytes, kind: type[T]) -> T:
 
 
 def message_text(message: ChatMessage) -> str:
-    """The text of a message.
-
-    Raises:
-        RefusedError: the message has parts other than text.
-    """
+    """The text of a message; raises ``RefusedError`` for parts other than text."""
     if isinstance(message.content, str):
         return message.content
     if odd := {part.type for part in message.content} - {"text"}:

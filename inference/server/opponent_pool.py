@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import RefusedError
-from inference.server.admission import AdmissionControl
+from inference.server import AdmissionControl
 from inference.server.openai_types import ChatCompletionRequest, decode_request, message_text
 from schemas.ids import digest
 from schemas.numbers import Count
@@ -141,11 +141,7 @@ class OpponentPool(Protocol):
 
 
 def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> SessionRequest:
-    """The session that a chat request belongs to.
-
-    Raises:
-        RefusedError: a name is too long, or the seat is no number.
-    """
+    """The session that a chat request belongs to; raises ``RefusedError`` for too long a name, or an unusable seat."""
     structured = body.structured_outputs
     values = {name: headers[header] for name, header in _HEADERS.items() if header in headers}
     name = values.get("session") or body.league_session or body.user or ""

@@ -17,8 +17,7 @@ from arena.constraints.constraint_slices import slice_constraint
 from inference.base import BackendStats, Generation, Request
 from inference.completion import check_loaded
 from inference.statistics import RequestCounter
-from inference.vllm import VllmRequest, VllmSample
-from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
+from inference.vllm import CompletionSampler, ModelLimits, VllmRequest, VllmSample, check_vllm_request
 from inference.vllm.process import VllmEngine, translate_error
 from inference.vllm.settings import VllmConfig
 from models.adapters import check
@@ -54,11 +53,7 @@ class VllmBackend:
     """Samples from one base model and its adapters with vLLM."""
 
     def __init__(self, folder: Path, config: VllmConfig | None = None, engine: VllmEngine | None = None) -> None:
-        """Start vLLM on a base model, unless an ``engine`` of that model runs, which its owner closes.
-
-        Raises:
-            ModelError: not a model directory, or vLLM cannot start.
-        """
+        """Start vLLM on a base model, unless an ``engine`` of that model runs, which its owner closes."""
         self._config = config or VllmConfig()
         self._shape = read_model_shape(Path(folder))
         limit = self._config.max_length(self._shape.max_positions)

@@ -29,11 +29,7 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Refuse an invalid excerpt before it reaches the engine, which it would end.
-
-        Raises:
-            ModelError: the excerpt is invalid.
-        """
+        """Raise ``ModelError`` for an invalid excerpt before it reaches the engine, which it would end."""
         _read_mask(sampling_params)
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:

@@ -79,10 +79,7 @@ class VllmEngine:
     async def complete(self, prompt_ids: list[int], params: Any, lora: Any, name: str = "") -> Any:
         """One vLLM request, which vLLM's ``abort`` knows by ``name``; in the engine's loop only.
 
-        Takes vLLM's ``SamplingParams``, and its ``LoRARequest`` or None for the base model.
-
-        Raises:
-            ModelError: vLLM refuses it, or its engine has died.
+        Takes vLLM's ``SamplingParams``, and its ``LoRARequest`` or None for the base model. Raises ``ModelError``.
         """
         name = name or f"r{next(self.ids)}"
         try:

@@ -24,11 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def register() -> None:
-    """Register the resolver with vLLM's server, if that was started for a league.
-
-    Raises:
-        ConfigError: the environment variable of its source is invalid.
-    """
+    """Register the resolver with vLLM's server, if that was started for a league."""
     text = os.environ.get(SOURCE_VARIABLE)
     if text is None:
         return
@@ -48,11 +44,7 @@ class LeagueResolver:
     source: AdapterSource
 
     async def resolve_lora(self, base_model_name: str, lora_name: str) -> Any:
-        """VLLM's request for an adapter, or None where there is none of that name.
-
-        Raises:
-            ModelError: the adapter cannot be used.
-        """
+        """VLLM's request for an adapter; None where there is none of that name; raises for one that cannot be used."""
         from vllm.lora.request import LoRARequest
 
         if not _NAME.fullmatch(lora_name):

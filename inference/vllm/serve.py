@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from inference.remote.health import ServerType, detect_server_types
+from inference.remote import ServerType, detect_server_types
 from inference.vllm.settings import VllmConfig, vllm_environment
 from models.model_config import read_model_shape
 from schemas.errors import ConfigError, ModelError, UsageError
@@ -41,11 +41,7 @@ class AdapterSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def serve_arguments(config: VllmConfig, folder: Path, host: str = "127.0.0.1", port: int = 8000) -> list[str]:
-    """The command that serves a base model: ``vllm serve``, by this Python.
-
-    Raises:
-        ModelError: the folder is no model.
-    """
+    """The command that serves a base model: ``vllm serve``, by this Python."""
     if not (Path(folder) / "config.json").exists():
         raise ModelError(f"{folder}: no config.json; expected a model's folder")
     settings = config.engine_arguments(Path(folder), read_model_shape(Path(folder)).max_positions)
@@ -95,11 +91,7 @@ _RESERVED_OPTIONS = (
 
 
 def check_extra_options(options: Sequence[str]) -> None:
-    """Check the options for vLLM that a user adds.
-
-    Raises:
-        UsageError: not options, or reserved ones.
-    """
+    """Raise ``UsageError`` where what a user adds are no options for vLLM, or reserved ones."""
     if options and not options[0].startswith("-"):
         raise UsageError(f"{options[0]!r}: expected options of vLLM's after --, e.g. -- --max-num-seqs 64")
     for option in options:
@@ -109,11 +101,7 @@ def check_extra_options(options: Sequence[str]) -> None:
 
 
 def check_port_free(host: str, port: int) -> None:
-    """Check that a server can listen there, which vLLM would report only later.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Raise ``UsageError`` where no server can listen, which vLLM would report only later."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         socket.create_server((host, port), family=family).close()

@@ -22,8 +22,7 @@ from inference.base import BackendStats, Generation, InferenceBackend, Request, 
 from inference.remote.client import HttpRequest
 from inference.remote.load_balancer import LoadBalancer, RemoteServersConfig, affinity_key
 from inference.statistics import RequestCounter
-from inference.vllm import VllmRequest, VllmSample
-from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
+from inference.vllm import CompletionSampler, ModelLimits, VllmRequest, VllmSample, check_vllm_request
 from inference.vllm.serve import ZERO_ADAPTER
 from inference.vllm.settings import VllmConfig
 from models.adapters import check
@@ -77,11 +76,7 @@ class VllmServerBackend:
     """Samples from a base model and its adapters by vLLM's servers."""
 
     def __init__(self, folder: Path, config: VllmServerConfig | None = None) -> None:
-        """Read the model's shape and end token; the servers are probed at the first request. Use in one event loop.
-
-        Raises:
-            ModelError: not a model directory.
-        """
+        """Read the model's shape and end token; the servers are probed at the first request. Use in one event loop."""
         self._config = config or VllmServerConfig()
         self._shape = read_model_shape(Path(folder))
         own = VllmConfig(

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from models import adapters, make_base
 from models.adapters import LoraConfig
-from models.merge import merge_adapter
+from models.hf import merge_adapter
 from models.model_config import read_shape
 from ui.cli import app
 

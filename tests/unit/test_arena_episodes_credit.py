@@ -318,8 +318,8 @@ def test_a_group_is_complete_when_all_its_members_came_in_any_order() -> None:
     assert gathering.add(member("x", 0)).released == []
     outcome = gathering.add(member("x", 1))
     assert [[r.rollout.id for r in group] for group in outcome.released] == [["w0-x", "w1-x", "w2-x"]]
-    assert outcome.counts == {"complete": 1, "members_complete": 3}
-    assert gathering.waiting_count == 1
+    assert +gathering.counts == {"complete": 1, "members_complete": 3}
+    assert len(gathering.items) == 1
 
 
 def test_an_episode_without_a_group_is_complete_by_itself() -> None:
@@ -329,10 +329,13 @@ def test_an_episode_without_a_group_is_complete_by_itself() -> None:
 def test_a_group_is_given_up_when_the_policy_has_gone_on_and_what_comes_then_is_late() -> None:
     gathering = GroupAssembler(membership, max_lag=2)
     gathering.add(member("x", 0, version=5))
-    assert gathering.advance(7).counts == {}
-    assert gathering.advance(8).counts == {"given_up": 1, "members_given_up": 1}
-    assert gathering.add(member("x", 1, version=5)).counts == {"late": 1}
-    assert gathering.waiting_count == 0
+    gathering.advance(7)
+    assert +gathering.counts == {}
+    gathering.advance(8)
+    assert +gathering.counts == {"given_up": 1, "members_given_up": 1}
+    assert gathering.add(member("x", 1, version=5)).late
+    assert +gathering.counts == {"given_up": 1, "members_given_up": 1, "late": 1}
+    assert gathering.items == []
 
 
 def test_a_group_that_is_given_up_can_be_handed_on_with_what_it_has() -> None:
@@ -342,7 +345,7 @@ def test_a_group_that_is_given_up_can_be_handed_on_with_what_it_has() -> None:
     gathering.add(member("y", 0))
     outcome = gathering.advance(1)
     assert [[r.rollout.id for r in group] for group in outcome.released] == [["w0-x", "w1-x"]]
-    assert outcome.counts == {"given_up": 2, "handed_on": 1, "members_handed_on": 2, "members_given_up": 1}
+    assert +gathering.counts == {"given_up": 2, "handed_on": 1, "members_handed_on": 2, "members_given_up": 1}
 
 
 def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
@@ -350,8 +353,9 @@ def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
     for name in "abc":
         gathering.add(member(name, 0))
     assert gathering.counts["given_up"] == 1
-    assert gathering.add(member("a", 1)).counts == {"late": 1}
-    assert gathering.add(member("c", 0)).counts == {"duplicate": 1}
+    assert gathering.add(member("a", 1)).late
+    gathering.add(member("c", 0))
+    assert +gathering.counts == {"given_up": 1, "members_given_up": 1, "late": 1, "duplicate": 1}
 
 
 def test_a_failed_member_is_a_member_and_teaches_nothing() -> None:
@@ -375,7 +379,7 @@ def test_every_arrival_is_accounted_for_and_the_same_arrivals_end_the_same(
         for arrival in arrivals:
             released += gathering.add(arrival).released
         ids = [[result.rollout.id for result in group] for group in released]
-        return dict(gathering.counts), ids, gathering.waiting_count
+        return dict(gathering.counts), ids, len(gathering.items)
 
     counts, ids, waiting = gathered()
     members = ("members_complete", "members_handed_on", "members_given_up", "late", "duplicate")

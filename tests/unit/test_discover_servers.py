@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from inference import make_backend
-from inference.remote.health import ServerType, detect_server_types
+from inference.remote import ServerType, detect_server_types
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from schemas.config import InferenceConfig, LeagueConfig

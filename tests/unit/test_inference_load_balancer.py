@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from inference.remote.health import ServerState
+from inference.remote import ServerState
 from inference.remote.load_balancer import OVERLOAD_RATIO, ServerTable, affinity_key
 
 URLS = [f"http://host-{number}:8000" for number in range(5)]

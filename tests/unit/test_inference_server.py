@@ -26,10 +26,11 @@ from inference.remote import (
     FrameDecoder,
     GenerateCall,
     GenerateReply,
+    ServerType,
+    detect_server_types,
     encode_calls,
     encode_frame,
 )
-from inference.remote.health import ServerType, detect_server_types
 from inference.server.app import MAX_BODY_BYTES, InferenceServer
 from inference.server.output_constraints import StopStringConstraint, TokenTexts, split_reasoning, truncate_at_stop
 from inference.servers import ServersBackend, ServersConfig
@@ -506,7 +507,7 @@ def test_a_server_that_drains_finishes_what_it_has_and_takes_no_more(served):
         asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 300}
         first = asyncio.create_task(client.post("/v1/completions", json=asked))
         await until(lambda: server.admission.in_flight == 1)
-        draining = asyncio.create_task(server.drain())
+        draining = asyncio.create_task(server.admission.drain())
         await asyncio.sleep(0)
         assert (await client.post("/v1/completions", json=asked)).status_code == 503
         health = await client.get("/health")

@@ -17,8 +17,7 @@ from lifecycle.families import check_family, family_row, family_table
 from models import adapters
 from models.decoder import Decoder
 from models.forward import forward_rectangle
-from models.hf import read_weights
-from models.merge import merge_adapter
+from models.hf import merge_adapter, read_weights
 from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig, Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError, ModelError

@@ -12,10 +12,9 @@ import torch.nn.functional as F
 
 from models import adapters
 from models.decoder import Decoder, allowed_logits
-from models.forward import detach_weights, forward_rectangle
+from models.forward import detach_weights, forward_rectangle, padded_rectangles
 from models.kernels import rms_norm, rotary, rotary_tables, swiglu
 from models.model_config import DecoderShape, shape_from_config
-from models.packing import padded_rectangles
 from schemas.errors import ModelError
 from tests.packed_forward import forward_packed
 

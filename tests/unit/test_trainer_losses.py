@@ -10,7 +10,7 @@ import torch
 from models.decoder import allowed_distribution
 from schemas.config import Plugin
 from schemas.errors import ConfigError
-from trainer.losses import LOSSES, Loss, LossInputs
+from trainer.losses import LOSSES, LossInputs, Objective
 
 ALLOWED = [[0, 3], [1, 2, 4], [5]]
 SAMPLED = [3, 1, 5]
@@ -35,7 +35,7 @@ def terms(ratios: list[float], advantages: list[float], old: float = -1.0) -> Lo
     )
 
 
-def loss(name: str, **settings: Any) -> Loss:
+def loss(name: str, **settings: Any) -> Objective:
     return LOSSES.build(Plugin(name=name, settings=dict(settings)))
 
 

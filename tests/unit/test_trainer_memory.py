@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from models import adapters
 from models.decoder import DENSE_LIMIT, Decoder, allowed_logits
-from models.forward import forward_rectangle, make_packing
+from models.forward import forward_rectangle, make_packing, packed_rows
 from models.model_config import DecoderShape
-from models.packing import packed_rows
 from schemas.config import TrainerConfig
 from schemas.errors import ConfigError
 from schemas.trajectories import ModelCall, Trajectory

@@ -1,6 +1,6 @@
 """The protocol of an advantage estimator, the registry, and the formulas that estimators share.
 
-Not in the package itself: two of the formulas have the names of estimators' modules.
+Not in the package itself: two of the formulas have the names that estimators' modules had.
 
 Shape suffixes: S step of a trajectory, G sample (a trajectory, or a role of an episode), U group.
 """

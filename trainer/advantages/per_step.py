@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 from schemas.numbers import PositiveFloat, Share
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
-from trainer.advantages.base import (
-    Array,
-    CriticConfig,
-    CriticEstimate,
-    Estimate,
-    State,
-    key_indices,
-    leave_one_out,
-    register,
-)
+from trainer.advantages import base
+from trainer.advantages.base import Array, CriticConfig, CriticEstimate, Estimate, State, register
 
 
 @register("step_reward")
@@ -57,7 +49,7 @@ class Gae(PluginStruct, frozen=True):
         return Estimate(self.estimate(rewards, [np.zeros(len(r.steps)) for r in rollouts]).advantages, state)
 
     def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
-        """Advantages and returns, each [S] per rollout like the arguments; see ``UsesCritic``."""
+        """See ``UsesCritic.estimate``."""
         advantages = [self._discounted(r_S, v_S) for r_S, v_S in zip(rewards, values, strict=True)]
         returns = [a_S + v_S for a_S, v_S in zip(advantages, values, strict=True)]
         if self.normalize:
@@ -129,17 +121,17 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """All steps of one clock share its advantage; a clock that no other rollout of the role reached gets 0."""
         cells = batch_cells(rollouts, rewards, self.gamma)
-        keys = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
-        return Estimate(cells.to_steps(leave_one_out(cells.to_go_X, keys), self.normalize), state)
+        keys = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        return Estimate(cells.to_steps(base.leave_one_out(cells.to_go_X, keys), self.normalize), state)
 
 
 @register("clock_lineup")
 class ClockLineup(PluginStruct, frozen=True):
     """A = G(clock) - (w m + others' sum + p prior) / (w + others + p), over one global scale.
 
-    ``clock_leave_one_out`` compares a role's rollouts with any other players at the table. Where some opponents are
-    much stronger than others, most of what it sees is then the draw. Here the rollouts of the same line-up count for
-    more, those of the batches before among them: few of one batch are alike.
+    ``clock_leave_one_out`` compares a role's rollouts whoever else is at the table, so that it mostly sees the draw
+    where opponents differ much in strength. Here the rollouts of the same line-up count for more, those of the batches
+    before among them: few of one batch are alike.
 
     ``m`` is the mean of what the line-up's rollouts of earlier batches got from this clock on, of fading weight ``w``;
     the others are those of this batch; the prior is the mean of the role's other rollouts of the batch, whatever their
@@ -158,15 +150,15 @@ class ClockLineup(PluginStruct, frozen=True):
         cells = batch_cells(rollouts, rewards, self.gamma)
         to_go_X = cells.to_go_X
         lineups = [f"{r.game}|{r.role}|{r.group}|{clock}" for r, clock in cells.keys(rollouts)]
-        role_X = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
-        cell_X = key_indices(lineups)
+        role_X = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        cell_X = base.key_indices(lineups)
         others_X = np.bincount(cell_X)[cell_X] - 1
         sums_X = np.bincount(cell_X, weights=to_go_X)[cell_X] - to_go_X
         weight_X = np.array([state.get(f"weight/{key}", 0.0) for key in lineups])
         mean_X = np.array([state.get(f"mean/{key}", 0.0) for key in lineups])
         is_alone_X = np.bincount(role_X)[role_X] == 1
         prior_X = np.where(is_alone_X, 0.0, self.prior)
-        role_mean_X = to_go_X - leave_one_out(to_go_X, role_X)
+        role_mean_X = to_go_X - base.leave_one_out(to_go_X, role_X)
         known_X = weight_X + others_X + prior_X
         expected_X = (weight_X * mean_X + sums_X + prior_X * role_mean_X) / np.maximum(known_X, 1e-12)
         advantages = cells.to_steps(np.where(known_X > 0, to_go_X - expected_X, 0.0), normalize=True)

@@ -16,17 +16,7 @@ from schemas.numbers import Share
 from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
 from trainer.advantages import base
-from trainer.advantages.base import (
-    ADVANTAGES,
-    Array,
-    Estimate,
-    State,
-    check_group_keys,
-    group_indices,
-    group_relative,
-    leave_one_out,
-    subtract_running_mean,
-)
+from trainer.advantages.base import ADVANTAGES, Array, Estimate, State
 
 CREDIT_ASSIGNERS: Registry[CreditAssigner] = Registry("arena.credit", "trainer.advantages")
 register = CREDIT_ASSIGNERS.register
@@ -113,12 +103,12 @@ class GroupRelative(TotalRewardEstimator, frozen=True):
     """Clamp negative advantages to 0."""
 
     def __post_init__(self) -> None:
-        check_group_keys(self.by)
+        base.check_group_keys(self.by)
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
         """See ``TotalRewardEstimator.estimate``."""
-        group_G = group_indices(samples, self.by)
-        return group_relative(totals_G, group_G, self.normalize, self.positive_only), state
+        group_G = base.group_indices(samples, self.by)
+        return base.group_relative(totals_G, group_G, self.normalize, self.positive_only), state
 
 
 @ADVANTAGES.register("leave_one_out")
@@ -135,11 +125,11 @@ class LeaveOneOut(TotalRewardEstimator, frozen=True):
     seat."""
 
     def __post_init__(self) -> None:
-        check_group_keys(self.by)
+        base.check_group_keys(self.by)
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
         """See ``TotalRewardEstimator.estimate``."""
-        return leave_one_out(totals_G, group_indices(samples, self.by)), state
+        return base.leave_one_out(totals_G, base.group_indices(samples, self.by)), state
 
 
 @ADVANTAGES.register("rae")
@@ -157,4 +147,4 @@ class Rae(TotalRewardEstimator, frozen=True):
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
         """See ``TotalRewardEstimator.estimate``."""
-        return subtract_running_mean([f"{s.game}/{s.role}" for s in samples], totals_G, state, self.decay)
+        return base.subtract_running_mean([f"{s.game}/{s.role}" for s in samples], totals_G, state, self.decay)

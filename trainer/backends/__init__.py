@@ -135,11 +135,7 @@ class TrainableAdapter(Protocol):
         """The optimiser of this adapter's weights, without moments yet."""
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
-        """A critic on the same base.
-
-        Raises:
-            ConfigError: the backend has none.
-        """
+        """A critic on the same base; raises ``ConfigError`` where the backend has none."""
 
     def memory(self) -> MemoryReport:
         """Memory of base model and adapter in this process."""
@@ -148,11 +144,7 @@ class TrainableAdapter(Protocol):
         """Save in PEFT's format; equal weights give equal bytes."""
 
     def load(self, folder: Path) -> None:
-        """Load the weights of a saved adapter.
-
-        Raises:
-            ModelError: no adapter, or one of another layout.
-        """
+        """Load the weights of a saved adapter; raises ``ModelError`` for one of another layout, or none."""
 
 
 class LearnerBackend(Protocol):
@@ -166,18 +158,13 @@ class LearnerBackend(Protocol):
     """Whether several ranks hold a part of the base each."""
 
     def shard(self, device: str) -> None:
-        """Keep this rank's part of the base, on its device; all ranks are connected, and no adapter exists yet.
+        """Keep this rank's part of the base, on its device; raises ``ConfigError`` where the backend cannot.
 
-        Raises:
-            ConfigError: the backend cannot.
+        All ranks are connected, and no adapter exists yet.
         """
 
     def new_adapter(self, spec: AdapterSpec, seed: int) -> TrainableAdapter:
-        """A fresh adapter, which changes nothing yet.
-
-        Raises:
-            ConfigError: the base has no such linears.
-        """
+        """A fresh adapter, which changes nothing yet; raises ``ConfigError`` where the base has no such linears."""
 
 
 class OffloadedBase:
@@ -206,11 +193,7 @@ class BackendLoader(Protocol):
     """Loads the base model of a backend; what a plugin's settings build."""
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> LearnerBackend:
-        """Load the base model in a Hugging Face model directory.
-
-        Raises:
-            ModelError: the backend cannot train this model; the message says why.
-        """
+        """Load the base model in a Hugging Face model directory; raises ``ModelError`` for one it cannot train."""
 
 
 @runtime_checkable
@@ -218,11 +201,7 @@ class ChecksLeague(Protocol):
     """A ``BackendLoader`` that cannot train every league."""
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
-        """Check that the backend can compute what a league trains, from the whole vocabulary where it is ``free_text``.
-
-        Raises:
-            ConfigError: it cannot; the message names the key.
-        """
+        """Raise ``ConfigError``, which names the key, unless the backend can train a league, ``free_text`` or not."""
 
 
 BACKENDS: Registry[BackendLoader] = Registry("trainer.backend", "trainer.backends")

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from models import adapters
 from models.forward import Packing, attend, attend_packed, make_packing
-from models.hf import load_transformers_model
-from models.merge import load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
+from models.hf import load_transformers_model, load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
@@ -84,8 +83,8 @@ class PeftSettings(PluginStruct, frozen=True):
                 f"trainer.backend.settings.dora: true, but inference.backend is {found}, which does not play with "
                 "DoRA's adapters; expected 'local', or false (`league model merge` merges those of others)"
             )
-        operators = {name: policy.reset_operator for name, policy in config.trained_policies.items()}
-        if self.dora and (odd := [name for name, operator in operators.items() if operator is not None]):
+        odd = [name for name, policy in config.trained_policies.items() if policy.reset_operator is not None]
+        if self.dora and odd:
             raise ConfigError(
                 f"policies.{odd[0]}.reset_operator: operators know no magnitudes of DoRA; expected none, "
                 "or trainer.backend.settings.dora = false"
@@ -173,20 +172,12 @@ class PeftBackend:
 
     def hidden_states(self, ids_BL: Tensor, packed: Packing | None = None) -> Tensor:
         """Hidden states [B, L, D] after the final norm."""
-        if packed is None:
-            output = self.model.get_decoder()(input_ids=ids_BL, use_cache=False)
-        else:
-            positions = packed.positions_L[None]
-            output = self.model.get_decoder()(input_ids=ids_BL, position_ids=positions, use_cache=False, packing=packed)
-        hidden: Tensor = output.last_hidden_state
+        layout = {} if packed is None else {"position_ids": packed.positions_L[None], "packing": packed}
+        hidden: Tensor = self.model.get_decoder()(input_ids=ids_BL, use_cache=False, **layout).last_hidden_state
         return hidden
 
     def use_layout(self, layout: str, recompute: bool) -> None:
-        """Prepare the model for minibatches of a layout, which is probed at its first use.
-
-        Raises:
-            ConfigError: sequences of this family influence each other in that layout.
-        """
+        """Prepare the model for minibatches of a layout; raises ``ConfigError`` where the family cannot compute it."""
         attention = PACKED_ATTENTION if layout == "packed" else self._attention
         if self.model.config._attn_implementation != attention:
             if layout == "packed":
@@ -259,7 +250,8 @@ class PeftAdapter:
         self.flat_P = torch.cat([p.detach().float().flatten() for p in self._parameters]).requires_grad_(True)
         for parameter, view in self._views(self.flat_P.detach()):
             parameter.data = view
-        self.device, self.dtype = self.flat_P.device, backend.head_VD.dtype
+        self.device = self.flat_P.device
+        self.dtype = backend.head_VD.dtype
         self.is_sharded = backend.is_sharded
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "PeftPass":
@@ -348,12 +340,13 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype, settings: PeftSet
         import peft  # noqa: F401
     except ImportError as error:
         raise ConfigError(f"trainer.backend: 'peft' needs peft ({error}); expected it installed") from error
-    arguments: dict[str, Any] = {}
-    if settings.quantization != "none":
-        arguments = {"quantization_config": _quantization(settings.quantization, dtype), "device_map": device}
-    model = load_transformers_model(folder, dtype, settings.remote_code, **arguments)
     if settings.quantization == "none":
-        model = model.to(device)
+        model = load_transformers_model(folder, dtype, settings.remote_code).to(device)
+    else:
+        quantization = _quantization(settings.quantization, dtype)
+        model = load_transformers_model(
+            folder, dtype, settings.remote_code, quantization_config=quantization, device_map=device
+        )
     model = model.eval().requires_grad_(False)
     for module in model.modules():
         if type(module).__name__ == "Linear4bit":
@@ -380,11 +373,7 @@ def _quantization(bits: str, dtype: torch.dtype) -> Any:
 
 @torch.no_grad()
 def _probe_head(model: Any) -> float:
-    """Factor between the output head's product and the model's logits: 1 for most families.
-
-    Raises:
-        ModelError: the family changes its logits in another way.
-    """
+    """Factor between the output head's product and the model's logits: 1 for most families."""
     head, decoder = model.get_output_embeddings(), model.get_decoder()
     if head is None or getattr(head, "bias", None) is not None:
         raise ModelError(f"{model.config.model_type}: an output head with a bias, or none; expected one matrix")

@@ -39,7 +39,7 @@ from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import with_distribution
-from trainer.losses import LOSSES, LossInputs, Objective
+from trainer.losses import LOSSES, LossInputs
 from trainer.optimizer import OptimizerState
 from trainer.ranks import RankComm
 
@@ -106,7 +106,7 @@ class TinkerSettings(PluginStruct, frozen=True):
                 "trainer.backend 'native'"
             )
         loss = LOSSES.build(trainer.loss)
-        if free_text and isinstance(loss, Objective) and loss.entropy:
+        if free_text and loss.entropy:
             raise ConfigError(
                 f"trainer.loss.settings.entropy: {loss.entropy:g} with free text and trainer.backend 'tinker', which "
                 "tells no entropy over the whole vocabulary; expected 0"
@@ -246,7 +246,9 @@ class TinkerAdapter:
 
     def replace_client(self, client: Any, path: str = "") -> None:
         """Continue with another client's adapter."""
-        self.client, self.path, self._saves = client, path, 0
+        self.client = client
+        self.path = path
+        self._saves = 0
         self.gradient.clear()
 
     def memory(self) -> MemoryReport:

@@ -63,9 +63,6 @@ class TrajectoryBuffer:
 
         A recorded step had looked at ``EXPERIENCE`` up to ``looked_at``, and ``gathered`` were the contents then, if
         trajectories come in groups.
-
-        Raises:
-            ConfigError: an unknown strategy, or settings that it does not have.
         """
         self._config = config
         self._buffer = config.buffer
@@ -87,10 +84,7 @@ class TrajectoryBuffer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a batch can be drawn: the window is full, or nothing more can arrive.
-
-        The batch is empty where nothing but what teaches nothing has arrived: the step releases it from the stream.
-        """
+        """Whether a batch can be drawn, though an empty one: the window is full, or nothing more can arrive."""
         return not self._groups.is_resuming and (len(self) >= self.window or self._is_blocked)
 
     @property
@@ -153,14 +147,11 @@ class TrajectoryBuffer:
     def advance(self, version: int) -> None:
         """Give up groups that have waited too long, or that cannot be completed before the next step."""
         self._apply_group_update(self._groups.advance(version))
-        while self._groups.has_open_groups and not self._waiting and self._is_blocked:
-            self._apply_group_update(self._groups.yield_oldest())
+        while not self._waiting and self._is_blocked and (update := self._groups.release_oldest()) is not None:
+            self._apply_group_update(update)
 
     def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Trajectory | None = None) -> None:
-        """Drop a trajectory that is not to be trained on, for one of ``DROP_REASONS``.
-
-        Seat -1 is an unknown one; ``rollout`` is given where the trajectory is counted among those examined.
-        """
+        """Drop a trajectory for one of ``DROP_REASONS``; with a ``rollout``, it is counted among those examined."""
         self._mark_examined(sequence, rollout)
         self._unsettled.append(DroppedItem(sequence, match_id, reason, seat))
         if rollout is not None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from schemas.config import TrainerConfig
 from schemas.events import MAX_CLOSED_GROUPS, BufferContents, OpenGroup
@@ -19,11 +20,13 @@ COUNT_METRICS = {
 """Metric names of the group counts."""
 
 
+@dataclass(eq=False)
 class BufferedTrajectory:
     """A trajectory and its model calls that are still to be trained on."""
 
-    def __init__(self, sequence: int, rollout: Trajectory, steps: list[int]) -> None:
-        self.sequence, self.rollout, self.steps = sequence, rollout, steps
+    sequence: int
+    rollout: Trajectory
+    steps: list[int]
 
 
 def is_grouped(rollout: Trajectory) -> bool:
@@ -75,11 +78,6 @@ class BufferedGroups:
         """Trajectories that wait for their group."""
         return [*self._assembler.items, *(one for group in self._restored.values() for one in group.values() if one)]
 
-    @property
-    def has_open_groups(self) -> bool:
-        """Whether any group is open."""
-        return bool(self._assembler.open_groups)
-
     def was_waiting(self, sequence: int) -> bool:
         """Whether a trajectory was in the buffer after the last step, and has thus been accepted before."""
         return sequence in self._expected
@@ -111,9 +109,9 @@ class BufferedGroups:
         """Set the version that the next step starts from."""
         return _release_update([]) if self.is_resuming else self._assembler.advance(version)
 
-    def yield_oldest(self) -> GroupUpdate[BufferedTrajectory]:
-        """Release the oldest group as it is, when no further members can arrive."""
-        return _release_update(self._assembler.release_oldest())
+    def release_oldest(self) -> GroupUpdate[BufferedTrajectory] | None:
+        """Release the oldest group as it is, when no further members can arrive; None where none is open."""
+        return _release_update(self._assembler.release_oldest()) if self._assembler.open_groups else None
 
     def _resume(self) -> None:
         """Resume from the record, without the trajectories that the stream has lost."""
@@ -151,9 +149,9 @@ class BufferedGroups:
         now = self._assembler.counts
         counts = {name: float(now[key] - self._reported[key]) for key, name in COUNT_METRICS.items()}
         counts["groups_open"] = float(len(self._assembler.open_groups))
-        counts["members_waiting"] = float(self._assembler.waiting_count)
+        counts["members_waiting"] = float(len(self._assembler.items))
         return counts
 
 
 def _release_update(members: list[BufferedTrajectory]) -> GroupUpdate[BufferedTrajectory]:
-    return GroupUpdate([members] if members else [], [], [], {})
+    return GroupUpdate([members] if members else [], [], [])

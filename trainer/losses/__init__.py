@@ -1,4 +1,4 @@
-"""Losses of the policy-gradient step, PPO's and its successors': protocol, registry, inputs, settings and losses.
+"""Losses of the policy-gradient step, PPO's and its successors': base, registry, inputs and losses.
 
 Only choices, the positions where more than one token was allowed, enter a loss: forced tokens carry no information.
 Log-probabilities are renormalised over the allowed tokens at the temperature the token was sampled at, exactly as the
@@ -8,7 +8,7 @@ Shape suffixes: W choice, N allowed token of a choice (all choices' lists one af
 vocabulary, V vocabulary.
 """
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, Protocol
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import msgspec
 import torch
@@ -89,22 +89,8 @@ class KlPenalty(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return weight * (0.5 * apart_W.square() if self.estimator == "k2" else (-apart_W).exp() - 1 + apart_W)
 
 
-class Loss(Protocol):
-    """A policy-gradient objective, to be minimised."""
-
-    kl: KlPenalty
-    max_clipped: float
-    needs_proximal: ClassVar[bool]
-
-    def __call__(self, terms: LossInputs) -> LossValue:
-        """Loss of each choice."""
-
-    def total(self, loss_W: Tensor, terms: LossInputs, branches: int, sequences: int) -> Tensor:
-        """Contribution of some sequences to the loss of a minibatch with these numbers of choices and sequences."""
-
-
 class Objective(PluginStruct, frozen=True, kw_only=True):
-    """Settings of every loss; a loss adds its own and implements ``policy``."""
+    """A policy-gradient objective, to be minimised; a loss adds its own settings and implements ``policy``."""
 
     entropy: float = 0.0
     """Weight of the entropy bonus."""
@@ -134,7 +120,7 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
         return value._replace(loss_W=loss_W if penalty_W is None else loss_W + penalty_W)
 
     def total(self, loss_W: Tensor, terms: LossInputs, branches: int, sequences: int) -> Tensor:
-        """See ``Loss.total``."""
+        """Contribution of some sequences to the loss of a minibatch with these numbers of choices and sequences."""
         if self.normalize == "token":
             return loss_W.sum() / branches
         if self.normalize == "sample":
@@ -163,7 +149,7 @@ class Clipping(Objective, frozen=True, kw_only=True):
         return LossValue(-torch.minimum(raw_W, bounded_W), bounded_W < raw_W)
 
 
-LOSSES: Registry[Loss] = Registry("trainer.loss", "trainer.losses")
+LOSSES: Registry[Objective] = Registry("trainer.loss", "trainer.losses")
 register = LOSSES.register
 
 
