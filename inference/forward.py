@@ -113,8 +113,7 @@ class ForwardPass:
     def _finish_layer(self, index: int, plan: PassPlan, hidden_ND: Tensor, attended_ND: Tensor) -> Tensor:
         hidden_ND = hidden_ND + plan.linear(index, "o", attended_ND)
         normal_ND = _fused_rms_norm(hidden_ND, self._base.layers[index].post_norm_D, self._shape.norm_eps)
-        gate, up = plan.linear(index, "gate_up", normal_ND).chunk(2, -1)
-        return hidden_ND + plan.linear(index, "down", F.silu(gate).mul_(up))
+        return hidden_ND + plan.linear(index, "down", _swiglu(plan.linear(index, "gate_up", normal_ND)))
 
     def _compute_tables(self, length: int) -> tuple[Tensor, Tensor]:
         """Returns cosines and the signed sines that ``_rotate`` adds [T, 1, K]."""
@@ -136,6 +135,12 @@ def _fused_rms_norm(x_D: Tensor, weight_D: Tensor, eps: float) -> Tensor:
 def _rotate(x_NHK: Tensor, cos_N1K: Tensor, sin_N1K: Tensor) -> Tensor:
     """``models.kernels.rotary`` in three operations, bit-identical: halves are swapped, the sines carry the signs."""
     return torch.addcmul(x_NHK * cos_N1K, x_NHK.roll(x_NHK.shape[-1] // 2, -1), sin_N1K)
+
+
+def _swiglu(gate_up: Tensor) -> Tensor:
+    """``models.kernels.swiglu`` without support for gradients."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate).mul_(up)
 
 
 def _lookup_projections(chunk: BatchLayout, plan: PassPlan) -> Tensor:

@@ -202,10 +202,11 @@ def write_batch(
 
 def _batch_rows(learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
     credited = learner.assign_credit([one.trainable_trajectory for one in batch])
-    advantages = {r.match_id: a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
+    advantages = {(r.match_id, r.seat): a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
     reward = REWARDS.build(config.reward)
     for one in batch:
-        rollout, advantage_S = one.rollout, advantages.get(one.rollout.match_id)
+        rollout = one.rollout
+        advantage_S = advantages.get((rollout.match_id, rollout.seat))
         parts = credit_units([rollout])
         (rewards_S,) = merge_units(parts, [reward(part.rollout) for part in parts], [rollout])
         whose = {at: part.rollout for part in parts for at in part.steps}

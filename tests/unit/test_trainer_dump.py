@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 
@@ -50,6 +51,17 @@ def test_a_batch_is_written_as_it_is_trained_on(tmp_path: Path) -> None:
     assert [row["advantage"] for row in rows] == expected.tolist()
     assert rows[0]["advantage"] > 0 > rows[2]["advantage"]
     assert trained.steps == 0
+
+
+def test_seats_of_one_match_have_their_own_advantages(tmp_path: Path) -> None:
+    first, second = drawn(0, 5.0, steps=3), drawn(1, 2.0)
+    second = second._replace(rollout=msgspec.structs.replace(second.rollout, match_id="m-0", seat=1))
+    first = first._replace(steps=[0, 1, 2], left=0)
+    trained = learner()
+    rows = pq.read_table(write_batch(tmp_path, "main", trained, [first, second], CONFIG)).to_pylist()
+    expected = trained.assign_credit([first.rollout, second.rollout]).advantages
+    assert [row["advantage"] for row in rows] == np.concatenate(expected).tolist()
+    assert rows[0]["advantage"] > 0 > rows[3]["advantage"]
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
