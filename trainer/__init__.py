@@ -2,8 +2,8 @@
 
 The path of a batch:
 
-- ``buffer/``          trajectories that wait to be trained on, and the strategies that draw a batch of them
-- ``group_assembler``  groups that are waited for, and for how long
+- ``buffer/``          trajectories that wait to be trained on, groups that are waited for, and the strategies that draw
+                       a batch of them
 - ``admission``        which trajectories are trained on, and why the others are rejected
 - ``credit``           rewards, transforms and estimator in a row, for a batch; credit of the members of a tree of
                        episodes, and of the parts of one action

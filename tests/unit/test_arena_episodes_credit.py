@@ -30,9 +30,10 @@ from schemas.episodes import (
     unconstrained_model_call,
 )
 from schemas.errors import ConfigError
+from tests.builders import model_call, trajectory
 from trainer.advantages.total_reward import CREDIT_ASSIGNERS
+from trainer.buffer.groups import BufferedGroups, BufferedTrajectory, GroupAssembler
 from trainer.credit import AdvantagePipeline, AdvantageState
-from trainer.group_assembler import GroupAssembler, GroupMembership
 
 SHAPE = DecoderShape(
     "qwen3", 1000, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
@@ -300,34 +301,32 @@ def test_applying_credit_changes_advantages_and_nothing_else() -> None:
 # Groups from several workers
 
 
-def membership(result: GenerateResult) -> GroupMembership:
-    rollout = result.rollout
-    return GroupMembership(rollout.id, rollout.group, rollout.group_size, rollout.policy_version)
+def member(group: str, number: int, version: int = 0, size: int = 3) -> BufferedTrajectory:
+    made = trajectory(f"w{number}-{group}", [model_call(version=version)], group=group, group_size=size)
+    return BufferedTrajectory(number, made, [0])
 
 
-def member(group: str, number: int, version: int = 0, size: int = 3) -> GenerateResult:
-    return GenerateResult(
-        rollout(f"w{number}-{group}", "game", {"A": 1.0}, group=group, group_size=size, policy_version=version)
-    )
+def names(groups: list[list[BufferedTrajectory]]) -> list[list[str]]:
+    return [[one.rollout.match_id for one in group] for group in groups]
 
 
 def test_a_group_is_complete_when_all_its_members_came_in_any_order() -> None:
-    gathering = GroupAssembler(membership)
+    gathering = GroupAssembler()
     assert gathering.add(member("x", 2)).released == []
     assert gathering.add(member("y", 0)).released == []
     assert gathering.add(member("x", 0)).released == []
     outcome = gathering.add(member("x", 1))
-    assert [[r.rollout.id for r in group] for group in outcome.released] == [["w0-x", "w1-x", "w2-x"]]
+    assert names(outcome.released) == [["w0-x", "w1-x", "w2-x"]]
     assert +gathering.counts == {"complete": 1, "members_complete": 3}
     assert len(gathering.items) == 1
 
 
 def test_an_episode_without_a_group_is_complete_by_itself() -> None:
-    assert len(GroupAssembler(membership).add(GenerateResult(rollout("a-0", "game", {"A": 1.0}))).released) == 1
+    assert len(BufferedGroups(TrainerConfig()).add(member("", 0, size=0)).released) == 1
 
 
 def test_a_group_is_given_up_when_the_policy_has_gone_on_and_what_comes_then_is_late() -> None:
-    gathering = GroupAssembler(membership, max_lag=2)
+    gathering = GroupAssembler(max_lag=2)
     gathering.add(member("x", 0, version=5))
     gathering.advance(7)
     assert +gathering.counts == {}
@@ -339,17 +338,17 @@ def test_a_group_is_given_up_when_the_policy_has_gone_on_and_what_comes_then_is_
 
 
 def test_a_group_that_is_given_up_can_be_handed_on_with_what_it_has() -> None:
-    gathering = GroupAssembler(membership, max_lag=0, least=2)
+    gathering = GroupAssembler(max_lag=0, least=2)
     gathering.add(member("x", 1))
     gathering.add(member("x", 0))
     gathering.add(member("y", 0))
     outcome = gathering.advance(1)
-    assert [[r.rollout.id for r in group] for group in outcome.released] == [["w0-x", "w1-x"]]
+    assert names(outcome.released) == [["w0-x", "w1-x"]]
     assert +gathering.counts == {"given_up": 2, "handed_on": 1, "members_handed_on": 2, "members_given_up": 1}
 
 
 def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
-    gathering = GroupAssembler(membership, max_open=2)
+    gathering = GroupAssembler(max_open=2)
     for name in "abc":
         gathering.add(member(name, 0))
     assert gathering.counts["given_up"] == 1
@@ -359,11 +358,12 @@ def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
 
 
 def test_a_failed_member_is_a_member_and_teaches_nothing() -> None:
-    gathering = GroupAssembler(membership)
+    gathering = GroupAssembler()
+    gathering.mark_missing(member("x", 9, size=2).rollout)
+    assert names(gathering.add(member("x", 0, size=2)).released) == [["w0-x"]]
     failed = GenerateResult(rollout("w9-x", "game", {}, ["A"], group="x", group_size=2, failure="why"))
-    gathering.add(failed)
-    (group,) = gathering.add(member("x", 0, size=2)).released
-    assert list(credit("grpo").compute(group, {}).weights.items()) == [(("w0-x", 0), 0.0)]
+    played = GenerateResult(rollout("w0-x", "game", {"A": 1.0}, group="x", group_size=2))
+    assert list(credit("grpo").compute([failed, played], {}).weights.items()) == [(("w0-x", 0), 0.0)]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([None, 1, 2]))
@@ -375,11 +375,10 @@ def test_every_arrival_is_accounted_for_and_the_same_arrivals_end_the_same(
     arrivals = [member(rng.choice("abcdefg"), rng.randrange(4), rng.randrange(5)) for _ in range(60)]
 
     def gathered() -> tuple[dict[str, int], list[list[str]], int]:
-        gathering, released = GroupAssembler(membership, max_lag=2, max_open=most, least=least), []
+        gathering, released = GroupAssembler(max_lag=2, max_open=most, least=least), []
         for arrival in arrivals:
             released += gathering.add(arrival).released
-        ids = [[result.rollout.id for result in group] for group in released]
-        return dict(gathering.counts), ids, len(gathering.items)
+        return dict(gathering.counts), names(released), len(gathering.items)
 
     counts, ids, waiting = gathered()
     members = ("members_complete", "members_handed_on", "members_given_up", "late", "duplicate")
@@ -388,7 +387,6 @@ def test_every_arrival_is_accounted_for_and_the_same_arrivals_end_the_same(
     assert gathered() == (counts, ids, waiting)
 
 
-@pytest.mark.parametrize("settings", [{"max_lag": -1}, {"max_open": 0}, {"least": 0}, {"remembered": 0}])
-def test_a_rule_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"gathering.{next(iter(settings))}"):
-        GroupAssembler(membership, **settings)
+def test_a_lag_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"gathering\.max_lag"):
+        BufferedGroups(TrainerConfig(max_lag_steps=-1))

@@ -54,9 +54,9 @@ class NativeAdapter:
         """See ``TrainableAdapter.device``."""
         return self.decoder.device
 
-    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "NativePass":
+    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "_NativePass":
         """See ``TrainableAdapter.begin``; the adapter is applied once for the whole minibatch, without dropout."""
-        return NativePass(self.decoder, self.lora if enabled else None, config)
+        return _NativePass(self.decoder, self.lora if enabled else None, config)
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
         """See ``TrainableAdapter.make_optimizer``."""
@@ -86,7 +86,7 @@ class NativeAdapter:
             own.flat_P.copy_(lora.flat_P)
 
 
-class NativePass:
+class _NativePass:
     """A ``ForwardPass`` whose weights are computed, and differentiated, once for all rectangles."""
 
     def __init__(self, decoder: Decoder, lora: Lora | None, config: LearnerConfig) -> None:
@@ -96,11 +96,9 @@ class NativePass:
         self._config = config
 
     def loss_inputs(self, chunk: Microbatch) -> LossInputs:
-        """See ``ForwardPass.loss_inputs``."""
         return compute_loss_inputs(self._weights, chunk, self._config.recompute_layers, self._config.logit_elements)
 
     def backward(self) -> None:
-        """See ``ForwardPass.backward``."""
         if self._shared is not None:
             self._shared.backward()
 

@@ -152,7 +152,7 @@ class PeftBackend:
             for name, buffer in module.named_buffers(recurse=False):
                 setattr(module, name, buffer.to(device))
 
-    def new_adapter(self, spec: AdapterSpec, seed: int) -> "PeftAdapter":
+    def new_adapter(self, spec: AdapterSpec, seed: int) -> "_PeftAdapter":
         """See ``LearnerBackend.new_adapter``; A is drawn as by the native backend, B is zero."""
         import peft
 
@@ -168,7 +168,7 @@ class PeftBackend:
         name = f"adapter-{self._made}"
         self._made += 1
         self.peft_model = make_peft_model(self.peft_model or self.model, config, name)
-        return PeftAdapter(self, name, seed)
+        return _PeftAdapter(self, name, seed)
 
     def hidden_states(self, ids_BL: Tensor, packed: Packing | None = None) -> Tensor:
         """Hidden states [B, L, D] after the final norm."""
@@ -226,7 +226,7 @@ class PeftBackend:
             )
 
 
-class PeftAdapter:
+class _PeftAdapter:
     """A ``TrainableAdapter`` of PEFT."""
 
     is_remote = False
@@ -254,8 +254,7 @@ class PeftAdapter:
         self.dtype = backend.head_VD.dtype
         self.is_sharded = backend.is_sharded
 
-    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "PeftPass":
-        """See ``TrainableAdapter.begin``."""
+    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "_PeftPass":
         self.backend.peft_model.set_adapter(self.name)
         self._set_dropout(None)
         self.backend.use_layout(config.layout, config.recompute_layers and torch.is_grad_enabled())
@@ -266,25 +265,21 @@ class PeftAdapter:
                 self.flat_P.grad = torch.zeros_like(self.flat_P)
             for parameter, view in self._views(self.flat_P.grad):
                 parameter.grad = view
-        return PeftPass(self.backend, config, enabled)
+        return _PeftPass(self.backend, config, enabled)
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
-        """See ``TrainableAdapter.make_optimizer``."""
         return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
-        """See ``TrainableAdapter.make_critic``."""
         raise ConfigError(
             "trainer.advantage: an estimator with a critic; expected one without, or trainer.backend = 'native', "
             "whose decoder the critic runs on"
         )
 
     def memory(self) -> MemoryReport:
-        """See ``TrainableAdapter.memory``."""
         return report_memory(self.backend.model, self.flat_P, self.device)
 
     def save(self, folder: Path, base_model: str) -> None:
-        """See ``TrainableAdapter.save``."""
         tensors = name_peft_tensors(self.backend.peft_model, self.name)
         config = self.backend.peft_model.peft_config[self.name].to_dict()
         config |= {"base_model_name_or_path": base_model, "inference_mode": True}
@@ -292,7 +287,6 @@ class PeftAdapter:
         adapters.write(folder, {name: tensor.float() for name, tensor in tensors.items()}, config)
 
     def load(self, folder: Path) -> None:
-        """See ``TrainableAdapter.load``."""
         config, own = read_peft_config(Path(folder)), self.backend.peft_model.peft_config[self.name]
         for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
             if getattr(config, key, None) != getattr(own, key):
@@ -312,7 +306,7 @@ class PeftAdapter:
         return ((one, piece.view(one.shape)) for one, piece in zip(self._parameters, pieces, strict=True))
 
 
-class PeftPass:
+class _PeftPass:
     """A ``ForwardPass`` through transformers' own modules."""
 
     def __init__(self, backend: PeftBackend, config: LearnerConfig, enabled: bool) -> None:

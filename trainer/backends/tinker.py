@@ -117,7 +117,7 @@ class TinkerSettings(PluginStruct, frozen=True):
                 "which knows log-probabilities over the whole vocabulary at temperature 1 only; expected 1"
             )
 
-    def load(self, folder: Path, device: str, dtype: torch.dtype) -> "TinkerBackend":
+    def load(self, folder: Path, device: str, dtype: torch.dtype) -> "_TinkerBackend":
         """See ``BackendLoader.load``; only the model's configuration is read here."""
         try:
             import tinker
@@ -134,10 +134,10 @@ class TinkerSettings(PluginStruct, frozen=True):
             if "TINKER_API_KEY" in str(error) or not os.environ.get("TINKER_API_KEY"):
                 raise ConfigError(f"trainer.backend: {error}; expected a key in TINKER_API_KEY") from error
             raise
-        return TinkerBackend(service, read_model_shape(folder), dtype, self)
+        return _TinkerBackend(service, read_model_shape(folder), dtype, self)
 
 
-class TinkerBackend:
+class _TinkerBackend:
     """A ``LearnerBackend`` on a server; nothing of the base model is in this process."""
 
     is_sharded = False
@@ -150,16 +150,15 @@ class TinkerBackend:
         self.settings = settings
 
     def shard(self, device: str) -> None:
-        """See ``LearnerBackend.shard``."""
         raise ConfigError("trainer.ranks: 'tinker' computes on its server; expected 1")
 
-    def new_adapter(self, spec: AdapterSpec, seed: int) -> "TinkerAdapter":
+    def new_adapter(self, spec: AdapterSpec, seed: int) -> "_TinkerAdapter":
         """See ``LearnerBackend.new_adapter``; the server draws it from the seed."""
         if spec.rslora or spec.alpha != ALPHA:
             raise ConfigError(
                 f"model.lora_alpha: {spec.alpha:g}, rslora {spec.rslora}; expected {ALPHA:g} without rslora"
             )
-        return TinkerAdapter(self, spec, self.new_client(spec, seed))
+        return _TinkerAdapter(self, spec, self.new_client(spec, seed))
 
     def new_client(self, spec: AdapterSpec, seed: int) -> Any:
         """A new adapter on the server."""
@@ -200,13 +199,13 @@ class TinkerBackend:
                 return {name: file.read() for name, file in files.items() if file is not None}
 
 
-class TinkerAdapter:
+class _TinkerAdapter:
     """A ``TrainableAdapter`` that is on the server."""
 
     is_sharded, is_remote = False, True
     device = torch.device("cpu")
 
-    def __init__(self, backend: TinkerBackend, spec: AdapterSpec, client: Any) -> None:
+    def __init__(self, backend: _TinkerBackend, spec: AdapterSpec, client: Any) -> None:
         self.backend = backend
         self.spec = spec
         self.client = client
@@ -221,18 +220,16 @@ class TinkerAdapter:
         self._saves = 0
         self._base: Any = None
 
-    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "TinkerPass":
+    def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "_TinkerPass":
         """See ``TrainableAdapter.begin``; the base model alone is an adapter that was never trained."""
         if not enabled and self._base is None:
             self._base = self.backend.new_client(self.spec, 0)
-        return TinkerPass(self, self.client if enabled else self._base)
+        return _TinkerPass(self, self.client if enabled else self._base)
 
-    def make_optimizer(self, config: LearnerConfig) -> "TinkerOptimizer":
-        """See ``TrainableAdapter.make_optimizer``."""
-        return TinkerOptimizer(self, config)
+    def make_optimizer(self, config: LearnerConfig) -> "_TinkerOptimizer":
+        return _TinkerOptimizer(self, config)
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
-        """See ``TrainableAdapter.make_critic``."""
         raise ConfigError("trainer.advantage: an estimator with a critic; expected one without for 'tinker'")
 
     def save_state(self) -> str:
@@ -291,17 +288,16 @@ class TinkerAdapter:
             )
 
 
-class TinkerOptimizer:
+class _TinkerOptimizer:
     """An ``AdapterOptimizer`` on the server."""
 
-    def __init__(self, adapter: TinkerAdapter, config: LearnerConfig) -> None:
+    def __init__(self, adapter: _TinkerAdapter, config: LearnerConfig) -> None:
         self.weights: tuple[Tensor, ...] = ()
         self.updates = 0
         self._adapter = adapter
         self._config = config
 
     def zero_grad(self) -> None:
-        """See ``AdapterOptimizer.zero_grad``."""
         self._adapter.gradient.clear()
 
     def step(self, rate: float, ranks: RankComm, update: bool = True) -> float:
@@ -332,29 +328,25 @@ class TinkerOptimizer:
         return next((float(value) for name, value in metrics.items() if "grad_norm" in name), 0.0)
 
     def state(self) -> OptimizerState:
-        """See ``AdapterOptimizer.state``."""
         return OptimizerState(self.updates, path=self._adapter.save_state())
 
     def load(self, state: OptimizerState) -> None:
-        """See ``AdapterOptimizer.load``."""
         self._adapter.replace_client(self._adapter.backend.load_client(state.path, moments=True), state.path)
         self.updates = state.updates
 
     def reset(self) -> None:
-        """See ``AdapterOptimizer.reset``."""
         self.updates = 0
 
 
-class TinkerPass:
+class _TinkerPass:
     """A ``ForwardPass`` on the server: one request a minibatch."""
 
-    def __init__(self, adapter: TinkerAdapter, client: Any) -> None:
+    def __init__(self, adapter: _TinkerAdapter, client: Any) -> None:
         self._adapter = adapter
         self._client = client
         self._passes: list[tuple[_Request, Tensor]] = []
 
     def loss_inputs(self, chunk: Microbatch) -> LossInputs:
-        """See ``ForwardPass.loss_inputs``."""
         request = _Request.make(chunk, self._adapter.backend.settings.wide_targets)
         with _server_errors("computing log-probabilities"):
             outputs = self._client.forward(request.data(), "cross_entropy").result().loss_fn_outputs

@@ -1,7 +1,7 @@
 """Trajectories that wait to be trained on. Here are the strategies that draw a batch of them, and drawn batches.
 
 - ``buffer``  the trajectories: bounded, filled in the order of the stream, emptied by recorded steps only
-- ``groups``  trajectories that wait for the others of their group
+- ``groups``  trajectories that wait for the others of their group, and for how long
 
 To add a strategy, write one file with ``@register("name")``; the contract tests find it.
 """

@@ -30,8 +30,7 @@ from trainer.buffer import (
     select_units,
     trainable_steps,
 )
-from trainer.buffer.groups import BufferedGroups, BufferedTrajectory, is_grouped
-from trainer.group_assembler import GroupUpdate
+from trainer.buffer.groups import BufferedGroups, BufferedTrajectory, GroupUpdate, is_grouped
 
 RejectionRule = Callable[[Trajectory], str | None]
 """Returns the reason why a trajectory must not be trained on any more, or None."""
@@ -133,7 +132,7 @@ class TrajectoryBuffer:
         steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
         self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps)))
 
-    def _apply_group_update(self, update: GroupUpdate[BufferedTrajectory]) -> None:
+    def _apply_group_update(self, update: GroupUpdate) -> None:
         """Make members of complete groups available, and drop those whose group was given up or is closed."""
         for one in (one for group in update.released for one in group):
             self._waiting[one.sequence] = one

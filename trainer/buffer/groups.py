@@ -1,14 +1,29 @@
-"""Trajectories of a buffer that wait for the rest of their group, with their state recorded across restarts."""
+"""Groups whose members come from different workers, in any order, some never; those of a buffer survive restarts.
+
+The rule, by counts and versions only, so that the same arrivals give the same outcomes on every day:
+
+1. A group is *complete* once as many different members have arrived as it is to have; those that failed, or cannot be
+   used, are members too. It is then handed on, whole.
+2. A group is *given up* when the newest policy version seen is more than ``max_lag`` ahead of its first member's, or
+   when it is the oldest of more than ``max_open``. What it has is handed on where at least ``least`` members are
+   there; otherwise nothing of it is.
+3. A member that arrives after its group was complete or given up is *late*, and dropped; one that arrived before is a
+   *duplicate*. Of groups that are over, the newest ``remembered`` are known; a member of an older one opens it again,
+   and the group is given up by rule 2.
+4. Where nothing can arrive any more, because all that may wait does, the owner has the oldest group handed on as it is
+   (``release_oldest``).
+"""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.config import TrainerConfig
+from schemas.errors import ConfigError
 from schemas.events import MAX_CLOSED_GROUPS, BufferContents, OpenGroup
 from schemas.numbers import expand_ranges, to_ranges
 from schemas.trajectories import Trajectory
-from trainer.group_assembler import GroupAssembler, GroupMembership, GroupUpdate, PendingGroup
 
 COUNT_METRICS = {
     "complete": "groups_complete",
@@ -34,10 +49,150 @@ def is_grouped(rollout: Trajectory) -> bool:
     return rollout.group_size > 1 and bool(rollout.group)
 
 
-def _membership(rollout: Trajectory) -> GroupMembership:
+def _member_id(rollout: Trajectory) -> str:
+    return f"{rollout.match_id}:{rollout.seat}"
+
+
+def _known_version(rollout: Trajectory) -> int | None:
     # Without model calls it is the tombstone of a failed match, whose version is not known.
-    version = rollout.version if rollout.steps else None
-    return GroupMembership(f"{rollout.match_id}:{rollout.seat}", rollout.group, rollout.group_size, version)
+    return rollout.version if rollout.steps else None
+
+
+class GroupUpdate(NamedTuple):
+    """Effect of an arrival, or of a version, on groups."""
+
+    released: list[list[BufferedTrajectory]]
+    """Groups that are ready to be trained on, oldest first, members in the order of their ids."""
+    given_up: list[BufferedTrajectory]
+    """Members of groups of which nothing is."""
+    late: list[BufferedTrajectory]
+    """What came too late."""
+
+
+class PendingGroup(NamedTuple):
+    """A group that is waited for."""
+
+    name: str
+    version: int
+    """Of its first member."""
+    size: int
+    members: dict[str, BufferedTrajectory | None]
+    """By id; None for those that failed or cannot be used."""
+
+    @property
+    def usable_members(self) -> list[BufferedTrajectory]:
+        """Members that can be used, in the order of their ids."""
+        return [one for _, one in sorted(self.members.items()) if one is not None]
+
+
+class GroupAssembler:
+    """Waits for groups, by the rule of this module."""
+
+    def __init__(
+        self, max_lag: int = 4, max_open: int = 1_000, least: int | None = None, remembered: int = MAX_CLOSED_GROUPS
+    ):
+        if max_lag < 0:
+            raise ConfigError(f"gathering.max_lag: {max_lag}; expected 0 or more")
+        self.counts: Counter[str] = Counter()
+        """Groups ``complete``, ``given_up`` and, of these, ``handed_on``; members
+        ``members_complete``, ``members_handed_on``, ``members_given_up``, ``late``, ``duplicate`` and ``missing``.
+        With those that still wait, the members add up to the arrivals."""
+        self.newly_closed: list[str] = []
+        """Names of groups that ended, in this order, until the owner empties it."""
+        self._max_lag = max_lag
+        self._max_open = max_open
+        self._least = least
+        self._remembered = remembered
+        self._open: dict[str, PendingGroup] = {}
+        self._closed: dict[str, None] = {}
+        self._newest = 0
+
+    @property
+    def open_groups(self) -> list[PendingGroup]:
+        """Groups that are waited for, the oldest first."""
+        return list(self._open.values())
+
+    @property
+    def items(self) -> list[BufferedTrajectory]:
+        """Trajectories that wait in open groups."""
+        return [one for group in self._open.values() for one in group.members.values() if one is not None]
+
+    def resume(self, opened: Iterable[PendingGroup], over: Iterable[str]) -> None:
+        """Restore groups as they were recorded, the oldest first."""
+        self._open = {group.name: group for group in opened}
+        self._closed = dict.fromkeys(over)
+
+    def add(self, one: BufferedTrajectory) -> GroupUpdate:
+        """Add a trajectory of a group."""
+        is_late = one.rollout.group in self._closed
+        self.counts["late"] += is_late
+        released = [] if is_late else self._add_member(one.rollout, one)
+        return self._close_stale(_known_version(one.rollout), released, [one] if is_late else [])
+
+    def mark_missing(self, rollout: Trajectory) -> GroupUpdate:
+        """Count a trajectory of a group that failed or cannot be used: the group completes without it."""
+        released = [] if rollout.group in self._closed else self._add_member(rollout, None)
+        return self._close_stale(_known_version(rollout), released)
+
+    def advance(self, version: int) -> GroupUpdate:
+        """Note a published policy version, and close the groups that are too old for it."""
+        return self._close_stale(version)
+
+    def release_oldest(self) -> list[BufferedTrajectory]:
+        """End the oldest group, and hand it on as it is."""
+        group = self._close(next(iter(self._open)))
+        self.counts["given_up"] += 1
+        self.counts["handed_on"] += 1
+        self.counts["members_handed_on"] += len(group)
+        return group
+
+    def _add_member(self, rollout: Trajectory, one: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
+        """The group that the arrival completes, if it does; a version that is not known counts as the newest seen."""
+        version = _known_version(rollout)
+        pending = PendingGroup(rollout.group, self._newest if version is None else version, rollout.group_size, {})
+        group = self._open.setdefault(rollout.group, pending)
+        if _member_id(rollout) in group.members:
+            self.counts["duplicate"] += 1
+            return []
+        group.members[_member_id(rollout)] = one
+        self.counts["missing"] += one is None
+        if len(group.members) < group.size:
+            return []
+        self.counts["complete"] += 1
+        self.counts["members_complete"] += len(group.usable_members)
+        return [self._close(group.name)]
+
+    def _close_stale(
+        self,
+        version: int | None,
+        completed: Iterable[list[BufferedTrajectory]] = (),
+        late: Iterable[BufferedTrajectory] = (),
+    ) -> GroupUpdate:
+        """Close the groups that end now; the update has them behind those that an arrival ``completed``."""
+        self._newest = max(self._newest, version or 0)
+        stale = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
+        rest = [name for name in self._open if name not in set(stale)]
+        released = list(completed)
+        dropped: list[BufferedTrajectory] = []
+        for name in [*stale, *rest[: max(0, len(rest) - self._max_open)]]:
+            members = self._close(name)
+            self.counts["given_up"] += 1
+            if self._least is None or len(members) < self._least:
+                self.counts["members_given_up"] += len(members)
+                dropped += members
+            else:
+                self.counts["handed_on"] += 1
+                self.counts["members_handed_on"] += len(members)
+                released.append(members)
+        return GroupUpdate([group for group in released if group], dropped, list(late))
+
+    def _close(self, name: str) -> list[BufferedTrajectory]:
+        group = self._open.pop(name)
+        self._closed[name] = None
+        self.newly_closed.append(name)
+        if len(self._closed) > self._remembered:
+            del self._closed[next(iter(self._closed))]
+        return group.usable_members
 
 
 class BufferedGroups:
@@ -50,9 +205,7 @@ class BufferedGroups:
     def __init__(self, config: TrainerConfig, recorded: BufferContents | None = None) -> None:
         """Start empty, or as the last step recorded the contents, with the groups closed by all steps."""
         rule = config.gathering
-        self._assembler: GroupAssembler[BufferedTrajectory] = GroupAssembler(
-            lambda one: _membership(one.rollout), config.max_lag_steps, rule.max_open, rule.least, MAX_CLOSED_GROUPS
-        )
+        self._assembler = GroupAssembler(config.max_lag_steps, rule.max_open, rule.least)
         self._reported: Counter[str] = Counter()
         self._recorded = recorded
         self._expected: dict[int, str] = {}
@@ -82,12 +235,12 @@ class BufferedGroups:
         """Whether a trajectory was in the buffer after the last step, and has thus been accepted before."""
         return sequence in self._expected
 
-    def add(self, one: BufferedTrajectory) -> GroupUpdate[BufferedTrajectory]:
+    def add(self, one: BufferedTrajectory) -> GroupUpdate:
         """Add a valid trajectory."""
         if one.sequence in self._expected:
             name = self._expected.pop(one.sequence)
             if name:
-                self._restored[name][_membership(one.rollout).id] = one
+                self._restored[name][_member_id(one.rollout)] = one
             if not self._expected:
                 self._resume()
             return _release_update([] if name else [one])
@@ -97,19 +250,19 @@ class BufferedGroups:
         self.is_used = True
         return self._assembler.add(one)
 
-    def mark_missing(self, rollout: Trajectory) -> GroupUpdate[BufferedTrajectory]:
+    def mark_missing(self, rollout: Trajectory) -> GroupUpdate:
         """Record that a trajectory will not be trained on, so that its group can complete without it."""
         if not is_grouped(rollout):
             return _release_update([])
         self._resume()
         self.is_used = True
-        return self._assembler.mark_missing(_membership(rollout))
+        return self._assembler.mark_missing(rollout)
 
-    def advance(self, version: int) -> GroupUpdate[BufferedTrajectory]:
+    def advance(self, version: int) -> GroupUpdate:
         """Set the version that the next step starts from."""
         return _release_update([]) if self.is_resuming else self._assembler.advance(version)
 
-    def release_oldest(self) -> GroupUpdate[BufferedTrajectory] | None:
+    def release_oldest(self) -> GroupUpdate | None:
         """Release the oldest group as it is, when no further members can arrive; None where none is open."""
         return _release_update(self._assembler.release_oldest()) if self._assembler.open_groups else None
 
@@ -119,7 +272,9 @@ class BufferedGroups:
             return
         opened = [PendingGroup(g.name, g.version, g.size, self._restored[g.name]) for g in self._recorded.open]
         self._assembler.resume(opened, self._recorded.over)
-        self._recorded, self._expected, self._restored = None, {}, {}
+        self._recorded = None
+        self._expected = {}
+        self._restored = {}
 
     def contents(self, waiting: Iterable[int]) -> BufferContents | None:
         """Buffer contents to record with a step, ``waiting`` to be drawn included; None without any group so far."""
@@ -153,5 +308,5 @@ class BufferedGroups:
         return counts
 
 
-def _release_update(members: list[BufferedTrajectory]) -> GroupUpdate[BufferedTrajectory]:
+def _release_update(members: list[BufferedTrajectory]) -> GroupUpdate:
     return GroupUpdate([members] if members else [], [], [])
