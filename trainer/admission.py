@@ -71,7 +71,9 @@ def _check_step(step: ModelCall, vocab_size: int | None, max_positions: int | No
     length = len(step.prompt_ids) + len(step.completion_ids)
     if len(set(counts)) > 1:
         return f"branches, logprobs and allowed have different lengths: {', '.join(map(str, counts))}"
-    if step.credits and not (len(step.credits) == len(step.branches) and all(map(math.isfinite, step.credits))):
+    # A step that is not trained on now has lost its choices; others are still compared with its credit.
+    fits = not step.branches or len(step.credits) == len(step.branches)
+    if step.credits and not (fits and all(map(math.isfinite, step.credits))):
         return f"credits {step.credits} are not a finite number for each of {len(step.branches)} branches"
     if not step.prompt_ids:
         return "the prompt is empty"

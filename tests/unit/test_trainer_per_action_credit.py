@@ -13,6 +13,7 @@ from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import model_call, trajectory
 from trainer.admission import rejection_reason
 from trainer.batch import flatten
+from trainer.buffer import BatchItem
 from trainer.credit import AdvantagePipeline, AdvantageState, per_action_advantages
 
 SHAPE = DecoderShape(
@@ -63,6 +64,18 @@ def test_steps_without_parts_get_nothing_and_disturb_nobody() -> None:
     assert len(found[1][0]) == 2
     assert found[0][0][0] > 0 > found[0][0][1]
     assert per_action_advantages([rollout("1", step(1, []))])[0][0].tolist() == [0.0, 0.0]
+
+
+def test_a_step_that_is_not_trained_on_now_still_counts() -> None:
+    whole = rollout("1", step(1, [1.0, 0.0]), step(2, [0.0, 2.0]))
+    other = rollout("2", step(1, [0.0, 0.0]), step(2, [0.0, 0.0]))
+    now = BatchItem(1, whole, steps=[0], left=1).trainable_trajectory
+    credited = AdvantagePipeline(TrainerConfig(part_credit=0.25), SHAPE, False)([now, other], AdvantageState())
+    assert (credited.refused, len(credited.rollouts)) == ([], 2)
+    assert credited.parts is not None
+    for part_B, expected_B in zip(credited.parts[1], per_action_advantages([whole, other])[1], strict=True):
+        assert np.allclose(part_B, 0.25 * expected_B)
+    assert len(flatten(credited.rollouts, credited.advantages, parts=credited.parts)) == 3
 
 
 def test_step_and_parts_have_their_shares_of_an_advantage() -> None:
