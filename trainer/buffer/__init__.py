@@ -127,8 +127,8 @@ def trainable_steps(rollout: Trajectory) -> list[int]:
 
 
 def without_choices(step: ModelCall) -> ModelCall:
-    """A copy of which nothing is trained on."""
-    return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[])
+    """A copy of which nothing is trained on, neither what was sampled nor an expert's decision."""
+    return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[], expert=None)
 
 
 class DroppedItem(NamedTuple):
