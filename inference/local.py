@@ -30,8 +30,6 @@ memory."""
 REUSE_TOKENS = 16_384
 """Room for the rules of a game under sixteen adapters, and as much again for what changes."""
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
 
 class LocalConfig(Table, frozen=True):
     """Settings of the ``local`` backend."""
@@ -86,7 +84,7 @@ class LocalBackend:
         """Load the base model; raises ``ModelError`` where the folder holds none."""
         self._config = config or LocalConfig()
         torch.set_num_threads(self._config.threads)
-        self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
+        self._decoder = Decoder.load(folder, device=self._config.device, dtype=getattr(torch, self._config.dtype))
         self._ends = Tokenizer(folder).ends
         self._merge = max(out * into for out, into in self._decoder.shape.linears().values()) <= MERGE_LIMIT
         self._adapters: dict[str | None, LoadedAdapter] = {None: LoadedAdapter(None, None, 0)}
@@ -169,7 +167,7 @@ class LocalBackend:
             is_merged = self._merge or lora.magnitudes
             applied = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
             own = lora.flat_P.numel() * lora.flat_P.element_size()
-            size = own + applied * DTYPES[self._config.dtype].itemsize
+            size = own + applied * self._decoder.embed.itemsize
             used = sum(other.bytes for at, other in self._adapters.items() if at != name)
             if self._config.adapter_bytes and used + size > self._config.adapter_bytes:
                 raise MemoryShortError(

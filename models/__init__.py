@@ -50,13 +50,13 @@ class BaseModel(msgspec.Struct, frozen=True):
     tokenizer: Tokenizer
 
 
-def load_base(source: str | Path) -> BaseModel:
+def load_base(source: str | Path, report: DownloadReporter | None = None) -> BaseModel:
     """Load the model that ``source`` names: a folder if there is one, else a hub id (see ``find_base``).
 
     Raises:
         ModelError: no such model here or on the hub, or a folder that is not a model directory.
     """
-    folder = find_base(source)
+    folder = find_base(source, report)
     _check_model_files(folder)
     return BaseModel(folder=folder, shape=read_model_shape(folder), tokenizer=Tokenizer(folder))
 

@@ -55,9 +55,9 @@ def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
     if index.exists():
         try:
             names = msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values()
-        except (msgspec.DecodeError, KeyError, AttributeError) as error:
+            shards = [Path(name).name for name in sorted(set(names))]
+        except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
             raise ModelError(f"{index}: not an index of safetensors shards ({error!r})") from error
-        shards = [Path(name).name for name in sorted(set(names))]
     elif not (folder / shards[0]).exists():
         raise ModelError(f"{folder}: no model.safetensors; weights in other formats are not loaded")
     for path in (folder / shard for shard in shards):

@@ -163,7 +163,7 @@ def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
         yield config
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
 

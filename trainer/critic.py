@@ -6,6 +6,7 @@ Shape suffixes: P parameters of the adapter, D model width, C parameters of adap
 trajectories, T token of all prompts, B sequence of a rectangle, L position in it.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -90,8 +91,7 @@ class Critic:
         self._optimizer.load(OptimizerState(updates, {key: tensors[name] for name, key in TENSORS.items()}))
 
     def _adapter(self) -> Lora:
-        own = self._lora
-        return Lora(own.rank, own.alpha, own.sizes, self.flat_C[: own.flat_P.numel()], own.rslora, own.targets)
+        return dataclasses.replace(self._lora, flat_P=self.flat_C[: self._lora.flat_P.numel()])
 
     def _forward(self, weights: Weights, ids_BL: Tensor, last_B: Tensor) -> Tensor:
         """Values [B] at the last tokens."""

@@ -14,7 +14,7 @@ from models import adapters
 from models.decoder import Decoder, allowed_logits
 from models.forward import detach_weights, forward_rectangle, padded_rectangles
 from models.kernels import rms_norm, rotary, rotary_tables, swiglu
-from models.model_config import DecoderShape, shape_from_config
+from models.model_config import DecoderShape, read_model_shape, shape_from_config
 from schemas.errors import ModelError
 from tests.packed_forward import forward_packed
 
@@ -244,6 +244,15 @@ def test_damaged_model_folders_are_model_errors(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"not safetensors")
     with pytest.raises(ModelError, match="not a readable safetensors file"):
         Decoder.load(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_bytes(b'{"weight_map": {"model.norm.weight": 5}}')
+    with pytest.raises(ModelError, match=r"index\.json: not an index of safetensors shards"):
+        Decoder.load(tmp_path)
+
+
+def test_rope_settings_that_are_no_table_are_model_errors(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(TINY | {"model_type": "phi3", "rope_scaling": [1]}))
+    with pytest.raises(ModelError, match=r"config\.json: configuration is incomplete or ill-typed"):
+        read_model_shape(tmp_path)
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
