@@ -116,7 +116,6 @@ class KvCache:
 
 
 BLOCK_TOKENS = 16
-"""Tokens a block."""
 
 BlockKey = tuple[int, tuple[int, ...]]
 """Number of the block before (for a first block: minus the weights' number), and the tokens."""

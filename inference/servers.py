@@ -109,7 +109,6 @@ class ServersBackend:
         self._config = config = config or ServersConfig()
         self._balancer = LoadBalancer(config, config.silence_s, lambda: (*config.urls, *urls()))
         self.routes: ServerTable = self._balancer.routes
-        """The servers that it knows."""
         self._adapters = dict[str, None]()
         self._counter = RequestCounter()
         self._closed = False

@@ -55,7 +55,6 @@ class Learner:
         self.ranks = ranks
         self.steps = 0
         self.memory = AdvantageState()
-        """State of the advantage estimator and the transforms."""
         self.config = convert(config.learner, LearnerConfig, "trainer.learner")
         if adapter.is_remote:
             self.config = msgspec.structs.replace(self.config, layout="packed", rectangle_tokens=_UNBOUNDED)

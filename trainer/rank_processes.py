@@ -85,7 +85,6 @@ class RankSpec(msgspec.Struct, frozen=True):
     """Specification of a rank's learner."""
 
     base: Path
-    """Folder of the base model."""
     adapter: AdapterSpec
     config: TrainerConfig
 

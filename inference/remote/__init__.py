@@ -68,7 +68,6 @@ class CallResult(msgspec.Struct, frozen=True, array_like=True):
     """The result of one of several calls."""
 
     index: int
-    """The index of the call."""
     status: int
     """HTTP status, as if the call had been sent by itself."""
     body: bytes
@@ -143,7 +142,6 @@ class ServerState:
     busy_until: float = 0.0
     """It takes no requests until then, by the event loop's clock."""
     sent: int = 0
-    """Requests sent so far."""
 
     def is_open(self, now: float) -> bool:
         """Whether it takes requests now."""

@@ -97,7 +97,6 @@ class LoadBalancer:
         """
         self.routes = ServerTable()
         self.waiting_requests = 0
-        """Requests that wait for a server."""
         self.silence_s = silence_s
         self._limits = limits
         self._urls = urls

@@ -25,7 +25,6 @@ class TokenTexts(NamedTuple):
     between: bytes
     """The text between two tokens."""
     end: int | None
-    """The model's end token."""
 
 
 @dataclass(eq=False, slots=True)

@@ -57,7 +57,6 @@ class VllmRequest(msgspec.Struct, frozen=True):
     allowed: list[int] | None = None
     """Allowed tokens; None for all."""
     stops: tuple[int, ...] = ()
-    """The stop tokens."""
     top_k: int = 0
     """Likeliest tokens among which the nucleus is taken; 0 for all."""
     excerpt: ConstraintSlice | None = None

@@ -109,10 +109,6 @@ class VllmServerBackend:
         self._known.add(digest)
         self._counter.swaps += 1
 
-    async def load_in_background(self, digest: str, folder: Path) -> None:
-        """See ``BackgroundLoader``."""
-        await asyncio.to_thread(self.load_adapter, digest, folder)
-
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter. The servers keep the newest that fit, which other processes may use."""
         self._known.discard(digest)

@@ -120,7 +120,6 @@ class TrainableAdapter(Protocol):
     """Whether the ranks exchange weights of the base in every pass, so that all have to run equally many."""
     layout: AdapterLayout
     shape: ModelShape
-    """Sizes of the base model."""
     dtype: torch.dtype
     """Type of the base model's weights."""
 
@@ -151,7 +150,6 @@ class LearnerBackend(Protocol):
     """A frozen base model that adapters are trained on."""
 
     shape: ModelShape
-    """Sizes of the base model."""
     base: nn.Module | None
     """The frozen base model; None where a server holds it."""
     is_sharded: bool

@@ -33,7 +33,6 @@ class Unit(NamedTuple):
     lag: int
     """Policy versions since the trajectory's oldest step, or since this step."""
     score: float
-    """Score of the trajectory."""
 
 
 class Strategy(Protocol):

@@ -242,7 +242,8 @@ class TrajectoryBuffer:
 
     def start_next_step(self) -> None:
         """A step was recorded: from here on, what is looked at counts for the next one."""
-        self._last_settled, self._lengths = self._last_examined, []
+        self._last_settled = self._last_examined
+        self._lengths = []
         self._groups.start_next_step()
 
     def metrics(self, batch: Sequence[BatchItem], version: int) -> dict[str, float]:

@@ -32,7 +32,6 @@ COUNT_METRICS = {
     "late": "members_late",
     "missing": "members_missing",
 }
-"""Metric names of the group counts."""
 
 
 @dataclass(eq=False)
@@ -66,7 +65,6 @@ class GroupUpdate(NamedTuple):
     given_up: list[BufferedTrajectory]
     """Members of groups of which nothing is."""
     late: list[BufferedTrajectory]
-    """What came too late."""
 
 
 class PendingGroup(NamedTuple):
