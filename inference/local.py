@@ -90,7 +90,7 @@ class LocalBackend:
         self._adapters: dict[str | None, LoadedAdapter] = {None: LoadedAdapter(None, None, 0)}
         self._swaps = 0
         self._ready: OrderedDict[int, PreparedWeights] = OrderedDict()
-        base = self._get_weights(None).weights
+        base = self._prepare(self._adapters[None]).weights
         self._max_positions = base.shape.max_positions
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
         automatic = 0 if self._merge else REUSE_TOKENS
@@ -125,7 +125,7 @@ class LocalBackend:
         before = self._adapters[name]
         self._load(name, digest, folder)
         self._ready.pop(before.identity, None)
-        self._engine.swap_weights(name, self._get_weights(name))
+        self._engine.swap_weights(name, self._prepare(self._adapters[name]))
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep its weights until they end."""
@@ -141,7 +141,7 @@ class LocalBackend:
         check_request(request, self._max_positions)
         max_tokens = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
         future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
-        weights = self._get_weights(request.adapter)
+        weights = self._prepare(self._adapters[request.adapter])
         self._engine.submit(ActiveSequence(request, weights, max_tokens, self._ends, future))
         self._arrival_count += 1
         if self._task is None or self._task.done():
@@ -174,28 +174,22 @@ class LocalBackend:
                     f"inference: no memory for adapter {name!r}: it needs {size:,} bytes beside {used:,}; expected at "
                     f"most inference.adapter_bytes, {self._config.adapter_bytes:,}"
                 )
-            before = self._adapters.get(name)
-            self._adapters[name] = LoadedAdapter(lora, digest, self._swaps + 1, size)
-            try:
-                self._get_weights(name)
-            except Exception:  # raised again; no failure may leave half an adapter
-                self._adapters.pop(name)
-                if before is not None:
-                    self._adapters[name] = before
-                raise
+            adapter = LoadedAdapter(lora, digest, self._swaps + 1, size)
+            # Before it is known, so that no failure leaves half an adapter.
+            self._prepare(adapter)
+            self._adapters[name] = adapter
         self._swaps += 1
 
     @torch.inference_mode()
-    def _get_weights(self, name: str | None) -> PreparedWeights:
+    def _prepare(self, adapter: LoadedAdapter) -> PreparedWeights:
         """The adapter's weights, from those used last or made again."""
-        lora, digest, identity, _ = self._adapters[name]
-        ready = self._ready.get(identity)
+        ready = self._ready.get(adapter.identity)
         if ready is None:
-            ready = prepare_weights(self._decoder.weights(lora, self._merge), digest, identity)
-            self._ready[identity] = ready
+            weights = self._decoder.weights(adapter.lora, self._merge)
+            ready = self._ready[adapter.identity] = prepare_weights(weights, adapter.digest, adapter.identity)
             while len(self._ready) > self._config.max_ready:
                 self._ready.popitem(last=False)
-        self._ready.move_to_end(identity)
+        self._ready.move_to_end(adapter.identity)
         return ready
 
     async def _run_rounds(self) -> None:

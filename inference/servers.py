@@ -157,5 +157,5 @@ class ServersBackend:
     async def close(self) -> None:
         """Wait for the requests in flight, then close the connections."""
         self._closed = True
-        await self._counter.wait_until_idle()
+        await self._counter.in_flight.wait_until_idle()
         await self._balancer.close()

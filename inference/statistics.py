@@ -43,31 +43,50 @@ class Counters(msgspec.Struct):
     seconds: float = 0.0
 
 
+class InFlight:
+    """The number of what is in flight."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextlib.contextmanager
+    def hold(self, number: int = 1) -> Iterator[None]:
+        """Count a number as in flight during a block."""
+        self.count += number
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.count -= number
+            if not self.count:
+                self._idle.set()
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+
 class RequestCounter:
     """Requests in flight and totals of finished ones, for backends that compute elsewhere."""
 
     def __init__(self) -> None:
-        self.running = 0
+        self.in_flight = InFlight()
         self.swaps = 0
         """Adapters that were loaded."""
         self._totals = Counters()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     @contextlib.contextmanager
     def track(self) -> Iterator[float]:
         """Count a request, finished or failed; gives the time of its beginning, by ``time.monotonic``."""
         began = time.monotonic()
-        self.running += 1
-        self._idle.clear()
-        try:
-            yield began
-        finally:
-            self.running -= 1
-            self._totals.requests += 1
-            self._totals.seconds += time.monotonic() - began
-            if not self.running:
-                self._idle.set()
+        with self.in_flight.hold():
+            try:
+                yield began
+            finally:
+                self._totals.requests += 1
+                self._totals.seconds += time.monotonic() - began
 
     def add(self, request: Request, generation: Generation) -> None:
         """Count the tokens of a finished request."""
@@ -77,13 +96,9 @@ class RequestCounter:
         totals.sampled_tokens += sampled
         totals.forced_tokens += len(generation.completion_ids) - sampled
 
-    async def wait_until_idle(self) -> None:
-        """Wait until no request is in flight."""
-        await self._idle.wait()
-
     def stats(self, adapters: int, slots: int, queued: int = 0) -> BackendStats:
         """The totals so far; ``queued`` of the requests in flight have not begun."""
-        load = {"queued": queued, "running": self.running - queued, "adapters": adapters, "slots": slots}
+        load = {"queued": queued, "running": self.in_flight.count - queued, "adapters": adapters, "slots": slots}
         return BackendStats(**load, swaps=self.swaps, **msgspec.structs.asdict(self._totals))
 
 

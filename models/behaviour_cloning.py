@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from models.adamw import AdamW
 from models.decoder import Decoder, allowed_distribution, allowed_logits
@@ -196,12 +197,10 @@ class _CloningRun:
 
 def _pad(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
     """Token ids [B, L], right-padded with 0, and a mask of the real ones."""
-    texts = [[*row.prompt_ids, *row.completion_ids] for row in rows]
-    lengths_B = np.array([len(text) for text in texts])
-    real_BL = np.arange(lengths_B.max()) < lengths_B[:, None]
-    ids_BL = np.zeros(real_BL.shape, np.int64)
-    ids_BL[real_BL] = np.concatenate(texts)
-    return torch.from_numpy(ids_BL), torch.from_numpy(real_BL)
+    texts = [torch.tensor([*row.prompt_ids, *row.completion_ids]) for row in rows]
+    ids_BL = pad_sequence(texts, batch_first=True)
+    lengths_B1 = torch.tensor([[len(text)] for text in texts])
+    return ids_BL, torch.arange(ids_BL.shape[1]) < lengths_B1
 
 
 def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor) -> tuple[Tensor, float]:

@@ -10,7 +10,6 @@ Shape suffixes: S sequence.
 """
 
 import hashlib
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -48,17 +47,16 @@ class RankComm:
             ModelError: a rank did not connect in time; the message names it.
         """
         timeout = timedelta(seconds=timeout_s)
-        store.set(f"league/rank/{rank}", b"here")
-        deadline = time.monotonic() + timeout_s
-        for other in range(count):
-            try:
-                store.wait([f"league/rank/{other}"], timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
-            except (dist.DistError, RuntimeError) as error:
-                missing = [each for each in range(count) if not store.check([f"league/rank/{each}"])]
-                raise ModelError(
-                    f"ranks {missing} of {count} of the trainer did not connect within {timeout_s:g} s; "
-                    "expected one process for each rank, all with the same league and configuration"
-                ) from error
+        keys = [f"league/rank/{each}" for each in range(count)]
+        store.set(keys[rank], b"here")
+        try:
+            store.wait(keys, timeout)
+        except (dist.DistError, RuntimeError) as error:
+            missing = [each for each, key in enumerate(keys) if not store.check([key])]
+            raise ModelError(
+                f"ranks {missing} of {count} of the trainer did not connect within {timeout_s:g} s; "
+                "expected one process for each rank, all with the same league and configuration"
+            ) from error
         if device.startswith("cuda"):
             torch.cuda.set_device(device)
         kind = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"

@@ -13,7 +13,7 @@ Here is what a server has (models by name, adapters by digest), and admission co
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from aiohttp import web
 from inference.base import InferenceBackend
 from inference.http_server import RefusedError, read_body
 from inference.remote import AssignedPolicy
+from inference.statistics import InFlight
 from models import Tokenizer
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
@@ -99,60 +100,37 @@ class AdmissionControl:
     def __init__(self, most: int, most_bytes: int) -> None:
         self.max_in_flight = most
         self.max_bytes = most_bytes
-        self.bytes_in_flight = 0
+        self.completions = InFlight()
+        self.body_bytes = InFlight()
         self.phase = ServerPhase.LOADING
-        self.in_flight = 0
         self.refused = 0
         """Requests refused so far, because of the phase or a limit."""
-        self._requests = 0
+        self._requests = InFlight()
         self._resumed = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def read(self, request: web.Request) -> bytes:
         """Read the body of a request; raises ``RefusedError`` where it is not admitted (503), or as ``read_body``."""
         self._check_capacity(1)
         return await read_body(request)
 
-    @contextlib.contextmanager
-    def reserve_bytes(self, size: int) -> Iterator[None]:
+    def reserve_bytes(self, size: int) -> contextlib.AbstractContextManager[None]:
         """Count a body of so many bytes as in flight during a block; raises ``RefusedError`` above the limit (503)."""
-        if self.bytes_in_flight + size > self.max_bytes:
-            raise self._refuse(f"{self.bytes_in_flight:,} bytes are under way; the server takes {self.max_bytes:,}")
-        self.bytes_in_flight += size
-        try:
-            yield
-        finally:
-            self.bytes_in_flight -= size
+        if self.body_bytes.count + size > self.max_bytes:
+            raise self._refuse(f"{self.body_bytes.count:,} bytes are under way; the server takes {self.max_bytes:,}")
+        return self.body_bytes.hold(size)
 
-    @contextlib.contextmanager
-    def admit(self, completions: int = 1) -> Iterator[None]:
+    def admit(self, completions: int = 1) -> contextlib.AbstractContextManager[None]:
         """Count completions as in flight during a block; raises ``RefusedError`` where none are admitted (503)."""
         self._check_capacity(completions)
-        self.in_flight += completions
-        self._drained.clear()
-        try:
-            yield
-        finally:
-            self.in_flight -= completions
-            if not self.in_flight:
-                self._drained.set()
+        return self.completions.hold(completions)
 
     @contextlib.asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
         """Begin a request, once the server does not pause; ``pause`` waits for the end of the block."""
         while self.phase in WAITING_PHASES:
             await self._resumed.wait()
-        self._requests += 1
-        self._idle.clear()
-        try:
+        with self._requests.hold():
             yield
-        finally:
-            self._requests -= 1
-            if not self._requests:
-                self._idle.set()
 
     def open(self) -> None:
         """Admit requests from now on."""
@@ -162,7 +140,7 @@ class AdmissionControl:
         """Hold new requests back until ``resume``, and wait for the end of those that run."""
         self._resumed.clear()
         self.show(ServerPhase.PAUSING)
-        await self._idle.wait()
+        await self._requests.wait_until_idle()
 
     def resume(self) -> None:
         """Admit the waiting requests."""
@@ -178,13 +156,14 @@ class AdmissionControl:
         """Refuse new requests, and wait for those in flight."""
         self.phase = ServerPhase.DRAINING
         self._resumed.set()
-        await self._drained.wait()
+        await self.completions.wait_until_idle()
 
     def _check_capacity(self, completions: int) -> None:
         if self.phase is not ServerPhase.SERVING:
             raise self._refuse(f"the server is {self.phase.value}; another one may serve")
-        if self.in_flight + completions > self.max_in_flight:
-            raise self._refuse(f"{self.in_flight} completions are under way; the server takes {self.max_in_flight}")
+        under_way = self.completions.count
+        if under_way + completions > self.max_in_flight:
+            raise self._refuse(f"{under_way} completions are under way; the server takes {self.max_in_flight}")
 
     def _refuse(self, why: str) -> RefusedError:
         self.refused += 1

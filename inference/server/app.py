@@ -131,7 +131,7 @@ class InferenceServer:
         """200 while requests are admitted, at once or after a pause, else 503."""
         phase = self.admission.phase
         status = 200 if phase in (ServerPhase.SERVING, *WAITING_PHASES) else 503
-        return web.json_response({"status": phase.value, "inside": self.admission.in_flight}, status=status)
+        return web.json_response({"status": phase.value, "inside": self.admission.completions.count}, status=status)
 
     async def _report(self, _: web.Request) -> web.Response:
         """All statistics as JSON."""
@@ -156,7 +156,7 @@ class InferenceServer:
 
     def _collect(self) -> dict[str, Any]:
         """All statistics; called about once a second, for the rate of tokens."""
-        figures: dict[str, Any] = {"status": self.admission.phase.value, "inside": self.admission.in_flight}
+        figures: dict[str, Any] = {"status": self.admission.phase.value, "inside": self.admission.completions.count}
         figures["refused"] = self.admission.refused
         if self._stats is not None:
             stats = self._stats()

@@ -144,7 +144,7 @@ class VllmBackend:
     async def close(self) -> None:
         """Wait for what is in flight, then end vLLM's processes if they were started by this backend."""
         self._closed = True
-        await self._counter.wait_until_idle()
+        await self._counter.in_flight.wait_until_idle()
         for digest in [digest for digest in self._adapters if digest is not None]:
             self.drop_adapter(digest)
         for _, weights in self._past_weights:

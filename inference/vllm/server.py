@@ -145,7 +145,7 @@ class VllmServerBackend:
     async def close(self) -> None:
         """Wait for the requests in flight, then close the connections; the servers go on."""
         self._closed = True
-        await self._counter.wait_until_idle()
+        await self._counter.in_flight.wait_until_idle()
         if self._probe_task is not None:
             self._probe_task.cancel()
             await asyncio.gather(self._probe_task, return_exceptions=True)

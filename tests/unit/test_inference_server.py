@@ -465,13 +465,13 @@ def test_bodies_under_way_are_bounded_together(base):
         asked = COMPLETION | {"model": "base_model", "allowed_token_ids": [9, 20], "max_tokens": 300, "user": "x" * 500}
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=300) as client:
             first = asyncio.create_task(client.post("/v1/completions", json=asked))
-            await until(lambda: server.admission.in_flight == 1)
+            await until(lambda: server.admission.completions.count == 1)
             second = await client.post("/v1/completions", json=asked)
             assert (second.status_code, "bytes are under way" in second.text) == (503, True)
             assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
             assert (await first).status_code == 200
             assert (await client.post("/v1/completions", json=asked)).status_code == 200
-            assert server.admission.bytes_in_flight == 0
+            assert server.admission.body_bytes.count == 0
         await server.stop()
         await backend.close()
 
@@ -491,7 +491,7 @@ def test_a_request_beyond_the_bound_is_sent_elsewhere(served):
     async def ask(client, server, _):
         asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 300}
         first = asyncio.create_task(client.post("/v1/completions", json=asked | {"n": 2}))
-        await until(lambda: server.admission.in_flight == 2)
+        await until(lambda: server.admission.completions.count == 2)
         second = await client.post("/v1/completions", json=asked)
         assert (second.status_code, second.headers["Retry-After"]) == (503, "1")
         assert "2 completions are under way; the server takes 2" in second.json()["error"]["message"]
@@ -506,7 +506,7 @@ def test_a_server_that_drains_finishes_what_it_has_and_takes_no_more(served):
     async def ask(client, server, _):
         asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 300}
         first = asyncio.create_task(client.post("/v1/completions", json=asked))
-        await until(lambda: server.admission.in_flight == 1)
+        await until(lambda: server.admission.completions.count == 1)
         draining = asyncio.create_task(server.admission.drain())
         await asyncio.sleep(0)
         assert (await client.post("/v1/completions", json=asked)).status_code == 503
@@ -537,7 +537,7 @@ def test_whoever_hangs_up_makes_room(served):
         asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 2000}
         with pytest.raises(httpx2.TimeoutException):
             await client.post("/v1/completions", json=asked, timeout=0.05)
-        await until(lambda: not (server.admission.in_flight or backend.stats().running))
+        await until(lambda: not (server.admission.completions.count or backend.stats().running))
         assert backend.stats().sampled_tokens < 2000
 
     served(ask)
