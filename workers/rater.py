@@ -46,7 +46,7 @@ async def serve(context: Context) -> None:
         while await rater.record_ratings():
             pass
         await rater.record_decisions()
-        await silence.record_due()
+        await silence.record_due(at_end=True)
 
 
 class Rater:

@@ -16,10 +16,9 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from league.log.base import EventLog
-from schemas.config import LogExportConfig
+from schemas.config import LogExportConfig, parse_http_url
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import digest
 from schemas.loggers import get_logger
@@ -28,6 +27,10 @@ from workers.log_export.forwarder import LogExporter
 from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
 from workers.runtime import SequenceProgress
 
+log = get_logger()
+
+_RETRY_S = 5.0
+_MAX_RETRY_S = 300.0
 TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
 """The environment variable with a platform's token where no other is named."""
 
@@ -48,7 +51,10 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
         if not to:
             raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
         return StdoutTarget() if to == "-" else FileTarget(Path(to))
-    parts = _parse_address(to, where)
+    parts = parse_http_url(to)
+    if parts is None or "@" in parts.netloc:
+        # Not quoted in the message: it may hold a secret.
+        raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
     token = os.environ.get(variable or TOKEN_VARIABLE, "")
     if variable and not token:
         raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
@@ -64,30 +70,11 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
     return HttpTarget(to, token, ExportPosition(folder, name, parts.hostname or ""))
 
 
-def _parse_address(to: str, where: str) -> SplitResult:
-    try:
-        parts = urlsplit(to)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_good = False
-    if not is_good or "@" in parts.netloc:
-        # Not quoted in the message: it may hold a secret.
-        raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
-    return parts
-
-
 def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-log = get_logger()
-
-_CONFIG_KEY = "tracker.forward.to"
-_RETRY_S = 5.0
-_MAX_RETRY_S = 300.0
 
 
 class LogExports:
@@ -101,7 +88,9 @@ class LogExports:
         self, configs: Sequence[LogExportConfig], folder: Path, writer: LogLineWriter, retry_s: float = _RETRY_S
     ) -> None:
         self._exports = [(config, SequenceProgress()) for config in configs]
-        self._folder, self._writer, self._retry_s = folder, writer, retry_s
+        self._folder = folder
+        self._writer = writer
+        self._retry_s = retry_s
 
     async def run(self, history: EventLog) -> None:
         """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
@@ -112,13 +101,15 @@ class LogExports:
         await asyncio.gather(*(progress.wait_for_sequence(sequence) for _, progress in self._exports))
 
     async def _run(self, history: EventLog, config: LogExportConfig, progress: SequenceProgress) -> None:
-        backoff, name = Backoff(self._retry_s, _MAX_RETRY_S), self._writer.history
+        backoff = Backoff(self._retry_s, _MAX_RETRY_S)
+        name = self._writer.history
         to = config.to if "://" in config.to else str(self._folder / config.to)
+        positions = self._folder / "forwarding"
         while True:
             pause_s = backoff.next_s()
             before = progress.sequence
             try:
-                target = make_target(to, config.token_variable, self._folder / "forwarding", name, _CONFIG_KEY)
+                target = make_target(to, config.token_variable, positions, name, "tracker.forward.to")
                 try:
                     first = max(await target.open(name) + 1, config.first)
                     await LogExporter(target, self._writer, config.types, first, progress).run(history)

@@ -42,7 +42,8 @@ class LogExporter:
         first: int,
         progress: SequenceProgress | None = None,
     ) -> None:
-        self._target, self._writer = target, writer
+        self._target = target
+        self._writer = writer
         self._kinds = frozenset(kinds)
         self._first = max(first, 1)
         self._progress = progress or SequenceProgress()
@@ -54,8 +55,7 @@ class LogExporter:
     async def run(self, history: EventLog, last: int | None = None) -> None:
         """Send all events up to ``last``; with None, continue with new events until ``stop``.
 
-        Raises:
-            LeagueError: the destination does not accept events, or the history cannot be read.
+        ``LeagueError`` if the destination does not accept events, or the history cannot be read.
         """
         reading = asyncio.create_task(self._read(history, last))
         try:
@@ -94,7 +94,8 @@ class LogExporter:
         recorded = await self._peek()
         if recorded is None:
             return None
-        batch, until = _Batch(), asyncio.get_running_loop().time() + BATCH_LINGER_S
+        batch = _Batch()
+        until = asyncio.get_running_loop().time() + BATCH_LINGER_S
         while recorded is not None:
             kind = "" if recorded.event is None else type(recorded.event).__name__
             line = self._writer.make_line(recorded) if not self._kinds or kind in self._kinds else None
@@ -185,22 +186,14 @@ class ExportPosition:
             ) from None
 
     def save(self, sequence: int) -> None:
-        """Store a position; on return it is on disk.
-
-        Raises:
-            LeagueError: the file cannot be written.
-        """
+        """Store a position; on return it is on disk; ``LeagueError`` if the file cannot be written."""
         fresh = self.path.with_suffix(".new")
         with _room_expected(self.path):
             _write(fresh, "wb", msgspec.json.encode(_SavedPosition(sequence, self._to)))
             fresh.replace(self.path)
 
     def save_rejected(self, line: LogLine, why: str) -> None:
-        """Store a rejected line; on return it is on disk.
-
-        Raises:
-            LeagueError: the file cannot be written.
-        """
+        """Store a rejected line; on return it is on disk; ``LeagueError`` if the file cannot be written."""
         rejected = msgspec.json.encode({"why": why, "line": msgspec.Raw(line.data)})
         with _room_expected(self.rejected_path):
             _write(self.rejected_path, "ab", rejected + b"\n")

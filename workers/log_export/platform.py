@@ -26,11 +26,18 @@ from schemas.retry import Backoff
 from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine
 
+log = get_logger()
+
 _MAX_EXCERPT_CHARS = 300
 _RETRYABLE_STATUSES = (408, 425, 429)
 _PERMANENT_STATUSES = (401, 403, 404, 405, 407, 410)
 MAX_WAIT_S = 600.0
 """Upper bound on the pause that a platform requests."""
+_MAX_PAUSE_S = 60.0
+_MAX_BODY_BYTES = 65_536
+_BODY_TIMEOUT_S = 5.0
+_MAX_REJECTED_IN_A_ROW = 20
+"""After so many consecutive rejections the cause is not the events."""
 
 
 class DeliveryStatus(Enum):
@@ -86,22 +93,14 @@ def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
         return 0, ()
     if not isinstance(response, dict) or not isinstance(failed := response.get("failed"), int) or failed <= 0:
         return 0, ()
-    times, failures = [], response.get("failures")
+    times = []
+    failures = response.get("failures")
     for failure in failures if isinstance(failures, list) else ():
         # A failure without a readable time is passed over.
         with contextlib.suppress(KeyError, TypeError, ValueError):
             moment = datetime.fromisoformat(failure["timestamp"])
             times.append(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
     return failed, tuple(times)
-
-
-log = get_logger()
-
-_MAX_PAUSE_S = 60.0
-_MAX_BODY_BYTES = 65_536
-_BODY_TIMEOUT_S = 5.0
-_MAX_REJECTED_IN_A_ROW = 20
-"""After so many consecutive rejections the cause is not the events."""
 
 
 class HttpTarget:
@@ -115,8 +114,11 @@ class HttpTarget:
         self, url: str, token: str, position: ExportPosition, timeout_s: float = 30.0, first_pause_s: float = 1.0
     ) -> None:
         self.name = urlsplit(url).hostname or ""
-        self._url, self._token, self._position = url, token, position
-        self._timeout_s, self._first_pause_s = timeout_s, first_pause_s
+        self._url = url
+        self._token = token
+        self._position = position
+        self._timeout_s = timeout_s
+        self._first_pause_s = first_pause_s
         self._rejected_in_a_row = 0
         self._client: HttpClient | None = None
 
@@ -130,8 +132,7 @@ class HttpTarget:
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:
         """Post lines until they are accepted, however long that takes; rejected lines are set aside in a file.
 
-        Raises:
-            RemoteError: wrong address or token, or every event is rejected.
+        ``RemoteError`` for a wrong address or token, or if every event is rejected.
         """
         if lines:
             await self._deliver(lines)
@@ -195,7 +196,8 @@ class HttpTarget:
 
     async def _post_until_settled(self, lines: Sequence[LogLine]) -> IngestResult:
         """Post, with backoff while the platform asks for a retry, until the result is final."""
-        backoff, reason = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5)), ""
+        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5))
+        reason = ""
         while (answer := await self._post(lines)).verdict is DeliveryStatus.retry:
             wait_s = backoff.next_s(at_least_s=answer.wait_s or 0.0)
             if answer.why != reason:
