@@ -230,7 +230,7 @@ class LearnerFactory:
             return
         if versions := self._context.state.published.get(self._policy):
             await self._load_blob(learner, versions[min(versions)].adapter, learner.steps)
-        elif (folder := Path(source).expanduser()).is_dir():
+        elif (folder := _find_local_folder(source)) is not None:
             learner.load_adapter(folder, learner.steps)
         else:
             await self._load_blob(learner, source, learner.steps)
@@ -330,7 +330,11 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
 
 async def _find_publisher(context: Context, published: PolicyPublished) -> str:
     async for recorded in context.log.read(only=PolicyPublished):
-        # Of one key, since there is one event per version.
         if recorded.event is not None and recorded.event.key == published.key:
             return recorded.producer
     return "another trainer"
+
+
+def _find_local_folder(source: str) -> Path | None:
+    path = Path(source).expanduser()
+    return path if path.is_dir() else None
