@@ -33,9 +33,8 @@ class DeviceTurns:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._turn, self._queue = (
-            os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666) for name in ("device.turn", "device.queue")
-        )
+        self._turn = os.open(folder / "device.turn", os.O_RDWR | os.O_CREAT, 0o666)
+        self._queue = os.open(folder / "device.queue", os.O_RDWR | os.O_CREAT, 0o666)
 
     def __del__(self) -> None:
         for file in (self._turn, self._queue):

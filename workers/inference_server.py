@@ -46,7 +46,7 @@ class LeagueModels:
         """The base model, the policies, the checkpoints and the digests of loaded adapters."""
         config = self._context.config
         checkpoints = [agent.name for agent in self._context.state.checkpoints]
-        return [config.base_agent, *config.trained_policies, *checkpoints, *self._models.loaded_adapters]
+        return [config.base_agent, *config.trained_policies, *checkpoints, *self._models.adapter_cache.loaded]
 
     def resolve(self, name: str) -> ResolvedModel:
         """Resolve the base model, a policy (its live version), a version of a policy, or an adapter's digest."""
@@ -79,9 +79,9 @@ class LeagueModels:
 
     def unload(self, adapter: str) -> None:
         """Unload an adapter that is neither live nor in use."""
-        if adapter not in self._models.loaded_adapters:
+        if adapter not in self._models.adapter_cache.loaded:
             raise RefusedError(404, f"adapter {adapter[:80]!r}: not loaded")
-        if not self._models.unload(adapter):
+        if not self._models.adapter_cache.unload(adapter):
             raise RefusedError(400, f"adapter {adapter!r}: in use; expected an idle one")
 
 

@@ -23,7 +23,7 @@ from schemas.errors import ConfigError, UsageError
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
-from workers.log_export.forwarder import LogExporter
+from workers.log_export.forwarder import ExportPosition, LogExporter
 from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
 from workers.runtime import SequenceProgress
 
@@ -63,7 +63,6 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
     if token and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
         raise UsageError(f"{where}: a token would be sent unencrypted to {parts.hostname}; expected https://…")
     # Imported here, since the HTTP client takes a while to import.
-    from workers.log_export.forwarder import ExportPosition
     from workers.log_export.platform import HttpTarget
 
     name = f"{history}-{digest(to.encode())[:12]}"
