@@ -28,10 +28,8 @@ Info = TypeVar("Info")
 def plugin_modules(package: str) -> list[str]:
     """Names of the modules in a plugin folder, including those in the folders of ``LEAGUE_PLUGINS``; sorted.
 
-    Afterwards all of them can be imported as modules of ``package``.
-
-    Raises:
-        ConfigError: ``LEAGUE_PLUGINS`` names no folder, or a file in it has the name of one that is there.
+    Afterwards all of them can be imported as modules of ``package``. ``ConfigError`` if ``LEAGUE_PLUGINS`` names no
+    folder, or a file in it has the name of one that is there.
     """
     places = importlib.import_module(package).__path__
     for folder in _own_folders(package):

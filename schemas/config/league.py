@@ -133,8 +133,9 @@ class LeagueConfig(Table, frozen=True):
 
 
 def _check_buffer(config: LeagueConfig) -> None:
-    trainer, limit = config.trainer, config.experience.max_messages
-    buffer, window = trainer.buffer, trainer.buffer.window(trainer.rollouts_per_step)
+    limit = config.experience.max_messages
+    buffer = config.trainer.buffer
+    window = buffer.window(config.trainer.rollouts_per_step)
     if buffer.batch_delay > max(config.rollout.ahead_steps, 1.0):
         raise ConfigError(
             f"trainer.buffer.batch_delay: {buffer.batch_delay}; expected at most rollout.ahead_steps, "
