@@ -79,11 +79,8 @@ class Registry(Generic[Runtime]):
     """The plugins of one folder; importing a module of the folder registers its plugins."""
 
     def __init__(self, where: str, package: str) -> None:
-        """An empty registry of a folder, by its package's name.
-
-        ``where`` is the plugin's dotted place in the configuration, for messages: ``trainer.reward``.
-        """
         self.where = where
+        """The plugin's dotted place in the configuration, for messages: ``trainer.reward``."""
         self.package = package
         self._settings: dict[str, Any] = {}
         self._scanned_for: str | None = None

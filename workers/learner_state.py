@@ -169,7 +169,7 @@ class LearnerFactory:
     async def _choose_offspring(self, reset: PolicyReset) -> PolicyReset:
         """Select parents and store their offspring; returns the event with all that its adapter was computed from.
 
-        Returns the event as it is where no operator is configured, or the league has too few checkpoints.
+        The event stays as it is where no operator is configured, or the league has too few checkpoints.
         """
         context, policy = self._context, self._policy
         plugin = context.config.policies[policy].reset_operator
@@ -301,10 +301,7 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
     """Append events that begin with a ``PolicyPublished`` as one batch, and fold them.
 
     The batch is appended on the condition that nothing was published since the history was checked for this version,
-    so of two trainers one publishes it.
-
-    Raises:
-        WorkerConflictError: another trainer has published this version.
+    so of two trainers one publishes it; the other gets ``WorkerConflictError``.
     """
     first = events[0]
     assert isinstance(first, PolicyPublished)

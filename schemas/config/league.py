@@ -67,7 +67,6 @@ class LeagueConfig(Table, frozen=True):
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():

@@ -120,8 +120,7 @@ class ExportTarget(Protocol):
     async def open(self, history: str) -> int:
         """Prepare for the lines of a history; return the sequence of the last one that it has, 0 for none.
 
-        Raises:
-            LeagueError: the destination does not accept this history; the message says what it would accept.
+        ``LeagueError`` if the destination does not accept this history; the message says what it would accept.
         """
 
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:

@@ -61,8 +61,7 @@ class MatchRunner(Protocol):
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
         """Play a match; in ``live`` seats a policy's newest version acts, looked up at each decision.
 
-        Raises:
-            LeagueError: the match has no result; the message gives the reason.
+        ``LeagueError`` if it has no result; the message gives the reason.
         """
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
