@@ -153,7 +153,7 @@ async def trace_main_path(folder: Path, inside: bool) -> tuple[CallTrace, CallTr
         await models.load_newest()
         cast(Any, _runner).open_blobs = lambda *_: league.blobs
         worker = RolloutWorker(context, models, config.trainer.policy)
-        async with beside(trainer.receive()):
+        async with beside(trainer.experience_reader.receive()):
             for _ in range(2):
                 await worker.play_training_match()
             await match.run(worker.play_training_match())

@@ -32,7 +32,7 @@ from trainer.losses import LOSSES
 from trainer.operators import OPERATORS
 from trainer.rewards import REWARDS
 from workers.discover_servers import make_servers_config, make_vllm_servers_config
-from workers.trackers.sinks import make_sink
+from workers.trackers.sinks import SINKS
 
 _GAME_ONLY_KEYS = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
 """Keys of ``[prompts]`` on requesting and parsing moves; episodes define that themselves."""
@@ -74,7 +74,7 @@ def check_config(config: LeagueConfig) -> None:
     if config.trainer.imitation.agent:
         _check_imitation(config)
     for plugin in config.tracker.sinks:
-        make_sink(plugin)
+        SINKS.build(plugin)
     for target in config.tracker.forward:
         _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
     _check_reward(config, contest)

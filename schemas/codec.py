@@ -55,11 +55,7 @@ class _Tagged(msgspec.Struct):
 
 
 def encode_event(event: e.Event) -> bytes:
-    """Encode an event as JSON.
-
-    Raises:
-        DecodeError: it could not be decoded again: a number is not finite or out of range (``schemas.numbers``).
-    """
+    """Encode an event as JSON; ``DecodeError`` for a number that is infinite or out of range (``schemas.numbers``)."""
     data = _json.encode(event)
     try:
         _events.decode(data)

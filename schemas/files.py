@@ -19,7 +19,8 @@ from typing import IO, Any
 import msgspec
 
 _DRAFT = re.compile(r"\..+\.draft-[a-z0-9_]{8}", re.DOTALL)
-_REMOVALS, _REMOVAL_PAUSE_S = 50, 0.1
+_REMOVALS = 50
+_REMOVAL_PAUSE_S = 0.1
 """A broker that was using a killed process's draft may write to it until it has stopped."""
 
 
@@ -73,10 +74,8 @@ def hold_lock(path: Path) -> Iterator[None]:
 def atomic_folder(target: Path) -> Iterator[Path]:
     """Yield a draft beside ``target`` and move it there, durably, when the block succeeds; else remove it.
 
-    A draft is locked by its process. Drafts beside ``target`` whose process was killed are removed first.
-
-    Raises:
-        OSError: ``target`` is there and not an empty folder, or the disk rejects the write.
+    A draft is locked by its process. Drafts beside ``target`` whose process was killed are removed first. Raises as
+    ``move_durably``.
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,9 +94,12 @@ def _make_draft(target: Path) -> tuple[Path, int]:
     """A locked draft, and the open file that holds its lock."""
     while True:
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.draft-", dir=target.parent))
-        lock = os.open(draft, os.O_RDONLY)
+        # Another process may find it between its making and its lock, and remove it.
+        try:
+            lock = os.open(draft, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         with contextlib.suppress(OSError):
-            # Another process may have found it between its making and its lock, and removed it.
             if not try_lock(lock) or not draft.exists():
                 os.close(lock)
                 continue

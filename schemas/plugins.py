@@ -28,10 +28,8 @@ Info = TypeVar("Info")
 def plugin_modules(package: str) -> list[str]:
     """Names of the modules in a plugin folder, including those in the folders of ``LEAGUE_PLUGINS``; sorted.
 
-    Afterwards all of them can be imported as modules of ``package``.
-
-    Raises:
-        ConfigError: ``LEAGUE_PLUGINS`` names no folder, or a file in it has the name of one that is there.
+    Afterwards all of them can be imported as modules of ``package``. ``ConfigError`` if ``LEAGUE_PLUGINS`` names no
+    folder, or a file in it has the name of one that is there.
     """
     places = importlib.import_module(package).__path__
     for folder in _own_folders(package):
@@ -81,11 +79,8 @@ class Registry(Generic[Runtime]):
     """The plugins of one folder; importing a module of the folder registers its plugins."""
 
     def __init__(self, where: str, package: str) -> None:
-        """An empty registry of a folder, by its package's name.
-
-        ``where`` is the plugin's dotted place in the configuration, for messages: ``trainer.reward``.
-        """
         self.where = where
+        """The plugin's dotted place in the configuration, for messages: ``trainer.reward``."""
         self.package = package
         self._settings: dict[str, Any] = {}
         self._scanned_for: str | None = None

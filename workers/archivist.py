@@ -63,7 +63,8 @@ class Archivist:
         self._snapshot = (0, 0)
         """Sequence of the newest ``SnapshotTaken``, and the sequence of the state in it."""
         self._due_since: float | None = None
-        self._archive_after = self._copy_after = 0.0
+        self._archive_after = 0.0
+        self._copy_after = 0.0
         self._is_copied = False
         """Whether the copy of the archive, if there is to be one, holds all of it."""
 
@@ -78,7 +79,7 @@ class Archivist:
                 self._unarchived_seals[recorded.event.last] = recorded.event.events
         self.sealer.sequence = self.sealer.first - 1
         self._state, self._ratings = await snapshots.load_folds(history, artifacts)
-        taken = await history.last_sequence(event_type_filter(history.league, SnapshotTaken))
+        taken = await history.last_sequence(self._snapshots)
         self._snapshot = (taken, self._state.sequence)
         self.progress.sequence = min(self.sealer.sequence, self._state.sequence)
 
@@ -144,8 +145,8 @@ class Archivist:
         return True
 
     async def _take_snapshot(self) -> None:
-        context, state, ratings = self._context, self._state, self._ratings
-        taken = await context.persistently(lambda: snapshots.take_snapshot(state, ratings, self._blobs))
+        context = self._context
+        taken = await context.persistently(lambda: snapshots.take_snapshot(self._state, self._ratings, self._blobs))
         try:
             await context.persistently(lambda: context.log.append(taken, expected=self._snapshot[0]))
         except ConflictError:

@@ -96,12 +96,14 @@ class QueueDepth:
     def reset(self, now_s: float) -> None:
         """Discard the observations, after a decision."""
         self._since_s = now_s
-        self._least, self._most = math.inf, -math.inf
+        self._least = math.inf
+        self._most = -math.inf
 
     def observe(self, jobs: int, at_once: int) -> None:
         """Observe matches requested and not yet played, running ones included, and how many evaluators play at once."""
         rounds = jobs / max(at_once, 1)
-        self._least, self._most = min(self._least, rounds), max(self._most, rounds)
+        self._least = min(self._least, rounds)
+        self._most = max(self._most, rounds)
 
     def direction(self, now_s: float) -> int | None:
         """As in ``TrainerWait``, from the shortest and longest queue; None without observations of it or too early."""

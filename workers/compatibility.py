@@ -53,12 +53,9 @@ def older_deciders(state: LeagueState, name: str) -> list[WorkerJoined]:
 
 
 def check_versions(name: str, deciders: Sequence[WorkerJoined]) -> None:
-    """Check that there are no older deciders.
-
-    Raises:
-        VersionError: there is one.
-    """
-    for old in deciders[:1]:
+    """Raise ``VersionError`` if there are older deciders."""
+    if deciders:
+        old = deciders[0]
         raise VersionError(
             f"{name} writes events of schema version {SCHEMA_VERSION}, and {old.worker} (package {old.version}, on "
             f"{old.host}) reads up to {old.schema}: upgrade {old.worker} first"
@@ -66,11 +63,7 @@ def check_versions(name: str, deciders: Sequence[WorkerJoined]) -> None:
 
 
 def check_rules(state: LeagueState, role: str, name: str) -> None:
-    """Check that this worker plays by the league's version of the game rules; roles that play no matches pass.
-
-    Raises:
-        VersionError: the rules installed here have another version.
-    """
+    """Raise ``VersionError`` if a worker that plays matches has other game rules installed than the league's."""
     if role not in PLAYERS or state.config is None:
         return
     game = state.config.game
@@ -89,11 +82,7 @@ def check_rules(state: LeagueState, role: str, name: str) -> None:
 
 
 def resolve_policy(config: LeagueConfig, policy: str | None) -> str:
-    """The policy to serve: ``policy``, or ``trainer.policy`` if it is None.
-
-    Raises:
-        UsageError: the league trains no policy of that name.
-    """
+    """The policy to serve, ``trainer.policy`` for None; ``UsageError`` if the league trains none of that name."""
     name = policy or config.trainer.policy
     if name not in config.trained_policies:
         expected = format_choices(config.trained_policies)
@@ -103,6 +92,7 @@ def resolve_policy(config: LeagueConfig, policy: str | None) -> str:
 
 def required_policies(config: LeagueConfig, policy: str) -> set[str]:
     """The policies that need a version before a policy can play: itself, and those that its sampler names."""
-    role, sampler = config.trained_policies[policy], sampler_of(config, policy)
+    role = config.trained_policies[policy]
+    sampler = sampler_of(config, policy)
     named = {exploited_policy(config, role)} if role.role == "main_exploiter" else set()
     return {policy, *named, *(sampler.settings.get("policies", ()) if sampler.name == "policies" else ())}

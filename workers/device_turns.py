@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,13 +34,13 @@ class DeviceTurns:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._turn, self._queue = (
-            os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o666) for name in ("device.turn", "device.queue")
-        )
+        self._turn = self._open(folder / "device.turn")
+        self._queue = self._open(folder / "device.queue")
 
-    def __del__(self) -> None:
-        for file in (self._turn, self._queue):
-            os.close(file)
+    def _open(self, path: Path) -> int:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        weakref.finalize(self, os.close, file)
+        return file
 
     def is_requested(self) -> bool:
         """Whether another process waits for its turn; asked by the one that has it."""

@@ -34,21 +34,16 @@ def server_urls(context: Context) -> list[str]:
 
 
 def make_servers_config(config: LeagueConfig) -> ServersConfig:
-    """Make the client configuration for the league's inference workers.
-
-    Raises:
-        ConfigError: a URL is invalid, or a time is not more than 0.
-    """
+    """Make the client configuration for the league's inference workers; ``ConfigError`` for a bad URL or time."""
     # Slow machines that get more time for a request also get more time between signs of life.
     silence_s = config.inference.request_timeout_s / 10
     return convert(_common_client_settings(config) | {"silence_s": silence_s}, ServersConfig, "inference")
 
 
 def make_vllm_servers_config(config: LeagueConfig) -> "VllmServerConfig":
-    """Make the client configuration for vLLM servers; backend options apply if the backend is ``vllm_server``.
+    """Make the client configuration for vLLM servers; ``ConfigError`` for a bad URL or option.
 
-    Raises:
-        ConfigError: a URL or an option is invalid.
+    Backend options apply if the backend is ``vllm_server``.
     """
     from inference.vllm.server import VllmServerConfig
 
@@ -62,14 +57,14 @@ def _common_client_settings(config: LeagueConfig) -> dict[str, Any]:
 
 
 async def check_servers(config: LeagueConfig) -> None:
-    """Check the types of the configured servers. Those that do not answer are skipped, since they may start later.
+    """Raise ``ConfigError`` unless the configured servers are of one type, and of one that the configuration allows.
 
-    Raises:
-        ConfigError: the servers are not of one type, or not of the type that the configuration needs.
+    Those that do not answer are skipped, since they may start later.
     """
     inference = config.inference
     kinds = await detect_server_types(inference.urls)
-    kind, required = common_server_type(kinds), _required_server_type(config)
+    kind = common_server_type(kinds)
+    required = _required_server_type(config)
     if required is None or kind in (None, required):
         return
     key = f"inference.servers is {inference.servers}" if inference.servers else f"inference.backend is {VLLM_SERVER!r}"
@@ -80,10 +75,8 @@ async def check_servers(config: LeagueConfig) -> None:
 async def connect_servers(context: Context, folder: Path) -> RemoteBackend:
     """Wait for a server (or for the worker to be stopped) and return a backend that uses the league's servers.
 
-    A model may take minutes to load: waiting here keeps matches from failing meanwhile. ``folder`` is the base model's.
-
-    Raises:
-        ConfigError: the servers are not of one type.
+    A model may take minutes to load: waiting here keeps matches from failing meanwhile. ``folder`` is the base model's;
+    ``ConfigError`` if the servers are not of one type.
     """
     kind = _required_server_type(context.config)
     while kind is None and not (context.stopping.is_set() or _registered_urls(context)):

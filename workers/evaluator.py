@@ -50,7 +50,8 @@ class Evaluator:
 
     async def plan(self) -> None:
         """Append requested and finished evaluations; runs until cancelled."""
-        state, seats = self._context.state, self.executor.evaluation_seat_counts
+        state = self._context.state
+        seats = self.executor.evaluation_seat_counts
         await self._submit_unfinished()
         looked_at = time.monotonic()
         while True:

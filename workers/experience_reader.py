@@ -27,8 +27,10 @@ class ExperienceReader:
     """Reads one policy's trajectories for its trainer; those that do not fit the model's ``shape`` are rejected."""
 
     def __init__(self, context: Context, policy: str, shape: ModelShape) -> None:
-        self._context, self._config = context, context.config.trainer
-        self._policy, self._shape = policy, shape
+        self._context = context
+        self._config = context.config.trainer
+        self._policy = policy
+        self._shape = shape
         self._consumed = ExperiencePosition()
         self._released = ExperiencePosition()
         self._unrecorded = ExperienceConsumption()
@@ -91,10 +93,11 @@ class ExperienceReader:
         step is recorded. The result is reproducible, since ``Learner.assign_credit`` depends on the learner's state
         and the batch alone.
         """
-        version, replaces = learner.steps, learner.config.filter_zero_advantage
+        version = learner.steps
+        replaces = learner.config.filter_zero_advantage and self._config.buffer.level == "episode"
         for refill in range(learner.config.refills + 1):
             drawn = self.buffer.draw_batch(version + 1, version)
-            if not replaces or self._config.buffer.level != "episode" or refill == learner.config.refills:
+            if not replaces or refill == learner.config.refills:
                 break
             credited = await asyncio.to_thread(learner.assign_credit, [one.trainable_trajectory for one in drawn])
             # Waiting trajectories that can be released and replaced before the next step is recorded.
@@ -153,11 +156,11 @@ class ExperienceReader:
 
     def _drop_reason(self, rollout: Trajectory, version: int) -> str | None:
         """Reason for which the step from ``version`` must not train on a valid trajectory; None if it may."""
-        state, judged_by = self._context.state, self._config.buffer.staleness
+        state = self._context.state
         if rollout.match_id in state.voided:
             return "voided"
         # Where old model calls are dropped one by one, a trajectory is stale once its newest call is.
-        judged_by = "newest" if self._config.buffer.drop_old_steps else judged_by
+        judged_by = "newest" if self._config.buffer.drop_old_steps else self._config.buffer.staleness
         first = state.training_start(self._policy)
         return "stale" if is_stale(rollout, version, self._config.max_lag_steps, first, judged_by) else None
 
@@ -173,6 +176,7 @@ class ExperienceReader:
     async def release(self, consumed: ExperiencePosition) -> None:
         """Delete from the stream what recorded steps have accounted for, up to ``consumed``."""
         fresh = [sequence for sequence in expand_ranges(consumed.above) if not self._released.is_accounted(sequence)]
-        experience, self._released = self._context.experience, consumed
+        self._released = consumed
+        experience = self._context.experience
         await self._context.persistently(lambda: experience.purge_through(self._policy, consumed.floor))
         await self._context.persistently(lambda: experience.delete(fresh))

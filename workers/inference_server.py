@@ -23,6 +23,8 @@ from workers.opponent_pool import LeagueOpponents
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
+log = get_logger()
+
 
 class LeagueModels:
     """The models of a league, according to its history; ``ModelManager.follow`` keeps them up to date."""
@@ -30,7 +32,8 @@ class LeagueModels:
     def __init__(self, context: Context, models: ModelManager) -> None:
         self.backend = models.backend
         self.tokenizer = models.tokenizer
-        self._context, self._models = context, models
+        self._context = context
+        self._models = models
 
     @property
     def prompts(self) -> PromptsConfig:
@@ -40,8 +43,9 @@ class LeagueModels:
 
     def names(self) -> Sequence[str]:
         """The base model, the policies, the checkpoints and the digests of loaded adapters."""
-        config, checkpoints = self._context.config, [agent.name for agent in self._context.state.checkpoints]
-        return [config.base_agent, *config.trained_policies, *checkpoints, *self._models.loaded_adapters]
+        config = self._context.config
+        checkpoints = [agent.name for agent in self._context.state.checkpoints]
+        return [config.base_agent, *config.trained_policies, *checkpoints, *self._models.adapter_cache.loaded]
 
     def resolve(self, name: str) -> ResolvedModel:
         """Resolve the base model, a policy (its live version), a version of a policy, or an adapter's digest."""
@@ -74,13 +78,10 @@ class LeagueModels:
 
     def unload(self, adapter: str) -> None:
         """Unload an adapter that is neither live nor in use."""
-        if adapter not in self._models.loaded_adapters:
+        if adapter not in self._models.adapter_cache.loaded:
             raise RefusedError(404, f"adapter {adapter[:80]!r}: not loaded")
-        if not self._models.unload(adapter):
+        if not self._models.adapter_cache.unload(adapter):
             raise RefusedError(400, f"adapter {adapter!r}: in use; expected an idle one")
-
-
-log = get_logger()
 
 
 async def serve(context: Context, port: int = 0, host: str | None = None) -> None:
@@ -107,8 +108,9 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         async with beside(following, server.update_rates(), pool.follow(), pool.expire()):
             server.serve(LeagueModels(context, models), pool)
             url = f"http://{_advertised_host(context, host)}:{server.port}"
-            name, slots = context.config.inference.backend, models.backend.stats().slots
-            await context.announce(InferenceServing(context.name, context.incarnation, url, name, slots))
+            backend = context.config.inference.backend
+            slots = models.backend.stats().slots
+            await context.announce(InferenceServing(context.name, context.incarnation, url, backend, slots))
             log.info("serving", url=url)
             await context.stopping.wait()
             await server.admission.drain()

@@ -36,21 +36,15 @@ def make_adapter_spec(config: LeagueConfig) -> AdapterSpec:
 
 
 async def store_folder(context: Context, write: Callable[[Path], object]) -> str:
-    """Pack what ``write`` writes to a path and store it as a blob; return the digest.
-
-    Raises:
-        DiskError: the disk is full or read-only.
-    """
+    """Pack what ``write`` writes to a path, store it as a blob and return its digest; raises as ``pack_written``."""
     data = await asyncio.to_thread(pack_written, write)
     return await context.persistently(lambda: context.blobs.put(data))
 
 
 def pack_written(write: Callable[[Path], object]) -> bytes:
-    """Pack what ``write`` writes to a path.
+    """Pack what ``write`` writes to a path; ``DiskError`` if the disk is full or read-only.
 
-    Raises:
-        DiskError: the disk is full or read-only. Earlier blobs are intact: a state is deleted only once the next step
-            is recorded.
+    Earlier blobs are intact then: a state is deleted only once the next step is recorded.
     """
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -99,11 +93,7 @@ class StepInputs(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, folder: Path) -> "StepInputs | None":
-        """Inputs unpacked to a folder; None where it holds a state.
-
-        Raises:
-            ArtifactError: neither.
-        """
+        """Inputs unpacked to a folder; None where it holds a state; ``ArtifactError`` where they are unreadable."""
         path = folder / _INPUTS_FILE
         if not path.exists():
             return None
@@ -127,7 +117,10 @@ class LearnerFactory:
         ranks: RankComm = SINGLE_RANK,
         take_step: TakeStep | None = None,
     ) -> None:
-        self._context, self._backend, self._policy, self._ranks = context, backend, policy, ranks
+        self._context = context
+        self._backend = backend
+        self._policy = policy
+        self._ranks = ranks
         self._take_step = take_step or Learner.step
         self.past_states: list[str] = []
         """Digests of the stored state that ``resume`` began with, and of the inputs of steps that it took again."""
@@ -139,10 +132,10 @@ class LearnerFactory:
             ArtifactError: a published adapter is missing or damaged.
             ModelError: an adapter does not fit the base model.
         """
-        state = self._context.state
-        step, first = state.last_step(self._policy), state.training_start(self._policy)
+        step = self._context.state.last_step(self._policy)
         if step is None:
             return await self._make_first()
+        first = self._context.state.training_start(self._policy)
         if first > step.step:
             # The policy was reset at that step.
             learner = self._make_untrained(first)
@@ -168,14 +161,15 @@ class LearnerFactory:
             adapter, parent = reset.adapter, reset.parents[0].agent
         else:
             await self._warm_start(learner)
-            adapter, parent = await store_folder(self._context, learner.save_adapter), self._context.config.base_agent
+            adapter = await store_folder(self._context, learner.save_adapter)
+            parent = self._context.config.base_agent
         log.info("policy reset", after=reset.version, reason=reason, operator=reset.operator, parent=parent)
         return learner, reset, PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
 
     async def _choose_offspring(self, reset: PolicyReset) -> PolicyReset:
         """Select parents and store their offspring; returns the event with all that its adapter was computed from.
 
-        Returns the event as it is where no operator is configured, or the league has too few checkpoints.
+        The event stays as it is where no operator is configured, or the league has too few checkpoints.
         """
         context, policy = self._context, self._policy
         plugin = context.config.policies[policy].reset_operator
@@ -211,7 +205,8 @@ class LearnerFactory:
 
         Version numbers are not reused: after checkpoints that were imported without an adapter, they continue above.
         """
-        state, base, learner = self._context.state, self._context.config.base_agent, self._make_untrained(0)
+        state = self._context.state
+        learner = self._make_untrained(0)
         live = state.live_version(self._policy)
         known = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
         newest = max([*known, -1 if live is None else live.version], default=-1)
@@ -223,21 +218,22 @@ class LearnerFactory:
         learner.steps = version
         if live is None or live.version != version:
             adapter = await store_folder(self._context, learner.save_adapter)
-            parent = base if live is None else agent_name(self._policy, live.version)
+            parent = self._context.config.base_agent if live is None else agent_name(self._policy, live.version)
             published = PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
             await append_published(self._context, [published])
         return learner
 
     async def _warm_start(self, learner: Learner) -> None:
         """Load the configured adapter, if any; after a reset, the policy's first one."""
-        source, versions = self._context.config.model.adapter, self._context.state.published.get(self._policy)
+        source = self._context.config.model.adapter
         if not source:
             return
-        folder = None if versions else _find_local_folder(source)
-        if folder is not None:
+        if versions := self._context.state.published.get(self._policy):
+            await self._load_blob(learner, versions[min(versions)].adapter, learner.steps)
+        elif (folder := _find_local_folder(source)) is not None:
             learner.load_adapter(folder, learner.steps)
         else:
-            await self._load_blob(learner, versions[min(versions)].adapter if versions else source, learner.steps)
+            await self._load_blob(learner, source, learner.steps)
         log.info("begins with an adapter", source=source, version=learner.steps)
 
     async def _load_state(self, learner: Learner, step: GradientStepTaken) -> None:
@@ -305,13 +301,11 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
     """Append events that begin with a ``PolicyPublished`` as one batch, and fold them.
 
     The batch is appended on the condition that nothing was published since the history was checked for this version,
-    so of two trainers one publishes it.
-
-    Raises:
-        WorkerConflictError: another trainer has published this version.
+    so of two trainers one publishes it; the other gets ``WorkerConflictError``.
     """
-    first, is_retry = events[0], False
+    first = events[0]
     assert isinstance(first, PolicyPublished)
+    is_retry = False
     while True:
         newest = await context.fold_newest(event_subject(context.log.league, first))
         if first.version in context.state.published.get(first.policy, {}):
@@ -324,20 +318,16 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
                 "this trainer's is discarded; expected one trainer per policy: end one of the two"
             )
         is_retry = True
-        try:
+        # A conflict may be with the trainer of another policy.
+        with contextlib.suppress(ConflictError):
             append = partial(context.log.append_batch, events, expected=newest)
             await context.fold_through(max(await context.persistently(append)))
             return
-        except ConflictError:
-            # Perhaps by the trainer of another policy.
-            continue
 
 
 async def _find_publisher(context: Context, published: PolicyPublished) -> str:
-    version = published.policy, published.version
     async for recorded in context.log.read(only=PolicyPublished):
-        event = recorded.event
-        if isinstance(event, PolicyPublished) and (event.policy, event.version) == version:
+        if recorded.event is not None and recorded.event.key == published.key:
             return recorded.producer
     return "another trainer"
 

@@ -43,11 +43,7 @@ def _make_console_renderer() -> structlog.dev.ConsoleRenderer:
 
 
 def configure_logging(worker: str, file: Path | None, terminal: bool) -> None:
-    """Send log lines of this process to a JSON file, to the terminal, or both.
-
-    Raises:
-        UsageError: LEAGUE_LOG is neither ``debug`` nor ``info``, or the file cannot be written.
-    """
+    """Send log lines to a JSON file, the terminal or both; ``UsageError`` for a bad level or an unwritable file."""
     logging.basicConfig(level=logging.INFO, handlers=_make_handlers(file, terminal), force=True)
     level = os.environ.get(LEVEL_VARIABLE, "").strip().lower() or "info"
     if level not in ("debug", "info"):

@@ -6,10 +6,11 @@ taken over. Where the history has another process of the name that did not leave
 heartbeats: one heartbeat refuses the newcomer; silence, counted while the broker is connected, lets it take over.
 No clock of another machine is involved.
 
-Silent processes are recorded as left by the rater, with the matches that they did not finish. Time is counted in the
-rater's own heartbeats, which take the same way over the broker as all others': while the rater is paused, the broker is
-away or its credentials do not allow it to listen, none arrive, and no worker counts as silent. Each event is appended
-on the condition that nothing was appended on its subject since the history was read, so several raters append it once.
+Silent processes are recorded as left by the rater, with the matches that they did not finish; when the rater ends, so
+are the processes of its machine that have ended. Time is counted in the rater's own heartbeats, which take the same
+way over the broker as all others': while the rater is paused, the broker is away or its credentials do not allow it
+to listen, none arrive, and no worker counts as silent. Each event is appended on the condition that nothing was
+appended on its subject since the history was read, so several raters append it once.
 """
 
 import asyncio
@@ -248,12 +249,18 @@ class SilenceRecorder:
                 if heartbeat.incarnation == context.incarnation:
                     await self.record_due()
 
-    async def record_due(self) -> None:
-        """Append what is due; nothing once the broker has refused it."""
+    async def record_due(self, at_end: bool = False) -> None:
+        """Append what is due; nothing once the broker has refused it.
+
+        ``at_end``, when no silence is waited for any more, processes of this machine that have ended count as gone too.
+        """
         context = self._context
+        silence_s = context.config.workers.silence_s
         try:
-            for worker in self._detector.silent(context.state.workers, context.config.workers.silence_s):
-                await self._record_left(worker)
+            for worker in self._detector.silent(context.state.workers, silence_s):
+                await self._record_left(worker, f"silent: no heartbeat for {silence_s:g} s")
+            for worker in self._ended_here() if at_end else ():
+                await self._record_left(worker, "ended without leaving")
             while not self._is_refused and (unfinished := context.state.in_play.unfinished):
                 await self._record_failed(next(iter(unfinished.values())))
         except AccessError as error:
@@ -261,14 +268,19 @@ class SilenceRecorder:
                 log.error("silent workers are not recorded: the rater needs new credentials", error=str(error))
             self._is_refused = True
 
-    async def _record_left(self, worker: WorkerState) -> None:
+    def _ended_here(self) -> list[WorkerState]:
+        running = (worker for worker in self._context.state.workers.values() if worker.left is None)
+        others = (worker for worker in running if worker.joined.incarnation != self._context.incarnation)
+        return [worker for worker in others if has_ended_here(worker.joined)]
+
+    async def _record_left(self, worker: WorkerState, reason: str) -> None:
         context, name = self._context, worker.joined.worker
-        reason = f"silent: no heartbeat for {context.config.workers.silence_s:g} s"
         left = WorkerLeft(name, worker.joined.incarnation, reason)
         newest = await context.fold_newest(event_subject(context.log.league, left))
         if context.state.workers[name] != worker:
             return
-        log.warning("worker is silent, recorded as left", worker=name, host=worker.joined.host, pid=worker.joined.pid)
+        joined = worker.joined
+        log.warning("worker recorded as left", worker=name, reason=reason, host=joined.host, pid=joined.pid)
         try:
             await context.fold_through(await context.persistently(lambda: context.log.append(left, expected=newest)))
         except ConflictError:

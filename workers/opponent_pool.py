@@ -118,7 +118,8 @@ class LeagueOpponents:
     async def expire(self) -> None:
         """Record the end of sessions whose time is over; runs until cancelled."""
         while True:
-            now, workers = time.time(), self._context.state.workers
+            now = time.time()
+            workers = self._context.state.workers
             for opened in [one for one in self._sessions.open.values() if one.expires < now]:
                 worker = workers.get(opened.worker)
                 # The server that opened it ends it; once that one has left, any does.
@@ -132,7 +133,8 @@ class LeagueOpponents:
 
     async def _resolve_agent(self, body: str) -> str:
         """The version of an external agent that a request names; that of the default agent is added when needed."""
-        versions, member = self._context.state.external_versions, self._context.state.agents.get(body)
+        versions = self._context.state.external_versions
+        member = self._context.state.agents.get(body)
         if body == DEFAULT_AGENT and body not in versions:
             await self._uncancelled(self._add_version(body, 0))
         if body in versions:
@@ -171,7 +173,9 @@ class LeagueOpponents:
             state, config = self._context.state, self._context.config
             if self._sessions.find(match_id) is not None or state.has_match_ended(match_id):
                 return
-            game, now, standings = body.game or config.game.name, time.time(), state.standings()
+            game = body.game or config.game.name
+            now = time.time()
+            standings = state.standings()
             others = self._replies.eligible(game, body.position, body.choices)
             session = SessionOpened(
                 match_id=match_id,
@@ -202,24 +206,23 @@ class LeagueOpponents:
 
     async def _report(self, match_id: str, body: ResultRequest) -> ResultReply:
         async with self._lock(match_id):
-            open_session = self._find(match_id, body.session)
-            if created := isinstance(open_session, SessionOpened):
-                is_own = open_session.game == self._context.config.game.name
-                rules, worker = self._context.state.rules if is_own else 1, self._context.name
-                seconds = max(0.0, time.time() - open_session.opened)
-                scores, reason, length = body.scores, body.reason, body.length
-                await self._append(session_result(open_session, scores, worker, seconds, reason, length, rules))
-                open_session = self._find(match_id, body.session)
-            assert isinstance(open_session, EndedSession)
-            if open_session.error or open_session.scores != body.scores:
-                end = open_session.error or f"scores {open_session.scores}"
+            ended = self._find(match_id, body.session)
+            if created := isinstance(ended, SessionOpened):
+                is_own = ended.game == self._context.config.game.name
+                rules = self._context.state.rules if is_own else 1
+                seconds = max(0.0, time.time() - ended.opened)
+                worker = self._context.name
+                await self._append(session_result(ended, body.scores, worker, seconds, body.reason, body.length, rules))
+                ended = self._find(match_id, body.session)
+            assert isinstance(ended, EndedSession)
+            if ended.error or ended.scores != body.scores:
+                end = ended.error or f"scores {ended.scores}"
                 raise RefusedError(
                     409,
-                    f"session {body.session!r}: ended at event {open_session.sequence} ({end}); reported are scores "
+                    f"session {body.session!r}: ended at event {ended.sequence} ({end}); reported are scores "
                     f"{body.scores}; expected one result",
                     "scores",
                 )
-            ended = open_session
             return ResultReply(body.session, match_id, ended.sequence, ended.scores, ended.opponent, created)
 
     async def _expire(self, opened: SessionOpened) -> None:
@@ -242,9 +245,8 @@ class LeagueOpponents:
 
     async def _append(self, *events: Event) -> None:
         """Append events as one batch, and wait until they are folded."""
-        log_ = self._context.log
         async with self._appends:
-            sequences = await self._context.persistently(lambda: log_.append_batch(events))
+            sequences = await self._context.persistently(lambda: self._context.log.append_batch(events))
         if self._context.state.sequence < sequences[-1]:
             future = asyncio.get_running_loop().create_future()
             heapq.heappush(self._waiting, (sequences[-1], next(self._ticket), future))

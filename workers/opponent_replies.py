@@ -36,7 +36,9 @@ class OpponentReplies:
     """The bots, the agents that search and the remote agents of a league, asked by chat requests."""
 
     def __init__(self, context: Context, spec: EnvironmentSpec, models: ModelManager) -> None:
-        self._context, self._spec, self._models = context, spec, models
+        self._context = context
+        self._spec = spec
+        self._models = models
         self._remotes = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._usage = RemoteUsageRecorder(context, self._remotes)
         self._requests = itertools.count()
@@ -102,7 +104,8 @@ class OpponentReplies:
             await self._usage.append(opened.match_id, self._remotes.finish_match(request))
 
     async def _ask_bot(self, opened: SessionOpened, body: ChatCompletionRequest) -> str:
-        spec, is_own = self._spec, opened.game == self._context.config.game.name
+        spec = self._spec
+        is_own = opened.game == self._context.config.game.name
         choices = body.structured_outputs.choice if body.structured_outputs is not None else None
         if is_own and isinstance(spec, ArenaSpec):
             roles = [role for seat in range(len(spec.seats)) if seat != opened.seat for role in spec.roles_in(seat)]
@@ -120,7 +123,8 @@ class OpponentReplies:
         )
 
     async def _ask_player(self, opened: SessionOpened, body: ChatCompletionRequest, choices: Sequence[str]) -> str:
-        spec, position = self._spec, body.league_position
+        spec = self._spec
+        position = body.league_position
         assert not isinstance(spec, ArenaSpec)
         game = spec.load(position.encode() if isinstance(position, str) else msgspec.json.encode(position))
         moving = {opened.roles[seat]: seat for seat in game.to_move() if seat != opened.seat}
@@ -130,12 +134,12 @@ class OpponentReplies:
         if search is None:
             action = spec.bot(opened.opponent).act(game, seat, Random(seed))
         else:
-            models, version = self._models, find_searched_version(self._context, search)
-            prompter = make_prompter(models.tokenizer, spec, self._context.config.prompts)
+            version = find_searched_version(self._context, search)
+            prompter = make_prompter(self._models.tokenizer, spec, self._context.config.prompts)
             with contextlib.ExitStack() as leases:
                 if version is not None:
-                    await models.ensure(version.adapter, leases)
-                player = models.make_player(opened.opponent, version, prompter, spec)
+                    await self._models.ensure(version.adapter, leases)
+                player = self._models.make_player(opened.opponent, version, prompter, spec)
                 action = await player.act(game, seat, seed)
         return write_reply(words_of(spec), game, seat, action, choices)
 

@@ -108,10 +108,11 @@ class ModelManager:
         self.untimed_backend = backend
         self.tokenizer = tokenizer
         self._remote = backend if isinstance(backend, RemoteBackend) else None
-        self._context, self._policy = context, policy
+        self._context = context
+        self._policy = policy
         self._live: dict[str, tuple[int, str | None]] = {}
         self._attempted: dict[str, int] = {}
-        self._adapter_cache = AdapterCache(
+        self.adapter_cache = AdapterCache(
             backend,
             lambda: context.config.inference.max_adapters,
             lambda: {adapter for _, adapter in self._live.values() if adapter is not None},
@@ -122,7 +123,7 @@ class ModelManager:
         self._gauge = BackendGauge(name, self.backend, self.swaps)
         device = backend_settings(context.config).get("device", "cpu")
         context.gauges.uses_gpus = self._remote is None and device != "cpu"
-        context.gauges.inference = lambda: self._gauge.read(self._adapter_cache.capacity)
+        context.gauges.inference = lambda: self._gauge.read(self.adapter_cache.capacity)
 
     @classmethod
     async def load(
@@ -138,9 +139,9 @@ class ModelManager:
             return cls(context, _AbsentBackend(), Tokenizer(folder), policy)
         if routed and uses_inference_servers(context.config):
             return cls(context, await connect_servers(context, folder), Tokenizer(folder), policy)
-        name, settings = context.config.inference.backend, backend_settings(context.config)
+        name = context.config.inference.backend
         # In a thread, since a large model takes minutes: meanwhile the process must follow events and answer requests.
-        backend = await asyncio.to_thread(make_backend, name, folder, **settings)
+        backend = await asyncio.to_thread(make_backend, name, folder, **backend_settings(context.config))
         return cls(context, backend, Tokenizer(folder), policy)
 
     async def follow(self) -> None:
@@ -179,11 +180,11 @@ class ModelManager:
             await self._remote.prepare(adapter)
             return
         try:
-            await self._adapter_cache.ensure([adapter], instead=before)
+            await self.adapter_cache.ensure([adapter], instead=before)
         except LeagueError:
             # Where memory is short, the previous version was unloaded first.
             if before is not None:
-                await self._adapter_cache.ensure([before])
+                await self.adapter_cache.ensure([before])
             raise
 
     def is_current(self, policy: str) -> bool:
@@ -199,16 +200,7 @@ class ModelManager:
             ModelError: it does not fit the base model, or there is no memory for it.
         """
         if self._remote is None:
-            await self._adapter_cache.ensure([adapter], leases)
-
-    @property
-    def loaded_adapters(self) -> list[str]:
-        """Loaded adapters, the most recently used last."""
-        return self._adapter_cache.loaded
-
-    def unload(self, adapter: str) -> bool:
-        """Unload an adapter; False if it is live or held."""
-        return self._adapter_cache.unload(adapter)
+            await self.adapter_cache.ensure([adapter], leases)
 
     async def _fetch(self, adapter: str, folder: Path) -> None:
         unpack_folder(await self._context.blobs.get(adapter), folder)
@@ -223,8 +215,7 @@ class ModelManager:
     def agent_kind(self, agent: str) -> str:
         """The kind of an agent. One that is not in the league is a bot of the game or, by default, a checkpoint.
 
-        Raises:
-            UsageError: an external agent, which nothing here can play.
+        ``UsageError`` for an external agent, which nothing here can play.
         """
         known = self._context.state.standings().agents.get(agent)
         if known is not None and known.kind == "external":
@@ -253,7 +244,7 @@ class ModelManager:
         versions = {seat: version for seat, version in fixed.items() if version is not None}
         with contextlib.ExitStack() as leases:
             if self._remote is None:
-                await self._adapter_cache.ensure([version.adapter for version in versions.values()], leases)
+                await self.adapter_cache.ensure([version.adapter for version in versions.values()], leases)
             yield versions
 
     def _fixed_version(self, agent: str, is_live: bool) -> PublishedVersion | None:
@@ -296,11 +287,13 @@ class ModelManager:
     def make_hero(self, agent: str, prompter: Prompter, game: GameSpec) -> SeatPlayer:
         """The player of the seat that is trained on: a live policy, with an expert where search is imitated."""
         config = self._context.config
-        imitation, search = config.trainer.imitation, search_config(config, config.trainer.imitation.agent)
+        imitation = config.trainer.imitation
+        search = search_config(config, imitation.agent)
         temperature = config.inference.temperature
-        player, expert = (self._make_policy_player(agent, None, prompter, temperature) for _ in range(2))
+        player = self._make_policy_player(agent, None, prompter, temperature)
         if search is None or (search.policy or config.trainer.policy) != (split_agent(agent) or ("", 0))[0]:
             return player
+        expert = self._make_policy_player(agent, None, prompter, temperature)
         return ApprenticePlayer(player, SearchPlayer(expert, game, search), imitation.share)
 
     def _make_policy_player(

@@ -33,7 +33,8 @@ ROLES = ("archivist", "tracker", "rater", "inference", "trainer", "evaluator", "
 """In starting order; stopping goes backward, so that played matches are still trained on, rated and sealed."""
 
 _DRAIN_TIMEOUTS_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
-_FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
+_FIRST_BACKOFF_S = 0.5
+_MAX_BACKOFF_S = 30.0
 _MAX_BACKOFF_KILLED_S = 2.0
 _STABLE_AFTER_S = 60.0
 _LOG_TAIL_BYTES = 65_536
@@ -72,7 +73,9 @@ class WorkerProcess:
         """Whether it has finished its work, or the broker refuses it."""
         self.is_refused = False
         self.is_stopping = False
-        self._creds, self._announce, self._context = process.creds, announce, context
+        self._creds = process.creds
+        self._announce = announce
+        self._context = context
         self._log_hint = f"why: {context.run.logs / self.name}.log and .out"
         self._process: asyncio.subprocess.Process | None = None
 

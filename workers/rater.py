@@ -40,13 +40,15 @@ async def serve(context: Context) -> None:
         # Not before: half-way through, old matches look unrated and old voids uncorrected.
         await rater.progress.wait_for_sequence(await context.log.last_sequence())
         while not context.stopping.is_set():
-            await rater.record_due()
+            await rater.record_ratings()
+            # Also while results keep coming in: matches of a promotion test after its verdict are wasted.
+            await rater.record_decisions()
             await context.wait_for_event(timeout_s=1.0)
         await rater.progress.wait_for_sequence(await context.log.last_sequence())
         while await rater.record_ratings():
             pass
         await rater.record_decisions()
-        await silence.record_due()
+        await silence.record_due(at_end=True)
 
 
 class Rater:
@@ -66,11 +68,7 @@ class Rater:
         self._pool_standings: Standings | None = None
 
     async def follow(self) -> None:
-        """Fold the history; runs until cancelled.
-
-        Raises:
-            ReplayError: the history holds an update that differs from the one computed.
-        """
+        """Fold the history, until cancelled; ``ReplayError`` if an update in it differs from the one computed."""
         async for recorded in self._context.log.follow(self._fold.sequence + 1):
             event = recorded.event
             is_over = isinstance(event, MatchFinished) and self._fold.has_match_ended(event.match_id)
@@ -81,12 +79,6 @@ class Rater:
             if self._signature_audit.is_full:
                 await self._signature_audit.check_waiting()
             await self.progress.advance(recorded.sequence)
-
-    async def record_due(self) -> None:
-        """Append the ratings that are due, then the decisions that follow from them."""
-        await self.record_ratings()
-        # Also while results keep coming in: matches of a promotion test after its verdict are wasted.
-        await self.record_decisions()
 
     async def record_ratings(self) -> bool:
         """Append the ratings or corrections that are due and fold them; False if none are due."""
@@ -127,7 +119,8 @@ class Rater:
 
     async def record_decisions(self) -> None:
         """Append verdicts of promotion tests, promotions, regressions, retirements, and budget and pool changes."""
-        state, recorded = self._context.state, set[str]()
+        state = self._context.state
+        recorded = set[str]()
         # Repeated, since a recorded verdict leads to a promotion; each event is appended once at most.
         while events := [event for event in promotion.due_decisions(state) if event.key not in recorded]:
             for event in events:
@@ -143,7 +136,8 @@ class Rater:
 
     async def _record_pool_changes(self) -> None:
         """Append activations and rests of agents whenever members, ratings or live versions have changed."""
-        now, before = self._context.state.standings(), self._pool_standings
+        now = self._context.state.standings()
+        before = self._pool_standings
         if before is None or now.agents is not before.agents or now.live != before.live:
             self._pool_standings = now
             for change in pool.pool_changes(self._context.state):

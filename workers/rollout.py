@@ -50,7 +50,9 @@ class RolloutWorker:
     """Keeps a number of training matches of one policy in flight."""
 
     def __init__(self, context: Context, models: ModelManager, policy: str) -> None:
-        self._context, self._policy, self._models = context, policy, models
+        self._context = context
+        self._models = models
+        self._policy = policy
         self.executor = MatchExecutor(context, between_agents(context, models))
         self._next_match_index = context.state.next_match_index(context.name)
         self._sampler_plugin = sampler_of(context.config, policy)
@@ -72,20 +74,29 @@ class RolloutWorker:
 
     async def play_training_match(self) -> None:
         """Sample opponents, run the match, publish the hero's trajectory, append the result."""
-        context, executor = self._context, self.executor
+        context = self._context
+        executor = self.executor
         plugin = sampler_of(context.config, self._policy)
         if plugin != self._sampler_plugin:
             # Otherwise the same instance, so that it can cache what it derives from standings.
-            self._sampler_plugin, self._sampler = plugin, make_sampler(plugin)
-        sampler, number, seats = self._sampler, self._next_match_index, executor.seat_counts
-        standings = context.state.standings()
-        job, sampled = make_match(standings, context.config, sampler, context.name, number, seats, self._policy)
+            self._sampler_plugin = plugin
+            self._sampler = make_sampler(plugin)
+        sampler = self._sampler
+        job, sampled = make_match(
+            context.state.standings(),
+            context.config,
+            sampler,
+            context.name,
+            self._next_match_index,
+            executor.seat_counts,
+            self._policy,
+        )
         self._next_match_index += 1
         appending = asyncio.create_task(context.append(sampled))
         # Another policy's live version stays the one that was drawn, since the event names it.
         live = {sampled.hero_seat} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
         completed = await executor.run(job, live)
-        tombstone = executor.make_tombstone(job, sampled.hero_seat, self._policy)
+        tombstone = executor.runner.make_tombstone(job, sampled.hero_seat, self._policy)
         await appending
         trajectory = self._make_trajectory(completed, sampled.hero_seat)
         experience = "" if trajectory is None else await self._publish(trajectory)

@@ -34,7 +34,8 @@ from workers.runtime import Context, beside, call_on_signals
 
 log = get_logger()
 
-_FIRST_RETRY_S, _MAX_RETRY_S = 0.5, 2.0
+_FIRST_RETRY_S = 0.5
+_MAX_RETRY_S = 2.0
 _WAIT_LOG_INTERVAL_S = 30.0
 """Interval of the warnings while a worker waits for the league to be opened."""
 
@@ -102,7 +103,8 @@ async def _open_log(
     run: Run, name: str, supervisor: int | None, stack: contextlib.AsyncExitStack
 ) -> JetStreamLog | None:
     """The league's log; waits until the broker answers and the league is open. None once the supervisor is gone."""
-    backoff, logged_at = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S), -math.inf
+    backoff = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S)
+    logged_at = -math.inf
     while not _has_lost(supervisor):
         try:
             async with contextlib.AsyncExitStack() as attempt:

@@ -37,7 +37,8 @@ from workers.compatibility import restart_keys
 
 log = get_logger()
 
-_FIRST_RETRY_S, _MAX_RETRY_S = 0.05, 2.0
+_FIRST_RETRY_S = 0.05
+_MAX_RETRY_S = 2.0
 _MAX_DEAD_LETTERS = 1_000
 """Undecodable messages for which one process writes dead letters."""
 _MAX_SKIPPED_TYPES = 100
@@ -82,7 +83,9 @@ class Context:
         self.skipped_types: Counter[str] = Counter()
         """Events skipped because this version does not know their type or schema."""
         self._damaged = 0
-        self._full_since = self._said_full = self._waited_at = -math.inf
+        self._full_since = -math.inf
+        self._said_full = -math.inf
+        self._waited_at = -math.inf
         self.refuses_newer = False
         """Whether an event of a newer schema ends this process; otherwise it is skipped."""
         self.refusal = ""
@@ -126,7 +129,8 @@ class Context:
                     if self.role in roles:
                         log.warning("this setting takes effect when this worker is started again", key=key)
             if isinstance(event, e.WorkerJoined | e.WorkerLeft) and event.worker == self.name:
-                self.joined_sequence = recorded.sequence if isinstance(event, e.WorkerJoined) else self.joined_sequence
+                if isinstance(event, e.WorkerJoined):
+                    self.joined_sequence = recorded.sequence
                 self.membership_changed.set()
             self.wake()
 

@@ -109,8 +109,12 @@ class Supervisor:
     """
 
     def __init__(self, context: Context, pool: WorkerPool, announce: Announce, alarms: bool = True) -> None:
-        self._context, self._pool, self._announce, self._alarms = context, pool, announce, alarms
-        self._waits, self._depth = TrainerWait(), QueueDepth()
+        self._context = context
+        self._pool = pool
+        self._announce = announce
+        self._alarms = alarms
+        self._waits = TrainerWait()
+        self._depth = QueueDepth()
         signals: dict[str, ScalingSignal] = {"rollout": self._waits, "evaluator": self._depth}
         bounds = pool.bounds(context.config)
         self._scalers = {role: Scaler(bounds[role], signals[role]) for role in sorted(bounds)}

@@ -23,7 +23,9 @@ from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
 from workers.runtime import Context, SequenceProgress, beside, run_in_daemon_thread
 from workers.trackers import ChartFold
-from workers.trackers.sinks import Place, Sink, make_sink
+from workers.trackers.sinks import SINKS, Place, Sink
+
+log = get_logger()
 
 _WORKER_FIELDS = ("memory_bytes", "cpu_share", "open_files", "lag")
 _INFERENCE_FIELDS = (
@@ -44,6 +46,13 @@ _INFERENCE_FIELDS = (
 )
 _GPU_FIELDS = ("busy_share", "used_bytes")
 _PLAY_FIELDS = ("games_in_flight", "failed")
+
+_RETRY_S = 1.0
+_MAX_RETRY_S = 60.0
+_FINISH_TIMEOUT_S = 30.0
+"""Time for sinks to accept the last rows when the tracker is stopped."""
+_HEARTBEAT_RETRY_S = 5.0
+_NICE = 5
 
 
 class HeartbeatMeans:
@@ -74,10 +83,6 @@ class HeartbeatMeans:
         return means
 
 
-_RETRY_S = 1.0
-_MAX_RETRY_S = 60.0
-
-
 class SinkFeed:
     """One sink and the fold that feeds it.
 
@@ -87,7 +92,10 @@ class SinkFeed:
 
     def __init__(self, name: str, sink: Sink, place: Place, live_from: int, retry_s: float = _RETRY_S) -> None:
         self.heartbeat_means = HeartbeatMeans()
-        self._name, self._sink, self._place, self._live_from = name, sink, place, live_from
+        self._name = name
+        self._sink = sink
+        self._place = place
+        self._live_from = live_from
         self._backoff = Backoff(retry_s, _MAX_RETRY_S)
         self._position: int | None = None
         self._is_idle = True
@@ -150,14 +158,6 @@ class SinkFeed:
         return True
 
 
-log = get_logger()
-
-_FINISH_TIMEOUT_S = 30.0
-"""Time for sinks to accept the last rows when the tracker is stopped."""
-_HEARTBEAT_RETRY_S = 5.0
-_NICE = 5
-
-
 async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     """Feed sinks until the worker is stopped, then send the rows of all events recorded by then.
 
@@ -165,12 +165,12 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     """
     # Play and training have priority on a machine whose cores are all busy.
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-    folder, identity = context.run.folder / "tracking", await history_identity(context.log)
-    place = Place(folder, context.log.league, identity, to_builtins(context.config))
+    identity = await history_identity(context.log)
+    place = Place(context.run.folder / "tracking", context.log.league, identity, to_builtins(context.config))
     newest = await context.log.last_sequence()
     configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
     plugins = [configured.get(name) or Plugin(name=name) for name in sinks or configured]
-    feeds = [SinkFeed(plugin.name, make_sink(plugin), place, newest) for plugin in plugins]
+    feeds = [SinkFeed(plugin.name, SINKS.build(plugin), place, newest) for plugin in plugins]
     exports = [] if sinks else context.config.tracker.forward
     forwards = LogExports(exports, context.run.folder, LogLineWriter(place.league, place.identity))
     following = [feed.follow(context.log) for feed in feeds]

@@ -53,7 +53,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     try:
         worker = TrainerWorker(context, backend, policy, group, _device_turn(context, backend))
         await worker.resume()
-        async with beside(worker.receive(), worker.watch_ranks()):
+        async with beside(worker.experience_reader.receive(), worker.watch_ranks()):
             await worker.train()
     finally:
         await asyncio.to_thread(group.close)
@@ -62,8 +62,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
 def serve_as_rank() -> bool:
     """Compute as a rank above 0, where ``torchrun`` started this process as one; return whether it did.
 
-    Raises:
-        ModelError: rank 0 did not come, or was lost.
+    ``ModelError`` if rank 0 did not come, or was lost.
     """
     place = TorchrunRank.read()
     if place is None or place.rank == 0:
@@ -105,13 +104,16 @@ class TrainerWorker:
         group: RankGroup | None = None,
         device_turn: DeviceTurn = contextlib.nullcontext,
     ) -> None:
-        self._context, self._device_turn, self._policy = context, device_turn, policy
+        self._context = context
+        self._device_turn = device_turn
+        self._policy = policy
         self._config = context.config.trainer
         self._group = group or RankGroup()
         self._states = context.run.open_blob_store(context.client, context.log.league, STATE_AREA)
         self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks, self._group.step)
-        self._learner: Learner
-        self._experience_reader = ExperienceReader(context, policy, backend.shape)
+        self.learner: Learner
+        """Set by ``resume``; each reset makes another one."""
+        self.experience_reader = ExperienceReader(context, policy, backend.shape)
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
         self._stepped_at = time.monotonic()
@@ -120,28 +122,19 @@ class TrainerWorker:
         self._needs_state = True
         """Whether nothing that this learner could resume from is stored yet."""
 
-    @property
-    def learner(self) -> Learner:
-        """The current learner, once ``resume`` has run; each reset makes another one."""
-        return self._learner
-
     async def resume(self) -> None:
         """Continue after the last recorded step; without any, publish the version that training starts from."""
-        self._experience_reader.resume()
+        self.experience_reader.resume()
         self._old_step = self._context.state.last_step(self._policy)
         async with self._device_turn():
-            self._learner = await self._learner_factory.resume()
+            self.learner = await self._learner_factory.resume()
         # The last one is that of the last step.
         self._past_states = self._learner_factory.past_states[:-1]
         if self._old_step is not None:
             consumed = self._context.state.consumption.position(self._policy)
             # The process may have been killed before it released what its last step had accounted for.
-            await self._experience_reader.release(consumed)
-            log.info("resumed", step=self._learner.steps, experience=consumed.floor)
-
-    async def receive(self) -> None:
-        """Read trajectories from the stream; runs until cancelled."""
-        await self._experience_reader.receive()
+            await self.experience_reader.release(consumed)
+            log.info("resumed", step=self.learner.steps, experience=consumed.floor)
 
     async def watch_ranks(self) -> None:
         """Check that all ranks are alive; runs until cancelled."""
@@ -160,7 +153,7 @@ class TrainerWorker:
                 self._recording.cancel()
                 await asyncio.wait([self._recording])
             # In the log: an event's content depends on nothing but what was trained on and the clock.
-            log.info("memory of the learner, in bytes", **self._learner.adapter.memory()._asdict())
+            log.info("memory of the learner, in bytes", **self.learner.adapter.memory()._asdict())
 
     async def take_next_step(self) -> None:
         """Wait for a batch, take a gradient step and record it; no step while paused or once the hero has finished."""
@@ -169,7 +162,7 @@ class TrainerWorker:
 
     async def _start_next_step(self) -> None:
         """Take the next step and begin to record it, once the step before is recorded."""
-        reader, learner = self._experience_reader, self._learner
+        reader, learner = self.experience_reader, self.learner
         filled = await reader.fill(learner.steps, self._is_wait_over)
         # Checked with a batch at hand: no step starts after the pause.
         if self._is_paused():
@@ -196,7 +189,7 @@ class TrainerWorker:
 
         A step that ends in a reset is waited for, since training continues with another learner.
         """
-        learner, buffer = self._learner, self._experience_reader.buffer
+        learner, buffer = self.learner, self.experience_reader.buffer
         waited_s = time.monotonic() - self._stepped_at
         metrics = buffer.metrics(batch, learner.steps)
         if self._config.dump:
@@ -224,11 +217,11 @@ class TrainerWorker:
         self._stepped_at = now
         accounting = buffer.settle_batch(batch, report.filtered, report.refused_at)
         step = self._make_step_event(accounting, report, metrics)
-        self._experience_reader.start_next_step(step)
+        self.experience_reader.start_next_step(step)
         reset = None
         if not self._has_hero_finished():
-            standings, age = self._context.state.standings(), report.step - self._start_version()
-            reset = reset_reason(standings, self._context.config, self._policy, age)
+            age = report.step - self._start_version()
+            reset = reset_reason(self._context.state.standings(), self._context.config, self._policy, age)
         self._recording = asyncio.create_task(self._record(step, adapter, state, reset))
         self._recording.add_done_callback(lambda _: self._context.wake())
         if reset is not None:
@@ -241,7 +234,8 @@ class TrainerWorker:
 
         A step that ends in a reset publishes the reset policy too.
         """
-        began, is_whole = time.monotonic(), isinstance(state, bytes)
+        began = time.monotonic()
+        is_whole = isinstance(state, bytes)
         previous = self._old_step.state if self._old_step is not None else ""
         state_data = state if isinstance(state, bytes) else await asyncio.to_thread(state.pack, previous)
         packed = time.monotonic()
@@ -267,19 +261,19 @@ class TrainerWorker:
         if admitted is not None:
             league = self._context.state
             events.append(schedule.make_checkpoint_added(league, self._policy, step.step, adapter, admitted))
-        learner = self._learner
+        learner = self.learner
         if reset is not None:
             learner, first_version, first = await self._learner_factory.make_reset(step.step + 1, reset)
             events += [first_version, first]
         await append_published(self._context, events)
-        self._learner = learner
+        self.learner = learner
         self._needs_state = reset is not None
         await self._release(step, is_whole)
 
     def _dump(self, batch: Sequence[BatchItem]) -> None:
         folder = self._context.run.folder / self._config.dump
         try:
-            write_batch(folder, self._policy, self._learner, batch, self._config)
+            write_batch(folder, self._policy, self.learner, batch, self._config)
         except OSError as error:
             # The dump is for inspection; training does not depend on it.
             log.warning("the batch could not be written", folder=str(folder), error=str(error))
@@ -287,7 +281,7 @@ class TrainerWorker:
     def _make_step_event(
         self, accounting: BatchAccounting, report: StepReport, metrics: dict[str, float]
     ) -> GradientStepTaken:
-        buffer = self._experience_reader.buffer
+        buffer = self.experience_reader.buffer
         first, last = buffer.examined_range
         return GradientStepTaken(
             policy=self._policy,
@@ -319,8 +313,8 @@ class TrainerWorker:
         States of versions in the league are kept: a branch can start there with the optimiser's moments.
         """
         old, self._old_step = self._old_step, step
-        self._experience_reader.mark_recorded()
-        await self._experience_reader.release(self._context.state.consumption.position(self._policy))
+        self.experience_reader.mark_recorded()
+        await self.experience_reader.release(self._context.state.consumption.position(self._policy))
         if old is not None and old.state != step.state:
             self._past_states.append(old.state)
             if agent_name(self._policy, old.step) in self._context.state.agents:
@@ -333,13 +327,13 @@ class TrainerWorker:
         """Share of the training budget that is used up, 0 to 1; an exploiter's lasts from reset to reset."""
         role = self._context.config.trained_policies.get(self._policy)
         if role is not None and role.is_exploiter:
-            return min((self._learner.steps - self._start_version()) / role.reset_steps, 1.0)
-        stop, unrecorded = self._context.config.stop, self._unrecorded_step()
-        return budget_share_used(self._context.state, self._config.policy, stop, unrecorded)
+            return min((self.learner.steps - self._start_version()) / role.reset_steps, 1.0)
+        stop = self._context.config.stop
+        return budget_share_used(self._context.state, self._config.policy, stop, self._unrecorded_step())
 
     def _unrecorded_step(self) -> int:
         """Number of the hero's step that is being recorded here, and that the folded history may lack; 0 for none."""
-        return self._learner.steps if self._policy == self._config.policy and self._recording is not None else 0
+        return self.learner.steps if self._policy == self._config.policy and self._recording is not None else 0
 
     def _start_version(self) -> int:
         return self._context.state.training_start(self._policy)
@@ -360,11 +354,10 @@ class TrainerWorker:
         state = self._context.state
         if state.training_finished(self._policy) is not None:
             return True
-        reason = self._stop_reason()
-        if reason is None:
+        if (reason := self._stop_reason()) is None:
             return False
         await self._wait_until_recorded()
-        finished = TrainingFinished(self._policy, self._learner.steps, reason, state.config_sequence)
+        finished = TrainingFinished(self._policy, self.learner.steps, reason, state.config_sequence)
         await self._context.wait_for_sequence(await self._context.append(finished))
         if state.training_finished(self._policy) is None:
             # A configuration that was appended meanwhile may let training go on.

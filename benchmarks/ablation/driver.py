@@ -127,7 +127,9 @@ async def _train_policies(league: LocalLeague) -> None:
             await trainer.resume()
         await models.load_newest()
         players = [_RationedRolloutWorker(context, models, policy) for policy, context in contexts.items()]
-        await stack.enter_async_context(beside(models.follow(), *(one.receive() for one in trainers.values())))
+        await stack.enter_async_context(
+            beside(models.follow(), *(one.experience_reader.receive() for one in trainers.values()))
+        )
         loops = [one.play_matches() for one in players for _ in range(league.config.rollout.games_in_flight)]
         await asyncio.gather(*(one.train() for one in trainers.values()), *loops)
     await models.close()

@@ -117,7 +117,6 @@ class AgentConfig(Table, frozen=True):
     """Of an agent of kind ``search``, and only of those."""
 
     def __post_init__(self) -> None:
-        """Give the start rating of the kind where none is set."""
         if self.rating is None:
             msgspec.structs.force_setattr(self, "rating", START_RATINGS.get(self.kind, START_RATINGS["base"]))  # type: ignore[unreachable]
 

@@ -67,7 +67,6 @@ class LeagueConfig(Table, frozen=True):
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():
@@ -133,8 +132,9 @@ class LeagueConfig(Table, frozen=True):
 
 
 def _check_buffer(config: LeagueConfig) -> None:
-    trainer, limit = config.trainer, config.experience.max_messages
-    buffer, window = trainer.buffer, trainer.buffer.window(trainer.rollouts_per_step)
+    limit = config.experience.max_messages
+    buffer = config.trainer.buffer
+    window = buffer.window(config.trainer.rollouts_per_step)
     if buffer.batch_delay > max(config.rollout.ahead_steps, 1.0):
         raise ConfigError(
             f"trainer.buffer.batch_delay: {buffer.batch_delay}; expected at most rollout.ahead_steps, "

@@ -27,7 +27,6 @@ class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """After these the incumbent stays; 0 for no limit."""
 
     def __post_init__(self) -> None:
-        """Refuse terms that make no test."""
         if not (isfinite(self.elo0) and isfinite(self.elo1) and self.elo0 < self.elo1):
             raise ConfigError(
                 f"sequential test: elo0 is {self.elo0} and elo1 {self.elo1}; expected finite numbers, elo0 below elo1"

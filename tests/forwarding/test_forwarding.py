@@ -24,8 +24,7 @@ from schemas.config import ExperienceConfig, LeagueConfig, LogExportConfig, Trac
 from schemas.errors import ConfigError, RemoteError, UsageError
 from schemas.events import EVENT_TYPES, AgentRegistered, Event, LeagueOpened
 from ui.cli import app
-from workers.log_export import LogExports
-from workers.log_export.forwarder import LogExporter
+from workers.log_export import LogExporter, LogExports
 from workers.log_export.lines import FileTarget, LogLine, LogLineWriter
 from workers.runtime import SequenceProgress
 

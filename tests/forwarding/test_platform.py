@@ -12,9 +12,8 @@ from structlog.testing import capture_logs
 from league.log.base import RecordedEvent
 from schemas.errors import BusyError, ConfigError, RemoteError, UsageError
 from workers.log_export import make_target
-from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine, LogLineWriter
-from workers.log_export.platform import HttpTarget
+from workers.log_export.platform import ExportPosition, HttpTarget
 
 WRITER = LogLineWriter("league", "0123456789abcdef")
 TOKEN = "xaat-4711-secret"

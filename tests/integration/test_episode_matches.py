@@ -195,12 +195,12 @@ def test_what_fails_is_recorded_with_its_reason_and_the_others_go_on(model: Path
         played = await asyncio.gather(*(matches.run(job) for job in jobs))
         assert [game is not None for game in played] == [False, True, False]
         assert played[1] is not None
-        told = matches.make_tombstone(jobs[0], 0, "main")
+        told = matches.runner.make_tombstone(jobs[0], 0, "main")
         assert told is not None
         assert (told.match_id, told.steps, told.members) == ("rollout-1-0", [], [])
         assert (told.group, told.group_size) == (f"rollout-1-{since}-0", 3), "the trainer need not wait for it"
         assert decode_trajectory(encode_trajectory(told)) == told
-        assert matches.make_tombstone(jobs[0], 0, "main") is None, "asked once"
+        assert matches.runner.make_tombstone(jobs[0], 0, "main") is None, "asked once"
         failures = await errors(context)
         assert failures.keys() == {"rollout-1-0", "rollout-1-2"}
         assert "the environment broke" in failures["rollout-1-0"]

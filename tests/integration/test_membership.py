@@ -285,6 +285,37 @@ def test_matches_of_a_worker_that_started_again_end(tmp_path: Path) -> None:
     in_a_league(tmp_path, body)
 
 
+def test_a_rater_that_ends_records_the_ended_processes_of_its_machine_and_their_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    if not machine_digest():
+        pytest.skip("the system does not tell machines apart")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+
+    async def body(start: Start) -> None:
+        async with start("w") as worker, start("rater-1") as rater:
+            joined = e.WorkerJoined("w", "rollout", worker.incarnation, "h", ended.pid, "0", machine=machine_digest())
+            elsewhere = e.WorkerJoined("elsewhere", "rollout", "b", "h", ended.pid, "0", machine="another")
+            running = e.WorkerJoined("running", "rollout", "c", "h", os.getppid(), "0", machine=machine_digest())
+            for event in (joined, sampled(0), elsewhere, running):
+                await worker.log.append(event)
+            await Membership(rater, "rater").join()
+            recorder = SilenceRecorder(rater)
+            await recorder.record_due()
+            assert await recorded_events(rater, e.WorkerLeft) == []
+            await recorder.record_due(at_end=True)
+            left = await recorded_events(rater, e.WorkerLeft)
+            assert [(event.worker, event.reason) for event in left] == [("w", "ended without leaving")]  # type: ignore[attr-defined]
+            failed = await recorded_events(rater, e.MatchFailed)
+            assert [(event.match_id, event.error) for event in failed] == [  # type: ignore[attr-defined]
+                ("w-0", "unfinished when its worker left (ended without leaving)")
+            ]
+
+    in_a_league(tmp_path, body)
+
+
 def test_a_process_that_was_recorded_as_gone_before_it_knew_that_it_had_joined_joins_anew(tmp_path: Path) -> None:
     async def body(start: Start) -> None:
         async with start("w") as context:

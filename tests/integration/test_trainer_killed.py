@@ -390,7 +390,7 @@ def test_the_next_step_is_computed_while_one_is_stored_and_recorded_after_it(
                     return await put(data)
 
                 monkeypatch.setattr(worker._states, "put", put_slowly)
-                async with beside(worker.receive()):
+                async with beside(worker.experience_reader.receive()):
                     await worker.train()
                 steps = [r.event.step async for r in log.read() if isinstance(r.event, GradientStepTaken)]
                 return during[0], steps

@@ -195,7 +195,7 @@ BUGS = (
         "a worker whose credentials could not be read once is never started again",
         give_up_unreadable_credentials,
         ("worker_disk_failing",),
-        # A failing disk meets a read of credentials in six of the first hundred leagues of five steps, first in the 18th.
+        # A failing disk meets a read of credentials in six of the first hundred leagues, first in the 18th.
         40,
     ),
     Bug("one refused connection ends a worker for good", end_at_the_first_refusal, ("reload",), 10),

@@ -155,7 +155,7 @@ def test_where_servers_load_adapters_the_version_before_serves_on_as_well(tmp_pa
             last = await publish(context, len(FAULTS) + 1)
             await models.load_newest()
             assert models.adapter_provider("main")() == (len(FAULTS) + 1, last)
-            assert last in there.loaded_adapters
+            assert last in there.adapter_cache.loaded
             await models.close()
         await there.close()
 

@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,23 @@ def test_a_place_that_is_taken_stays_as_it_is(draft: Path, tmp_path: Path) -> No
     with pytest.raises(OSError, match="not empty"):
         move_durably(draft, place)
     assert [path.name for path in place.iterdir()] == ["theirs"]
+
+
+def test_a_draft_that_another_process_removed_before_it_was_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkdtemp, list[str]()
+
+    def removed_at_first(**where: Any) -> str:
+        made.append(make(**where))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", removed_at_first)
+    with atomic_folder(tmp_path / "place") as draft:
+        assert [str(draft)] == made[1:]
+    assert (tmp_path / "place").is_dir()
 
 
 HOLDER = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,6 +36,13 @@ for line in sys.stdin:
         turns.release()
     print("done", flush=True)
 """
+
+
+def test_a_folder_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "device.turn").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"device\.turn"):
+        DeviceTurns(tmp_path)
+    gc.collect()
 
 
 class Participant:

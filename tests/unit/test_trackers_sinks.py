@@ -13,7 +13,7 @@ import pytest
 from schemas.config import LeagueConfig, Plugin, convert, to_builtins
 from schemas.errors import BusyError, ConfigError, RemoteError
 from workers.trackers import Row
-from workers.trackers.sinks import SINKS, Place, make_sink, read
+from workers.trackers.sinks import SINKS, Place, read
 
 pytest.importorskip("wandb")
 
@@ -26,7 +26,7 @@ def place(folder: Path, identity: str = "0123456789abcdef0") -> Place:
 
 def fill(kind: str, where: Place, rows: list[Row], **settings: Any) -> int:
     """Write what is new and close; returns the position before."""
-    sink = make_sink(Plugin(kind, settings))
+    sink = SINKS.build(Plugin(kind, settings))
     try:
         position = sink.open(where)
         for row in rows:
@@ -106,10 +106,10 @@ def test_a_torn_line_is_cut_off_and_written_again(tmp_path: Path, damage: bytes)
 
 
 def test_a_file_has_one_writer_and_another_history_another_file(tmp_path: Path) -> None:
-    sink = make_sink(Plugin("jsonl"))
+    sink = SINKS.build(Plugin("jsonl"))
     sink.open(place(tmp_path))
     with pytest.raises(BusyError, match="another tracker"):
-        make_sink(Plugin("jsonl")).open(place(tmp_path))
+        SINKS.build(Plugin("jsonl")).open(place(tmp_path))
     assert fill("jsonl", place(tmp_path, "fedcba9876543210"), ROWS) == 0
     sink.close()
     assert len(list((tmp_path / "tracking").iterdir())) == 2
@@ -180,7 +180,7 @@ def test_a_server_that_is_away_is_an_error_without_the_key(tmp_path: Path, monke
 )
 def test_a_sink_that_is_none_is_refused(plugin: Plugin, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_sink(plugin)
+        SINKS.build(plugin)
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,7 @@ async def forward(
     Files and platforms are resumed after the last event that was sent. A platform gets arrays of events with a bearer
     token, in the format of Axiom; an event that is sent again has the same `id`.
     """
-    from workers.log_export import make_target
-    from workers.log_export.forwarder import LogExporter
+    from workers.log_export import LogExporter, make_target
     from workers.log_export.lines import LogLineWriter
     from workers.tracker import history_identity
 

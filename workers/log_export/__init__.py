@@ -5,31 +5,45 @@ order and at least once; a line's ``id`` identifies copies.
 
 - ``lines``      an event as a line; the interface of a destination (``ExportTarget``); standard output, and a file
                  whose last line is its position
-- ``platform``   a log platform that accepts arrays of events (Axiom's interface)
-- ``forwarder``  exports a history to one destination, and keeps a platform's position on disk
+- ``platform``   a log platform that accepts arrays of events (Axiom's interface), and its position on disk
 
-Here are the destinations of a command or the configuration, and the exports that run in the background.
+Here are the destinations of a command or the configuration, the export to one of them, in order, in batches, and the
+exports that run in the background.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
-from league.log.base import EventLog
-from schemas.config import LogExportConfig
+from league.log.base import EventLog, RecordedEvent
+from schemas.config import LogExportConfig, parse_http_url
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
-from workers.log_export.forwarder import LogExporter
-from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
+from workers.log_export.lines import ExportTarget, FileTarget, LogLine, LogLineWriter, StdoutTarget
 from workers.runtime import SequenceProgress
 
+log = get_logger()
+
+_RETRY_S = 5.0
+_MAX_RETRY_S = 300.0
 TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
 """The environment variable with a platform's token where no other is named."""
+
+MAX_BATCH_EVENTS = 500
+MAX_BATCH_BYTES = 1_000_000
+"""Maximum size of a batch's lines; a longer line is sent alone."""
+BATCH_LINGER_S = 0.5
+"""Time for a batch to fill, after its first event."""
+
+_MAX_READ_EVENTS = 5_000
+"""Maximum events read for a batch, where most are filtered out."""
+_MAX_READ_AHEAD = 1_000
+"""Maximum events read while a batch is sent."""
 
 
 def make_target(to: str, variable: str, folder: Path, history: str, where: str = "--to") -> ExportTarget:
@@ -48,7 +62,10 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
         if not to:
             raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
         return StdoutTarget() if to == "-" else FileTarget(Path(to))
-    parts = _parse_address(to, where)
+    parts = parse_http_url(to)
+    if parts is None or "@" in parts.netloc:
+        # Not quoted in the message: it may hold a secret.
+        raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
     token = os.environ.get(variable or TOKEN_VARIABLE, "")
     if variable and not token:
         raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
@@ -57,23 +74,10 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
     if token and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
         raise UsageError(f"{where}: a token would be sent unencrypted to {parts.hostname}; expected https://…")
     # Imported here, since the HTTP client takes a while to import.
-    from workers.log_export.forwarder import ExportPosition
-    from workers.log_export.platform import HttpTarget
+    from workers.log_export.platform import ExportPosition, HttpTarget
 
     name = f"{history}-{digest(to.encode())[:12]}"
     return HttpTarget(to, token, ExportPosition(folder, name, parts.hostname or ""))
-
-
-def _parse_address(to: str, where: str) -> SplitResult:
-    try:
-        parts = urlsplit(to)
-        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_good = False
-    if not is_good or "@" in parts.netloc:
-        # Not quoted in the message: it may hold a secret.
-        raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
-    return parts
 
 
 def _is_loopback(host: str) -> bool:
@@ -83,11 +87,117 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-log = get_logger()
+class LogExporter:
+    """Exports a history to one destination.
 
-_CONFIG_KEY = "tracker.forward.to"
-_RETRY_S = 5.0
-_MAX_RETRY_S = 300.0
+    The target must be open. Without ``kinds`` all types of events are sent; undecodable messages have the type ``""``.
+    It begins at the sequence ``first``, and keeps ``progress`` up to date.
+    """
+
+    def __init__(
+        self,
+        target: ExportTarget,
+        writer: LogLineWriter,
+        kinds: Collection[str],
+        first: int,
+        progress: SequenceProgress | None = None,
+    ) -> None:
+        self._target = target
+        self._writer = writer
+        self._kinds = frozenset(kinds)
+        self._first = max(first, 1)
+        self._progress = progress or SequenceProgress()
+        self._waiting: asyncio.Queue[RecordedEvent | None] = asyncio.Queue(_MAX_READ_AHEAD)
+        """Events read and not yet sent; None marks the end."""
+        self._next: RecordedEvent | None = None
+        self._stopped = self._ended = False
+
+    async def run(self, history: EventLog, last: int | None = None) -> None:
+        """Send all events up to ``last``; with None, continue with new events until ``stop``.
+
+        ``LeagueError`` if the destination does not accept events, or the history cannot be read.
+        """
+        reading = asyncio.create_task(self._read(history, last))
+        try:
+            await self._progress.advance(self._first - 1)
+            while (batch := await self._next_batch()) is not None:
+                await self._target.send(batch.lines, batch.upto)
+                await self._progress.advance(batch.upto)
+            if not self._stopped:
+                await reading
+                await self._progress.advance(last or 0)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    def stop(self) -> None:
+        """Make ``run`` return after the current batch."""
+        self._stopped = self._ended = True
+        with contextlib.suppress(asyncio.QueueFull):
+            # Wakes a waiting ``_peek``; where the queue is full, none waits.
+            self._waiting.put_nowait(None)
+
+    async def _read(self, history: EventLog, last: int | None) -> None:
+        try:
+            if last is None or self._first <= last:
+                events = history.follow(self._first) if last is None else history.read(self._first, last)
+                async for recorded in events:
+                    await self._waiting.put(recorded)
+        except Exception:
+            # Ends ``_next_batch``; ``run`` then awaits this task, which raises.
+            await self._waiting.put(None)
+            raise
+        await self._waiting.put(None)
+
+    async def _next_batch(self) -> "_Batch | None":
+        """The next batch, once it is full or ``BATCH_LINGER_S`` is over; None at the end."""
+        recorded = await self._peek()
+        if recorded is None:
+            return None
+        batch = _Batch()
+        until = asyncio.get_running_loop().time() + BATCH_LINGER_S
+        while recorded is not None:
+            kind = "" if recorded.event is None else type(recorded.event).__name__
+            line = self._writer.make_line(recorded) if not self._kinds or kind in self._kinds else None
+            if not batch.add(recorded.sequence, line):
+                break
+            self._next = None
+            recorded = await self._peek(until)
+        return batch
+
+    async def _peek(self, until: float | None = None) -> RecordedEvent | None:
+        """The next event; None at the end, or if none arrives until a time of the event loop."""
+        if self._next is None and not self._ended:
+            try:
+                async with asyncio.timeout_at(until):
+                    self._next = await self._waiting.get()
+            except TimeoutError:
+                return None
+            self._ended = self._ended or self._next is None
+        return None if self._ended else self._next
+
+
+class _Batch:
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
+        self.upto = 0
+        self._bytes = self._read = 0
+
+    def add(self, sequence: int, line: LogLine | None) -> bool:
+        """Add an event; False if there is no room for it."""
+        size = len(line.data) if line is not None else 0
+        if (
+            len(self.lines) >= MAX_BATCH_EVENTS
+            or self._read >= _MAX_READ_EVENTS
+            or (self.lines and self._bytes + size > MAX_BATCH_BYTES)
+        ):
+            return False
+        if line is not None:
+            self.lines.append(line)
+        self.upto = sequence
+        self._bytes += size
+        self._read += 1
+        return True
 
 
 class LogExports:
@@ -101,7 +211,9 @@ class LogExports:
         self, configs: Sequence[LogExportConfig], folder: Path, writer: LogLineWriter, retry_s: float = _RETRY_S
     ) -> None:
         self._exports = [(config, SequenceProgress()) for config in configs]
-        self._folder, self._writer, self._retry_s = folder, writer, retry_s
+        self._folder = folder
+        self._writer = writer
+        self._retry_s = retry_s
 
     async def run(self, history: EventLog) -> None:
         """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
@@ -112,13 +224,15 @@ class LogExports:
         await asyncio.gather(*(progress.wait_for_sequence(sequence) for _, progress in self._exports))
 
     async def _run(self, history: EventLog, config: LogExportConfig, progress: SequenceProgress) -> None:
-        backoff, name = Backoff(self._retry_s, _MAX_RETRY_S), self._writer.history
+        backoff = Backoff(self._retry_s, _MAX_RETRY_S)
+        name = self._writer.history
         to = config.to if "://" in config.to else str(self._folder / config.to)
+        positions = self._folder / "forwarding"
         while True:
             pause_s = backoff.next_s()
             before = progress.sequence
             try:
-                target = make_target(to, config.token_variable, self._folder / "forwarding", name, _CONFIG_KEY)
+                target = make_target(to, config.token_variable, positions, name, "tracker.forward.to")
                 try:
                     first = max(await target.open(name) + 1, config.first)
                     await LogExporter(target, self._writer, config.types, first, progress).run(history)

@@ -66,9 +66,11 @@ class LogLineWriter:
 
     def make_line(self, recorded: RecordedEvent) -> LogLine:
         """The event as a line in the current schema; an undecodable message as text, with the reason."""
-        event, time = recorded.event, _format_time(recorded.time_ns)
+        event = recorded.event
+        time = _format_time(recorded.time_ns)
         if event is None:
-            kind, name = "", UNREADABLE_NAME
+            kind = ""
+            name = UNREADABLE_NAME
             text = recorded.payload[: 4 * _MAX_PAYLOAD_CHARS].decode(errors="replace")[:_MAX_PAYLOAD_CHARS]
             data = {"error": str(recorded.error), "bytes": len(recorded.payload), "payload": text}
         else:
@@ -106,11 +108,7 @@ def _escape_unprintable(data: bytes) -> bytes:
     text = data.decode()
     if text.isprintable():
         return data
-
-    def escape(char: str) -> str:
-        return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
-
-    return "".join(char if char.isprintable() else escape(char) for char in text).encode()
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text).encode()
 
 
 class ExportTarget(Protocol):
@@ -122,8 +120,7 @@ class ExportTarget(Protocol):
     async def open(self, history: str) -> int:
         """Prepare for the lines of a history; return the sequence of the last one that it has, 0 for none.
 
-        Raises:
-            LeagueError: the destination does not accept this history; the message says what it would accept.
+        ``LeagueError`` if the destination does not accept this history; the message says what it would accept.
         """
 
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:

@@ -5,9 +5,12 @@ Source: https://axiom.co/docs/restapi/endpoints/ingestIntoDataset
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
+from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,17 +23,24 @@ from players.remote.http_client import (
     parse_retry_after,
     quote_body,
 )
-from schemas.errors import RemoteError, escape_unprintable
+from schemas.errors import BusyError, LeagueError, RemoteError, UsageError, escape_unprintable
+from schemas.files import try_lock
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
-from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine
+
+log = get_logger()
 
 _MAX_EXCERPT_CHARS = 300
 _RETRYABLE_STATUSES = (408, 425, 429)
 _PERMANENT_STATUSES = (401, 403, 404, 405, 407, 410)
 MAX_WAIT_S = 600.0
 """Upper bound on the pause that a platform requests."""
+_MAX_PAUSE_S = 60.0
+_MAX_BODY_BYTES = 65_536
+_BODY_TIMEOUT_S = 5.0
+_MAX_REJECTED_IN_A_ROW = 20
+"""After so many consecutive rejections the cause is not the events."""
 
 
 class DeliveryStatus(Enum):
@@ -86,7 +96,8 @@ def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
         return 0, ()
     if not isinstance(response, dict) or not isinstance(failed := response.get("failed"), int) or failed <= 0:
         return 0, ()
-    times, failures = [], response.get("failures")
+    times = []
+    failures = response.get("failures")
     for failure in failures if isinstance(failures, list) else ():
         # A failure without a readable time is passed over.
         with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -95,13 +106,84 @@ def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
     return failed, tuple(times)
 
 
-log = get_logger()
+class _SavedPosition(msgspec.Struct):
+    sequence: int
+    to: str
+    """The host, for readers of the file."""
 
-_MAX_PAUSE_S = 60.0
-_MAX_BODY_BYTES = 65_536
-_BODY_TIMEOUT_S = 5.0
-_MAX_REJECTED_IN_A_ROW = 20
-"""After so many consecutive rejections the cause is not the events."""
+
+class ExportPosition:
+    """The stored position of one destination in one history, locked by one process at a time.
+
+    ``name`` is the stem of its files in the run's ``folder``; ``to`` is the destination's host, for messages and
+    readers of the file.
+    """
+
+    def __init__(self, folder: Path, name: str, to: str) -> None:
+        self.path = folder / f"{name}.json"
+        self.rejected_path = folder / f"{name}-refused.jsonl"
+        """Lines that the destination rejected."""
+        self._to = to
+        self._lock: BinaryIO | None = None
+
+    def open(self) -> int:
+        """Lock and read the position; returns its sequence, 0 if there is none yet.
+
+        Raises:
+            BusyError: another process holds the lock.
+            UsageError: the folder is not writable, or the file holds no position.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = self.path.with_suffix(".lock").open("ab")
+            is_locked = try_lock(self._lock)
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written ({error.strerror}); expected a folder that can") from None
+        if not is_locked:
+            self.close()
+            raise BusyError(f"{self.path}: another process forwards to {self._to} from here")
+        try:
+            return max(msgspec.json.decode(self.path.read_bytes(), type=_SavedPosition).sequence, 0)
+        except FileNotFoundError:
+            return 0
+        except msgspec.MsgspecError as error:
+            raise UsageError(
+                f"{self.path}: {error}; expected how far {self._to} has come (remove it to send everything again)"
+            ) from None
+
+    def save(self, sequence: int) -> None:
+        """Store a position; on return it is on disk; ``LeagueError`` if the file cannot be written."""
+        fresh = self.path.with_suffix(".new")
+        with _room_expected(self.path):
+            _write(fresh, "wb", msgspec.json.encode(_SavedPosition(sequence, self._to)))
+            fresh.replace(self.path)
+
+    def save_rejected(self, line: LogLine, why: str) -> None:
+        """Store a rejected line; on return it is on disk; ``LeagueError`` if the file cannot be written."""
+        rejected = msgspec.json.encode({"why": why, "line": msgspec.Raw(line.data)})
+        with _room_expected(self.rejected_path):
+            _write(self.rejected_path, "ab", rejected + b"\n")
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+@contextlib.contextmanager
+def _room_expected(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LeagueError(f"{path}: cannot be written ({error.strerror}); expected room for it") from None
+
+
+def _write(path: Path, mode: Literal["wb", "ab"], data: bytes) -> None:
+    with path.open(mode) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class HttpTarget:
@@ -115,8 +197,11 @@ class HttpTarget:
         self, url: str, token: str, position: ExportPosition, timeout_s: float = 30.0, first_pause_s: float = 1.0
     ) -> None:
         self.name = urlsplit(url).hostname or ""
-        self._url, self._token, self._position = url, token, position
-        self._timeout_s, self._first_pause_s = timeout_s, first_pause_s
+        self._url = url
+        self._token = token
+        self._position = position
+        self._timeout_s = timeout_s
+        self._first_pause_s = first_pause_s
         self._rejected_in_a_row = 0
         self._client: HttpClient | None = None
 
@@ -130,8 +215,7 @@ class HttpTarget:
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:
         """Post lines until they are accepted, however long that takes; rejected lines are set aside in a file.
 
-        Raises:
-            RemoteError: wrong address or token, or every event is rejected.
+        ``RemoteError`` for a wrong address or token, or if every event is rejected.
         """
         if lines:
             await self._deliver(lines)
@@ -195,7 +279,8 @@ class HttpTarget:
 
     async def _post_until_settled(self, lines: Sequence[LogLine]) -> IngestResult:
         """Post, with backoff while the platform asks for a retry, until the result is final."""
-        backoff, reason = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5)), ""
+        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5))
+        reason = ""
         while (answer := await self._post(lines)).verdict is DeliveryStatus.retry:
             wait_s = backoff.next_s(at_least_s=answer.wait_s or 0.0)
             if answer.why != reason:

@@ -2,8 +2,7 @@
 
 - ``runner``            the course of every match: seat the players, play, append the result
 - ``games``             games between agents
-- ``episodes``          an arena's episodes, in which agents play the roles
-- ``role_clients``      the inference client of each role: a model, a bot or a remote agent
+- ``episodes``          an arena's episodes, in which agents play the roles by their inference clients
 - ``episode_requests``  the order of episodes, and their groups
 """
 

@@ -26,6 +26,8 @@ from schemas.events import ArtifactStored
 from schemas.loggers import get_logger
 from workers.runtime import Context
 
+log = get_logger()
+
 
 class GroupShare(NamedTuple):
     """A worker's share of the drawn episodes: those whose place in their group, modulo ``of``, is ``part``."""
@@ -37,11 +39,7 @@ class GroupShare(NamedTuple):
 
 
 def resolve_group_share(worker: str, spread: int) -> GroupShare:
-    """A worker's share, from the number at the end of its name.
-
-    Raises:
-        ConfigError: groups are shared and the name has no such number.
-    """
+    """A worker's share, from the number at the end of its name; ``ConfigError`` if it needs one and has none."""
     if spread == 1:
         return GroupShare()
     number = worker.rpartition("-")[2]
@@ -64,7 +62,8 @@ class EpisodeRequestStream:
         self._prefix = prefix
         self._share = share
         self._waiting: deque[EpisodeRequest] = deque()
-        self._groups, self._ungrouped = itertools.count(), itertools.count()
+        self._groups = itertools.count()
+        self._ungrouped = itertools.count()
 
     def skip(self, number: int) -> None:
         """Skip requests that were played before a restart; errors as in ``next``."""
@@ -72,11 +71,7 @@ class EpisodeRequestStream:
             self.next()
 
     def next(self) -> EpisodeRequest:
-        """The next request, with the league's name for its group.
-
-        Raises:
-            EpisodeError: the arena returned no episodes.
-        """
+        """The next request, with the league's name for its group; ``EpisodeError`` if the arena returns none."""
         tries = 0
         while not self._waiting:
             batch = self._draw()
@@ -103,9 +98,6 @@ class EpisodeRequestStream:
                 self._waiting.append(msgspec.structs.replace(request, group=names.get(request.group, "")))
 
 
-log = get_logger()
-
-
 class Curriculum:
     """The stores of one arena according to the history: their initial contents, then all additions in order.
 
@@ -119,7 +111,8 @@ class Curriculum:
 
     def __init__(self, context: Context, arena: Arena, sharing: int = 1) -> None:
         """Own the stores of a newly opened arena; so many workers are ``sharing`` groups."""
-        self._worker, self._artifacts = context.name, context.state.artifacts
+        self._worker = context.name
+        self._artifacts = context.state.artifacts
         self._stores = list(arena.stores.values())
         self._sharing = sharing
         self._watch = self._artifacts.subscribe() if sharing == 1 else None
@@ -150,10 +143,10 @@ class Curriculum:
             del self._pending_additions[match_id]
 
     def _on_added(self, added: ArtifactAdded) -> None:
-        running = current_episode()
-        place = None if running is None else running.context
-        # The top-level episode has the match's id.
-        match_id = "" if place is None else place.id.rsplit(".", place.depth)[0]
+        match_id = ""
+        if (running := current_episode()) is not None:
+            # The top-level episode has the match's id.
+            match_id = running.context.id.rsplit(".", running.context.depth)[0]
         additions = self._pending_additions.get(match_id)
         if additions is None:
             raise UsageError(f"store {added.store!r}: an addition outside of a match; expected them within episodes")

@@ -1,8 +1,11 @@
-"""Episodes as matches of the league: agents play the roles of their seats."""
+"""Episodes as matches of the league: agents play the roles of their seats.
+
+The inference client of a role is that of its seat's agent: a model, a bot, a remote agent or a person.
+"""
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import isfinite
 from random import Random
 from typing import NamedTuple
@@ -12,10 +15,12 @@ import structlog
 import zstandard
 
 from arena.arena import Arena
+from arena.clients import InferenceClient
+from arena.clients.improviser import Improviser
 from arena.environments import ArenaOptions, ArenaSpec
-from arena.games.base import Outcome
+from arena.games.base import Outcome, ranks, sole_leader
 from arena.games.texts import evaluation_spec
-from arena.model_call import EpisodeContext, Limits
+from arena.model_call import JUDGE, EpisodeContext, Limits
 from arena.observer import LoggingObserver
 from arena.records import encode_record
 from arena.training_records import (
@@ -26,23 +31,46 @@ from arena.training_records import (
     make_tombstone,
     to_trajectory,
 )
-from players.remote.remote_player import RemoteAgents
+from league.state.saved_state import PublishedVersion
+from players.policy import BackendClient
+from players.remote.remote_player import RemoteAgentClient, RemoteAgents
 from schemas.episodes import EpisodeRequest, GenerateResult
-from schemas.errors import ConfigError, EpisodeError
+from schemas.errors import ConfigError, EpisodeError, RemoteError
 from schemas.events import ArtifactStored
 from schemas.ids import derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 from workers.logs import logs_episodes
 from workers.match_runner.episode_requests import Curriculum, EpisodeRequestStream, resolve_group_share
-from workers.match_runner.role_clients import HumanClientLookup, RoleClientFactory, RoleClients
 from workers.match_runner.runner import CompletedMatch
-from workers.policy_weights import ModelManager
+from workers.policy_weights import ModelManager, provide_base_model
 from workers.runtime import Context
 
 TRAINING = "training"
 SCORED_REASON = "scored"
 """The reason in the result of every completed episode."""
+
+HumanClientLookup = Callable[[PlayMatch, int], InferenceClient | None]
+"""Returns the client of the human player in a seat of a match; None for an agent's seat."""
+
+
+class RoleClients(NamedTuple):
+    """The inference clients of one match."""
+
+    clients: Mapping[str, InferenceClient]
+    """By role id; the judge's under ``JUDGE``."""
+    spec: ArenaSpec
+
+    def metrics(self, seat: int) -> dict[str, float]:
+        """Requests and costs of the remote agent in a seat; empty where there is none."""
+        # All roles of a seat have its agent.
+        client = next((self.clients[role] for role in self.spec.roles_in(seat)), None)
+        return client.metrics() if isinstance(client, RemoteAgentClient) else {}
+
+    def find_remote_error(self, failure: str) -> RemoteError | None:
+        """The error of a remote agent's server that made an episode fail, if one did."""
+        errors = (client.failure for client in self.clients.values() if isinstance(client, RemoteAgentClient))
+        return next((error for error in errors if error is not None and str(error) == failure), None)
 
 
 class _TrainingArena(NamedTuple):
@@ -107,10 +135,23 @@ class EpisodeRunner:
             ConfigError: seats and roles do not match.
             ModelError: the model cannot hold a conversation.
         """
-        self._context, self._models, self._spec = context, models, spec
+        self._context = context
+        self._models = models
+        self._spec = spec
+        self._remotes = remotes
+        self._find_human_client = people or (lambda job, seat: None)
         self._evaluation_spec = evaluation_spec(spec)
         self._episode_timeout_s = context.config.episodes.episode_s if people is None else None
-        self._client_factory = RoleClientFactory(context, models, spec, remotes, people)
+        prompts = context.config.prompts
+        self._base_client = BackendClient(
+            models.backend,
+            models.tokenizer,
+            provide_base_model,
+            prompts,
+            max_tokens=prompts.reply_tokens,
+            top_p=context.config.inference.top_p,
+        )
+        """The base model's client, for roles without a seat."""
         self._training_arena: _TrainingArena | None = None
         self._training_requests: dict[str, EpisodeRequest] = {}
         """By training match, until ``make_tombstone`` is called for it."""
@@ -118,18 +159,21 @@ class EpisodeRunner:
         check_seats(spec, self._open_arena("check", 0))
 
     def _open_arena(self, name: str, seed: int) -> Arena:
-        config, timeout_s = self._context.config.episodes, self._episode_timeout_s
-        limits = Limits(config.reply_chars, config.calls, timeout_s, needs_tokens=False, empty=config.empty)
-        arena = self._spec.open(self._client_factory.base_client, ArenaOptions(name, seed, limits))
+        config = self._context.config.episodes
+        limits = Limits(
+            config.reply_chars, config.calls, self._episode_timeout_s, needs_tokens=False, empty=config.empty
+        )
+        arena = self._spec.open(self._base_client, ArenaOptions(name, seed, limits))
         arena.observer = self._verbose
         return arena
 
     def _get_training_arena(self) -> _TrainingArena:
         """The arena of training matches, opened at the first of them."""
         if self._training_arena is None:
-            context, name, since = self._context, self._context.name, self._context.state.sequence
+            context = self._context
+            name = context.name
             share = resolve_group_share(name, context.config.episodes.spread)
-            whose = ("shared", share.block) if share.of > 1 else (name, since)
+            whose = ("shared", share.block) if share.of > 1 else (name, context.state.sequence)
             arena = self._open_arena(name, derive_seed(context.config.seed, "arena", *whose))
             curriculum = Curriculum(context, arena, share.of)
             requests = EpisodeRequestStream(arena.get_batch, f"{whose[0]}-{whose[1]}", share)
@@ -140,11 +184,11 @@ class EpisodeRunner:
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedEpisode:
         """See ``MatchRunner.play``."""
-        started, factory = time.monotonic(), self._client_factory
-        people = [seat for seat in range(len(job.seats)) if factory.get_human_client(job, seat) is not None]
+        started = time.monotonic()
+        people = [seat for seat in range(len(job.seats)) if self._find_human_client(job, seat) is not None]
         with self._open_episode(job) as (arena, request, additions):
             async with self._models.hold_versions(job, live, people) as versions:
-                clients = await factory.make_role_clients(job, versions)
+                clients = await self._make_role_clients(job, versions)
                 result = await self._generate(job, arena, request, clients)
         spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
         return CompletedEpisode(
@@ -178,6 +222,36 @@ class EpisodeRunner:
             raise EpisodeError(f"{self._spec.name}: its evaluation_batch is empty; expected at least one episode")
         yield arena, Random(derive_seed(job.seed, "request")).choice(batch), ()
 
+    async def _make_role_clients(self, job: PlayMatch, fixed: Mapping[int, PublishedVersion]) -> RoleClients:
+        """The clients of all roles and of the judge.
+
+        In training each role has its own temperature; in evaluation all but the judge are sampled at
+        ``inference.evaluation_temperature``. ``fixed`` versions, by seat, do not change during the match;
+        ``RemoteError`` if a remote agent's budget is spent.
+        """
+        clients: dict[str, InferenceClient] = {}
+        inference = self._context.config.inference
+        temperature = None if job.purpose == TRAINING else inference.evaluation_temperature
+        for seat, agent in enumerate(job.seats):
+            roles = self._spec.roles_in(seat)
+            if (person := self._find_human_client(job, seat)) is not None:
+                clients |= dict.fromkeys(roles, person)
+            elif self._models.agent_kind(agent) == "bot":
+                clients |= {role: Improviser(self._spec, role) for role in roles}
+            elif self._models.agent_kind(agent) == "remote":
+                clients |= dict.fromkeys(roles, await self._remotes.make_client(agent, job.match_id))
+            else:
+                provider = self._models.make_adapter_provider(agent, fixed.get(seat))
+                clients |= dict.fromkeys(roles, self._base_client.with_policy(provider, temperature))
+        judge = self._context.config.episodes.judge
+        if self._models.agent_kind(judge) == "bot":
+            clients[JUDGE] = Improviser(self._spec, None)
+        elif self._models.agent_kind(judge) == "remote":
+            clients[JUDGE] = await self._remotes.make_client(judge, job.match_id)
+        else:
+            clients[JUDGE] = self._base_client
+        return RoleClients(clients, self._spec)
+
     async def _generate(
         self, job: PlayMatch, arena: Arena, request: EpisodeRequest, clients: RoleClients
     ) -> GenerateResult:
@@ -201,9 +275,10 @@ class EpisodeRunner:
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
         """See ``MatchRunner.make_tombstone``."""
-        request, seats = self._training_requests.pop(job.match_id, None), self._spec.seats
+        request = self._training_requests.pop(job.match_id, None)
         if request is None:
             return None
+        seats = self._spec.seats
         scores = (0.0,) * len(seats)
         trained_seat = TrainedSeat(job.match_id, self._spec.name, policy, seat, seats[seat], (), scores, len(seats))
         return make_tombstone(request, trained_seat)
@@ -212,8 +287,7 @@ class EpisodeRunner:
 def make_outcome(spec: ArenaSpec, result: GenerateResult) -> Outcome:
     """An episode's result by seat. A single seat wins if its score passes.
 
-    Raises:
-        EpisodeError: the arena does not give every seat a finite score, or a metric is not finite.
+    ``EpisodeError`` if the arena does not give every seat a finite score, or a metric is not finite.
     """
     scores = tuple(spec.score(result))
     metrics = dict(spec.metrics(result))
@@ -221,15 +295,11 @@ def make_outcome(spec: ArenaSpec, result: GenerateResult) -> Outcome:
         raise EpisodeError(f"{spec.name}: {len(scores)} scores; expected one for each of {len(spec.seats)} seats")
     if odd := [value for value in (*scores, *metrics.values()) if not isfinite(value)]:
         raise EpisodeError(f"{spec.name}: {odd[0]} among scores and metrics; expected finite numbers")
-    ranks = tuple(1 + sum(other > score for other in scores) for score in scores)
-    if len(scores) == 1:
-        winner = 0 if spec.passed(scores[0]) else None
-    else:
-        winner = ranks.index(1) if ranks.count(1) == 1 else None
+    has_winner = len(scores) > 1 or spec.passed(scores[0])
     return Outcome(
         scores=scores,
-        ranks=ranks,
-        winner=winner,
+        ranks=ranks(scores),
+        winner=sole_leader(scores) if has_winner else None,
         metrics=tuple(dict(metrics) for _ in scores),
         reason=SCORED_REASON,
         length=count_model_calls(result),

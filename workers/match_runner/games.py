@@ -95,7 +95,9 @@ class GameRunner:
     """Plays a game between agents in this process."""
 
     def __init__(self, context: Context, models: ModelManager, game: GameSpec, remotes: RemoteAgents) -> None:
-        self._context, self._models, self._remotes = context, models, remotes
+        self._context = context
+        self._models = models
+        self._remotes = remotes
         self._variants = {canonical_json({}): self._make_variant(game)}
         """By the settings that replace the league's."""
 
@@ -119,7 +121,8 @@ class GameRunner:
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
         """See ``MatchRunner.play``."""
-        started, variant = time.monotonic(), self._find_variant(job)
+        started = time.monotonic()
+        variant = self._find_variant(job)
         spec = variant.game if job.purpose == "training" else variant.evaluation_game
         game = spec.new(job.seed)
         async with self._models.hold_versions(job, live) as versions:

@@ -61,8 +61,7 @@ class MatchRunner(Protocol):
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
         """Play a match; in ``live`` seats a policy's newest version acts, looked up at each decision.
 
-        Raises:
-            LeagueError: the match has no result; the message gives the reason.
+        ``LeagueError`` if it has no result; the message gives the reason.
         """
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
@@ -90,7 +89,7 @@ class MatchExecutor:
         self.evaluation_seat_counts = seat_counts(evaluation_spec(self.environment))
         self._records = open_blobs(context.client, context.log.league)
         self._remote_agents = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
-        self._runner = make_runner(self.environment, self._remote_agents)
+        self.runner = make_runner(self.environment, self._remote_agents)
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
         self._consecutive_failures = 0
         self._in_flight = self._played = self._failed = self._record_bytes = 0
@@ -99,7 +98,8 @@ class MatchExecutor:
         context.gauges.play = self._read_metrics
 
     def _read_metrics(self) -> MatchMetrics:
-        rate, record_s = round(self._match_rate.rate(self._played), 3), round(self._record_s, 3)
+        rate = round(self._match_rate.rate(self._played), 3)
+        record_s = round(self._record_s, 3)
         return MatchMetrics(self._in_flight, self._played, self._failed, rate, self._record_bytes, record_s)
 
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:
@@ -111,7 +111,7 @@ class MatchExecutor:
         remotes.add_agents(self._context.config.agents)
         self._in_flight += 1
         try:
-            completed = await self._runner.play(job, live)
+            completed = await self.runner.play(job, live)
             self._played += 1
             self._consecutive_failures = 0
         except LogError:
@@ -132,10 +132,6 @@ class MatchExecutor:
             self._in_flight -= 1
         await self._usage.append(job.match_id, remotes.finish_match(job.match_id))
         return completed
-
-    def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """See ``MatchRunner.make_tombstone``."""
-        return self._runner.make_tombstone(job, seat, policy)
 
     async def append_result(
         self, completed: CompletedMatch, trainable: Sequence[int] = (), experience: str = "", ngram: int | None = None
@@ -195,8 +191,8 @@ class MatchExecutor:
         """Append a ``MatchFailed``."""
         log.warning("match failed", match=job.match_id, error=error)
         if not self._context.state.has_match_ended(job.match_id):
-            worker, evaluation = self._context.name, job.evaluation_id
-            await self._context.append(MatchFailed(job.match_id, job.purpose, worker, error, evaluation))
+            failed = MatchFailed(job.match_id, job.purpose, self._context.name, error, job.evaluation_id)
+            await self._context.append(failed)
 
     async def report_costs(self) -> None:
         """Append at intervals the costs of remote agents in unfinished matches; runs until cancelled.

@@ -50,10 +50,7 @@ class AlarmWatcher:
 async def watch_alarms(context: "Context", announce: Callable[[str], None]) -> None:
     """Check for alarms every ``HEARTBEAT_S``, until cancelled; keeps trying while the status cannot be read.
 
-    ``announce`` is called with one line for each alarm that begins or ends.
-
-    Raises:
-        ConfigError: the environment variable for the webhook's address does not hold one.
+    ``announce`` is called with one line for each alarm that begins or ends; raises as ``resolve_webhook_url``.
     """
     url = resolve_webhook_url(context.config.alarms)
     hook = Webhook(url, context.log.league) if url else None
@@ -88,16 +85,13 @@ _MAX_QUEUED = 100
 _MAX_PAUSE_S = 60.0
 _TIMEOUT_S = 10.0
 """Time limit for one notice, from connecting to the end of the response."""
-_MAX_BODY_BYTES, _BODY_TIMEOUT_S = 65_536, 1.0
+_MAX_BODY_BYTES = 65_536
+_BODY_TIMEOUT_S = 1.0
 """Limits for reading a response body. Only the status matters; the body is read so that the connection is reused."""
 
 
 def resolve_webhook_url(config: AlarmsConfig) -> str:
-    """The webhook's address; empty if none is configured.
-
-    Raises:
-        ConfigError: the configured environment variable does not hold an address.
-    """
+    """The webhook's address; empty if none is configured; ``ConfigError`` if the configured variable holds none."""
     if not config.webhook_variable:
         return config.webhook
     url = os.environ.get(config.webhook_variable, "")
@@ -117,8 +111,11 @@ class Webhook:
     """
 
     def __init__(self, url: str, league: str, tries: int = 8, first_pause_s: float = 1.0) -> None:
-        self._url, self._host, self._league = url, urlsplit(url).hostname or "", league
-        self._tries, self._first_pause_s = tries, first_pause_s
+        self._url = url
+        self._host = urlsplit(url).hostname or ""
+        self._league = league
+        self._tries = tries
+        self._first_pause_s = first_pause_s
         self._queue: asyncio.Queue[dict[str, str]] = asyncio.Queue(_MAX_QUEUED)
 
     def enqueue(self, state: str, alarm: Alarm) -> None:
@@ -140,7 +137,8 @@ class Webhook:
             await client.close()
 
     async def _post(self, client: HttpClient, notice: dict[str, str]) -> None:
-        backoff, why = Backoff(self._first_pause_s, _MAX_PAUSE_S), ""
+        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S)
+        why = ""
         for tried in range(1, self._tries + 1):
             try:
                 answer = await client.send("POST", self._url, msgspec.json.encode(notice))

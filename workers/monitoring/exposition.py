@@ -125,19 +125,14 @@ def _worker_metrics(status: LeagueStatus) -> Iterator[Metric]:
             yield Metric(name, kind, described, samples)
     gpus = [(gpu, {**labels, "gpu": str(gpu.index)}) for heartbeat, labels in beating for gpu in heartbeat.gpus]
     for field, (name, described) in _GPU.items():
-        measured = [(getattr(gpu, field), labels) for gpu, labels in gpus]
-        yield Metric(
-            name, "gauge", described, [Sample(labels, value) for value, labels in measured if value is not None]
-        )
+        samples = [Sample(labels, value) for gpu, labels in gpus if (value := getattr(gpu, field)) is not None]
+        yield Metric(name, "gauge", described, samples)
 
 
 async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve ``GET /metrics`` until SIGINT or SIGTERM.
+    """Serve ``GET /metrics`` until SIGINT or SIGTERM; ``UsageError`` without a league, or if the address is taken.
 
     Port 0 takes a free one; ``announce`` is called once with the URL.
-
-    Raises:
-        UsageError: there is no league, or the address is not available.
     """
     stopped = asyncio.Event()
     async with run.open_log("metrics") as history, follow_league(run, history) as context:

@@ -46,7 +46,8 @@ class Dashboard:
     def __init__(self, state: LeagueState, policy: str) -> None:
         self._state = state
         self._policy = policy
-        self._games, self._tokens, self._steps = _Rate(), _Rate(), _Rate()
+        self._games = _Rate()
+        self._tokens = _Rate()
         self._scores: dict[str, deque[float]] = {}
         self._started = time.monotonic()
 
@@ -59,8 +60,6 @@ class Dashboard:
             for seat in event.seats:
                 if seat.trainable and (named := split_agent(seat.agent)) is not None:
                     self._scores.setdefault(named[0], deque(maxlen=_SCORE_WINDOW)).append(seat.score)
-        elif isinstance(event, e.GradientStepTaken):
-            self._steps.add(1)
 
     def _metrics(self) -> dict[str, str]:
         state = self._state
@@ -119,8 +118,10 @@ class Dashboard:
 
     def render(self, stop: StopConfig) -> RenderableType:
         """Render the metrics as a table, for a terminal."""
-        m, evaluated = self._metrics(), self._state.finished_matches("evaluation")
-        joined = sum(worker.left is None for worker in self._state.workers.values())
+        m = self._metrics()
+        evaluated = self._state.finished_matches("evaluation")
+        elapsed = f"{time.monotonic() - self._started:.0f} s"
+        running = sum(worker.left is None for worker in self._state.workers.values())
         table = Table.grid(padding=(0, 3))
         for row in (
             ("steps", m["step"], "games", f"{m['games']} training, {evaluated} evaluation"),
@@ -128,12 +129,7 @@ class Dashboard:
             ("score", m["score"], "checkpoints", m["checkpoints"]),
             ("Elo hero", m["hero"], "baselines / past best", f"{m['baselines']} / {m['past best']}"),
             ("failed", f"{self._state.failed}", "time left", format_time_left(self._state, self._policy, stop)),
-            (
-                "elapsed",
-                f"{time.monotonic() - self._started:.0f} s",
-                "workers",
-                f"{joined} running" if joined else "starting",
-            ),
+            ("elapsed", elapsed, "workers", f"{running} running" if running else "starting"),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
         bar = ProgressBar(total=1.0, completed=budget_share_used(self._state, self._policy, stop), width=60)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:  # torch is slow to import
     from inference.base import InferenceBackend
     from inference.statistics import SwapTimer
 
+log = get_logger()
+
+T = TypeVar("T")
+
 GPUS_VARIABLE = "LEAGUE_GPUS"
 """``1`` enables GPU metrics whether the process computes on GPUs or not; ``0`` disables them."""
 
@@ -58,7 +62,8 @@ def parse_nvidia_smi(text: str) -> list[DriverGpu]:
         row = [part.strip() for part in line.split(",")]
         if len(row) >= 6 and row[0].isascii() and row[0].isdigit():
             # A name may hold commas.
-            (index, uuid), name, (busy, used, total) = row[:2], ", ".join(row[2:-3])[:_MAX_NAME_CHARS], row[-3:]
+            index, uuid, *names, busy, used, total = row
+            name = ", ".join(names)[:_MAX_NAME_CHARS]
             percent = _parse_int(busy)
             share = None if percent is None else min(percent / 100, 1.0)
             gpus.append(DriverGpu(int(index[:4]), name, share, _parse_mib(used), _parse_mib(total), uuid))
@@ -100,7 +105,9 @@ class GpuMonitor:
     def __init__(
         self, computes: Callable[[], bool], command: str = "nvidia-smi", timeout_s: float = _TIMEOUT_S
     ) -> None:
-        self._uses_gpus, self._command, self._timeout_s = computes, command, timeout_s
+        self._uses_gpus = computes
+        self._command = command
+        self._timeout_s = timeout_s
         self._latest: list[GpuMetrics] = []
         self._seen_at = self._failed_at = float("-inf")
 
@@ -129,10 +136,8 @@ class GpuMonitor:
 
 
 def _torch_uses_gpu() -> bool:
-    """Whether torch has initialised CUDA in this process, without importing it.
-
-    While another thread imports torch, its module is there and has no ``cuda`` yet.
-    """
+    """Whether torch has initialised CUDA in this process, without importing it."""
+    # While another thread imports torch, its module is there and has no ``cuda`` yet.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda is not None and hasattr(cuda, "is_initialized") and bool(cuda.is_initialized())
 
@@ -169,11 +174,6 @@ def _query_torch() -> list[GpuMetrics]:
     return [GpuMetrics(device, str(cuda.get_device_name(device))[:_MAX_NAME_CHARS], None, total - free, total)]
 
 
-log = get_logger()
-
-T = TypeVar("T")
-
-
 class HeartbeatPublisher:
     """Publishes a process's heartbeats.
 
@@ -184,7 +184,8 @@ class HeartbeatPublisher:
     def __init__(self, context: Context, role: str) -> None:
         from inference.statistics import RateMeter
 
-        self._context, self._role = context, role
+        self._context = context
+        self._role = role
         self._stream = MetricsStream(context.client, context.log.league)
         self._gpus = GpuMonitor(lambda: context.gauges.uses_gpus)
         self._process = psutil.Process()
@@ -225,7 +226,9 @@ class HeartbeatPublisher:
         return max(time.time() - float(self._process.create_time()), 0.0)
 
     def _make(self) -> Heartbeat:
-        context, process, gauges = self._context, self._process, self._context.gauges
+        context = self._context
+        process = self._process
+        gauges = context.gauges
         times = process.cpu_times()
         return Heartbeat(
             worker=context.name,
@@ -253,12 +256,16 @@ class BackendGauge:
     def __init__(self, name: str, backend: "InferenceBackend", swaps: "SwapTimer") -> None:
         from inference.statistics import RateMeter
 
-        self._name, self._backend, self._swaps = name, backend, swaps
-        self._tokens, self._busy = RateMeter(), RateMeter()
+        self._name = name
+        self._backend = backend
+        self._swaps = swaps
+        self._tokens = RateMeter()
+        self._busy = RateMeter()
 
     def read(self, most_adapters: int) -> InferenceMetrics:
         """Current metrics of a process that keeps up to ``most_adapters`` adapters ready."""
-        stats, times = self._backend.stats(), self._swaps.times
+        stats = self._backend.stats()
+        times = self._swaps.times
         # The backend's counters have the names of the metrics.
         counters = msgspec.structs.asdict(stats)
         names = counters.keys() & set(InferenceMetrics.__struct_fields__)

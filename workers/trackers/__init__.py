@@ -67,7 +67,8 @@ class ChartFold:
         """Fold one event; returns a row if one is due. Events already folded are ignored."""
         if recorded.sequence <= self.state.sequence:
             return None
-        event, before = recorded.event, self._change_marker(recorded.event)
+        event = recorded.event
+        before = self._change_marker(event)
         self.state.apply(recorded.sequence, event)
         if event is not None and (before is None or self._change_marker(event) != before):
             self._count(event)
@@ -96,7 +97,8 @@ class ChartFold:
         return None
 
     def _count(self, event: e.Event) -> None:
-        hero, size = self._hero, self._config.tracker.window
+        hero = self._hero
+        size = self._config.tracker.window
         if isinstance(event, e.MatchFinished):
             for prefix, values in match_metrics(event, self.state, hero):
                 self._windows.add_all(prefix, values, size)

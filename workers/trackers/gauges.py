@@ -209,17 +209,20 @@ def step_metrics(step: GradientStepTaken, hero: str) -> dict[str, float]:
 
 def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
     """Totals of matches, trajectories, the pool, costs and novelty."""
-    agents, purposes = state.standings().agents.values(), ("training", "evaluation", "imported")
-    totals: dict[str, float] = {f"League/matches/{p}": count for p in purposes if (count := state.finished_matches(p))}
-    totals |= {"League/matches/failed": state.failed, "League/matches/voided": len(state.voided)}
+    agents = state.standings().agents.values()
+    matches = {purpose: state.finished_matches(purpose) for purpose in ("training", "evaluation", "imported")}
+    totals: dict[str, float] = {f"League/matches/{purpose}": count for purpose, count in matches.items() if count}
     totals |= {
+        "League/matches/failed": state.failed,
+        "League/matches/voided": len(state.voided),
         "model_pool/agents": len(agents),
         "model_pool/active": sum(agent.active for agent in agents),
         "model_pool/checkpoints": sum(agent.kind == "checkpoint" for agent in agents),
         "model_pool/elite": len(state.elite),
     }
     for policy in state.policies:
-        accounting, prefix = state.consumption.accounting(policy), f"experience{path_suffix(policy, hero)}"
+        accounting = state.consumption.accounting(policy)
+        prefix = f"experience{path_suffix(policy, hero)}"
         totals |= {f"{prefix}/{name}": getattr(accounting, name) for name in _EXPERIENCE}
         totals[f"{prefix}/ahead"] = state.in_play.matches_ahead(policy)
     for agent, spent in state.spending.items():
@@ -290,7 +293,8 @@ class OpponentDrawWindow:
         try:
             plugin = sampler_of(state.config, self._policy)
             if self._sampler is None or plugin != self._plugin:
-                self._sampler, self._plugin = make_sampler(plugin), plugin
+                self._sampler = make_sampler(plugin)
+                self._plugin = plugin
             return self._sampler.target_shares(state.standings(), self._policy)
         except LeagueError:
             # A draw that does not fit the state must not affect other charts.

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from schemas.config import Plugin
 from schemas.errors import BusyError
 from schemas.files import try_lock
 from schemas.plugins import Registry
@@ -38,7 +37,6 @@ class Sink(Protocol):
 
     def open(self, place: Place) -> int:
         """Open; return the sequence of the last row written, by this process or an earlier one; 0 for none."""
-        ...
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
         """Write a row.
@@ -46,23 +44,13 @@ class Sink(Protocol):
         Its metrics are from the history; ``now`` holds current ones that the history does not have, and is empty for
         rows of the past.
         """
-        ...
 
     def close(self) -> None:
         """Flush and close files and connections; may be called after a failure, and more than once."""
-        ...
 
 
 SINKS: Registry[Sink] = Registry("tracker.sinks", "workers.trackers.sinks")
-
-
-def make_sink(plugin: Plugin) -> Sink:
-    """Make the configured sink, unopened.
-
-    Raises:
-        ConfigError: an unknown name, a bad setting, or a package that is not installed.
-    """
-    return SINKS.build(plugin)
+"""Builds sinks, unopened."""
 
 
 class Line(Row, frozen=True):

@@ -40,11 +40,7 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time limit for the server's response when the run is opened."""
 
     def build(self) -> "WandbSink":
-        """The sink.
-
-        Raises:
-            ConfigError: the package is not installed.
-        """
+        """The sink; ``ConfigError`` if the package is not installed."""
         if importlib.util.find_spec("wandb") is None:
             raise ConfigError(
                 "tracker.sinks: 'wandb' needs its package; expected pip install 'event-sourced-league[wandb]'"
