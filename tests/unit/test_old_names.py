@@ -133,7 +133,7 @@ def test_the_warning_points_at_the_import() -> None:
 
 
 @pytest.mark.parametrize(
-    "old", ["arena.arenas.base", "league.boards.payoff", "trainer.gathering", "workers.inference.base"]
+    "old", ["arena.arenas.base", "league.boards.payoff", "trainer.group_assembler", "workers.inference.base"]
 )
 def test_an_old_path_is_found_by_an_interpreter_that_has_imported_nothing_else(old: str) -> None:
     command = [sys.executable, "-W", "always::DeprecationWarning", "-c", f"import {old}"]
