@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from inference.base import SleepingBackend
 from inference.http_server import RefusedError
 from inference.remote import AssignedPolicy
-from inference.server import DIGEST, AdmissionControl, ResolvedModel, ServerPhase, unknown_model
+from inference.server import DIGEST, ResolvedModel, unknown_model
+from inference.server.admission import AdmissionControl, ServerPhase
 from inference.server.app import InferenceServer
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices

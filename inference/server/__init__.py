@@ -1,28 +1,24 @@
 """The HTTP server of an inference process: any backend, for the league's workers and for OpenAI's clients.
 
 - ``app``                 the application: routes, bounds, address; ``/health``, ``/stats``, ``/metrics``
+- ``admission``           admission control: loading, draining, bounds
 - ``generate_route``      ``POST /generate`` along excerpts of constraints; ``/adapters/version``, loading and unloading
 - ``openai_routes``       ``/v1/completions`` and ``/v1/chat/completions``
 - ``opponent_pool``       ``/v1/league/…``: sessions against opponents of the league, their results, external agents
 - ``openai_types``        requests and errors in OpenAI's form
 - ``output_constraints``  JSON schemas, expressions, choices, lists of tokens, stop strings
 
-Here is what a server has (models by name, adapters by digest), and admission control.
+Here is what a server has: models by name, adapters by digest.
 """
 
-import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Sequence
-from enum import Enum
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from aiohttp import web
-
 from inference.base import InferenceBackend
-from inference.http_server import RefusedError, read_body
+from inference.http_server import RefusedError
 from inference.remote import AssignedPolicy
-from inference.statistics import InFlight
 from models import Tokenizer
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
@@ -73,98 +69,3 @@ class ServedModels(Protocol):
 def unknown_model(name: str, known: Sequence[str], others: str = "") -> RefusedError:
     """The 404 for a name that stands for no model."""
     return RefusedError(404, f"model {name[:80]!r}: no such one; expected {format_choices(known)}{others}", "model")
-
-
-class ServerPhase(Enum):
-    """Phase of a server's life."""
-
-    LOADING = "loading"
-    SERVING = "serving"
-    PAUSING = "pausing"
-    """Requests in progress are answered, further ones wait; so they do in the next two phases."""
-    ASLEEP = "asleep"
-    """Another process has the GPU."""
-    WAKING = "waking"
-    DRAINING = "draining"
-
-
-WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
-
-
-class AdmissionControl:
-    """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
-
-    In flight are at most ``most`` completions, and requests whose bodies have ``most_bytes`` together.
-    """
-
-    def __init__(self, most: int, most_bytes: int) -> None:
-        self.max_in_flight = most
-        self.max_bytes = most_bytes
-        self.completions = InFlight()
-        self.body_bytes = InFlight()
-        self.phase = ServerPhase.LOADING
-        self.refused = 0
-        """Requests refused so far, because of the phase or a limit."""
-        self._requests = InFlight()
-        self._resumed = asyncio.Event()
-
-    async def read(self, request: web.Request) -> bytes:
-        """Read the body of a request; raises ``RefusedError`` where it is not admitted (503), or as ``read_body``."""
-        self._check_capacity(1)
-        return await read_body(request)
-
-    def reserve_bytes(self, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count a body of so many bytes as in flight during a block; raises ``RefusedError`` above the limit (503)."""
-        if self.body_bytes.count + size > self.max_bytes:
-            raise self._refuse(f"{self.body_bytes.count:,} bytes are under way; the server takes {self.max_bytes:,}")
-        return self.body_bytes.hold(size)
-
-    def admit(self, completions: int = 1) -> contextlib.AbstractContextManager[None]:
-        """Count completions as in flight during a block; raises ``RefusedError`` where none are admitted (503)."""
-        self._check_capacity(completions)
-        return self.completions.hold(completions)
-
-    @contextlib.asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
-        """Begin a request, once the server does not pause; ``pause`` waits for the end of the block."""
-        while self.phase in WAITING_PHASES:
-            await self._resumed.wait()
-        with self._requests.hold():
-            yield
-
-    def open(self) -> None:
-        """Admit requests from now on."""
-        self.phase = ServerPhase.SERVING
-
-    async def pause(self) -> None:
-        """Hold new requests back until ``resume``, and wait for the end of those that run."""
-        self._resumed.clear()
-        self.show(ServerPhase.PAUSING)
-        await self._requests.wait_until_idle()
-
-    def resume(self) -> None:
-        """Admit the waiting requests."""
-        self.show(ServerPhase.SERVING)
-        self._resumed.set()
-
-    def show(self, phase: ServerPhase) -> None:
-        """Enter another phase, unless the server is draining, which it does to its end."""
-        if self.phase is not ServerPhase.DRAINING:
-            self.phase = phase
-
-    async def drain(self) -> None:
-        """Refuse new requests, and wait for those in flight."""
-        self.phase = ServerPhase.DRAINING
-        self._resumed.set()
-        await self.completions.wait_until_idle()
-
-    def _check_capacity(self, completions: int) -> None:
-        if self.phase is not ServerPhase.SERVING:
-            raise self._refuse(f"the server is {self.phase.value}; another one may serve")
-        under_way = self.completions.count
-        if under_way + completions > self.max_in_flight:
-            raise self._refuse(f"{under_way} completions are under way; the server takes {self.max_in_flight}")
-
-    def _refuse(self, why: str) -> RefusedError:
-        self.refused += 1
-        return RefusedError(503, why)

@@ -13,7 +13,8 @@ from inference import http_server
 from inference.base import BackendStats
 from inference.http_server import Metric, RefusedError, Sample
 from inference.remote import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
-from inference.server import WAITING_PHASES, AdmissionControl, ServedModels, ServerPhase
+from inference.server import ServedModels
+from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
 from inference.server.generate_route import GenerateRoutes
 from inference.server.openai_routes import OpenAIRoutes
 from inference.server.openai_types import ERROR_STATUSES, render_error

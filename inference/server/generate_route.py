@@ -16,7 +16,8 @@ from arena.constraints.constraint_slices import SliceState, state_after
 from inference.base import Request
 from inference.http_server import RefusedError, to_refused
 from inference.remote import CONTENT_TYPE, GENERATE_MANY, CallResult, GenerateCall, GenerateReply, encode_frame
-from inference.server import AdmissionControl, ServedModels
+from inference.server import ServedModels
+from inference.server.admission import AdmissionControl
 from inference.server.openai_types import ERROR_STATUSES, AdapterRequest, decode_request, error_body
 
 _CALL = msgspec.msgpack.Decoder(GenerateCall)

@@ -16,7 +16,8 @@ from inference.base import Generation, Request, SamplingParameters
 from inference.chat_template import render_conversation, resolve_template
 from inference.http_server import RefusedError
 from inference.remote import OWNER
-from inference.server import AdmissionControl, ResolvedModel, ServedModels
+from inference.server import ResolvedModel, ServedModels
+from inference.server.admission import AdmissionControl
 from inference.server.openai_types import (
     ChatCompletionRequest,
     CommonRequest,

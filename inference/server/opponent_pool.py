@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import RefusedError
-from inference.server import AdmissionControl
+from inference.server.admission import AdmissionControl
 from inference.server.openai_types import ChatCompletionRequest, decode_request, message_text
 from schemas.ids import digest
 from schemas.numbers import Count

@@ -17,7 +17,8 @@ from arena.constraints.constraint_slices import slice_constraint
 from inference.base import BackendStats, Generation, Request
 from inference.completion import check_loaded
 from inference.statistics import RequestCounter
-from inference.vllm import CompletionSampler, ModelLimits, VllmRequest, VllmSample, check_vllm_request
+from inference.vllm import VllmRequest, VllmSample
+from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
 from inference.vllm.process import VllmEngine, translate_error
 from inference.vllm.settings import VllmConfig
 from models.adapters import check

@@ -22,7 +22,8 @@ from inference.base import BackendStats, Generation, InferenceBackend, Request, 
 from inference.remote.client import HttpRequest
 from inference.remote.load_balancer import LoadBalancer, RemoteServersConfig, affinity_key
 from inference.statistics import RequestCounter
-from inference.vllm import CompletionSampler, ModelLimits, VllmRequest, VllmSample, check_vllm_request
+from inference.vllm import VllmRequest, VllmSample
+from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
 from inference.vllm.serve import ZERO_ADAPTER
 from inference.vllm.settings import VllmConfig
 from models.adapters import check

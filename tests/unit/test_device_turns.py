@@ -14,7 +14,7 @@ from torch import nn
 
 from inference import backend_settings
 from inference.http_server import RefusedError
-from inference.server import AdmissionControl, ServerPhase
+from inference.server.admission import AdmissionControl, ServerPhase
 from inference.vllm.settings import VllmConfig
 from lifecycle.config_checks import check_config
 from lifecycle.resource_estimate import estimate_resources

@@ -12,9 +12,9 @@ import pytest
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters
-from inference import vllm as vllm_requests
 from inference.adapter_cache import AdapterCache
 from inference.base import SleepingBackend
+from inference.vllm import constrained_generation
 from inference.vllm.engine import VllmBackend
 from inference.vllm.process import translate_error
 from inference.vllm.settings import VllmConfig
@@ -160,9 +160,9 @@ def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
 
 def test_nucleus_of_a_large_vocabulary_is_taken_among_the_likeliest_tokens_and_reported(base, engine, monkeypatch):
     backend = VllmBackend(base, engine=engine)
-    monkeypatch.setattr(vllm_requests, "MAX_NUCLEUS_VOCABULARY", VOCABULARY - 1)
-    monkeypatch.setattr(vllm_requests, "NUCLEUS_TOKENS", 6)
-    monkeypatch.setattr(vllm_requests, "NUCLEUS_TIES", 3)
+    monkeypatch.setattr(constrained_generation, "MAX_NUCLEUS_VOCABULARY", VOCABULARY - 1)
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TOKENS", 6)
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TIES", 3)
     sampling = [SamplingParameters(1.3, seed, 12, top_p) for seed in range(8) for top_p in (0.5, 0.7, 0.99)]
     requests = [request_of(1, constraint=None, sampling=each) for each in sampling]
     generations = run(backend, *requests)
@@ -172,7 +172,7 @@ def test_nucleus_of_a_large_vocabulary_is_taken_among_the_likeliest_tokens_and_r
     learnt, stated = recompute_logprobs(Decoder.load(base), None, calls)
     assert abs(learnt - stated).max() < 1e-5
     assert run(backend, request_of(1, sampling=SamplingParameters(top_p=0.5)))[0].finish_reason == "stop"
-    monkeypatch.setattr(vllm_requests, "NUCLEUS_TIES", 0)
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TIES", 0)
     with pytest.raises(ModelError, match=r"top_p is 0\.99, and 6 or more tokens are among the 6 likeliest"):
         run(backend, *requests)
     asyncio.run(backend.close())
