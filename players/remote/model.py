@@ -38,13 +38,9 @@ _MAX_EXCERPT_CHARS = 200
 
 
 class RemoteReply(NamedTuple):
-    """A remote model's reply, and what it took."""
+    """A remote model's reply, and how long it took, failed tries included."""
 
     text: str
-    requests: int
-    """Tries included."""
-    tokens: int
-    """Of prompt and reply as the server counts them, failed tries included; 0 when it does not."""
     seconds: float
 
 
@@ -114,12 +110,12 @@ class RemoteModel:
         """Mark a cost as contained in the history, and with it in the rest of the budget."""
         self._unrecorded_cost -= cost
 
-    async def ask(self, rules: str, question: str, tally: RemoteUsage | None = None) -> RemoteReply:
+    async def ask(self, rules: str, question: str, tally: RemoteUsage) -> RemoteReply:
         """The model's reply to a question; ``chat`` with two messages."""
         return await self.chat([Message("system", rules), Message("user", question)], tally)
 
-    async def chat(self, messages: Sequence[Message], tally: RemoteUsage | None = None) -> RemoteReply:
-        """The model's next message in a conversation; ``tally`` receives the usage, failed or not.
+    async def chat(self, messages: Sequence[Message], tally: RemoteUsage) -> RemoteReply:
+        """The model's next message in a conversation; the usage is added to ``tally``, failed or not.
 
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
@@ -128,7 +124,6 @@ class RemoteModel:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget
                 is spent; the message names agent, host and the server's text, never the key.
         """
-        own = RemoteUsage()
         body = {
             "model": self._config.model,
             "messages": list(messages),
@@ -136,12 +131,8 @@ class RemoteModel:
             self._config.limit_field: self._config.max_tokens,
             **self._config.extra,
         }
-        try:
-            completion, seconds = await self._request_with_retries(body, own, ChatCompletion)
-            return RemoteReply(completion.choices[0].message.content or "", own.requests, own.tokens, seconds)
-        finally:
-            if tally is not None:
-                tally.add(own)
+        completion, seconds = await self._request_with_retries(body, tally, ChatCompletion)
+        return RemoteReply(completion.choices[0].message.content or "", seconds)
 
     async def request_completion(self, body: dict[str, Any], kind: type[CompletionT]) -> CompletionT:
         """Send a request for a chat completion, with retries and ``RemoteError`` as ``chat``."""
