@@ -134,10 +134,8 @@ class BackendClient:
     """An ``InferenceClient`` over any ``InferenceBackend``, whose weights may change between calls.
 
     Samples are trained on as they are: ids, and log-probabilities under the distribution that was sampled from, which
-    is the nucleus below a ``top_p`` of 1.
-
-    Raises:
-        ModelError: the model knows whole words only, or not the configured family's special tokens.
+    is the nucleus below a ``top_p`` of 1. ``ModelError`` if the model knows whole words only, or not the configured
+    family's special tokens.
     """
 
     def __init__(
@@ -185,11 +183,7 @@ class BackendClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``SupportsChoices``.
-
-        Raises:
-            ModelError: as ``complete``; or the model has no token for the end, where one choice begins another.
-        """
+        """See ``SupportsChoices``; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
         end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
         written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
         prefixes = (one for one, two in pairwise(sorted(written)) if two[: len(one)] == one)

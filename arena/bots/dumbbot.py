@@ -188,7 +188,9 @@ class DumbBotPlus(DumbBot):
 
 class _MovementPhase:
     def __init__(self, table: "DiplomacyGame", seat: int, values: PlaceValues, rng: Random) -> None:
-        self._values, self._competition, self._rng = *values, rng
+        self._values = values.values
+        self._competition = values.competition
+        self._rng = rng
         self._legal: dict[str, UnitOrders] = {unit.unit: unit for unit in table.legal_orders(seat)}
         self._unit_at = {unit[2:5]: unit for unit in self._legal}
         self._orders: dict[str, str] = {}

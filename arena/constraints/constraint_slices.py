@@ -75,10 +75,8 @@ def slice_constraint(place: Constraint, limit: int) -> ConstraintSlice:
     """The states around a state, the nearest first; equal ones are merged, those without ``__eq__`` by identity.
 
     There are ``limit`` at most. After ``TOKENS_PER_STATE`` times as many tokens no further ones are examined, but state
-    0, the given one, is always complete.
-
-    Raises:
-        ModelError: the state allows nothing, or raises; errors of later states are left to the walk that reaches them.
+    0, the given one, is always complete. ``ModelError`` if that allows nothing, or raises; errors of later states are
+    left to the walk that reaches them.
     """
     return _SliceBuilder(limit).build(place)
 

@@ -67,10 +67,8 @@ class GrammarCompiler:
         r"""Completions that match a regular expression as a whole, followed by the literal text ``closing``.
 
         The syntax is that of Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold the digits and
-        letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token.
-
-        Raises:
-            ModelError: not a regular expression, or one that matches only the empty text.
+        letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token. ``ModelError`` for
+        another text, or an expression that matches only the empty text.
         """
         of_regex = self._library.LLMatcher.grammar_from_regex
         # The pattern is compiled alone first: the text around it must not balance its brackets.
@@ -82,8 +80,7 @@ class GrammarCompiler:
     def compile_json_schema(self, schema: Mapping[str, Any], closing: str = "") -> Constraint:
         """Completions that are JSON of a schema, without white space between its parts, followed by ``closing``.
 
-        Raises:
-            ModelError: not a schema, one with unsupported keywords, or one without valid values.
+        ``ModelError`` if it is no schema, has unsupported keywords, or no valid values.
         """
         rules = {**schema, "x-guidance": {"whitespace_flexible": False}}
         text = msgspec.json.encode(rules).decode()

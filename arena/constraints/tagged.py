@@ -27,9 +27,7 @@ class TaggedConstraints:
         """Constraints with one pair of tags; ``closing`` is empty if the constrained part contains it.
 
         After ``free_tokens`` of free text, the beginning of the tag included, or an end token in it, the tag is forced.
-
-        Raises:
-            ModelError: the vocabulary cannot encode the tags, or has a token that continues after the whole tag.
+        ``ModelError`` if the vocabulary cannot encode the tags, or has a token that continues after the whole tag.
         """
         if not tag or free_tokens < 0:
             raise ModelError(f"constraint: tag {tag!r} after at most {free_tokens} tokens; expected a text and a count")

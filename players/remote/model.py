@@ -69,10 +69,7 @@ class RemoteModel:
     """The connection of one process to one remote agent.
 
     ``first_pause_s`` passes before the second try, and doubles for each further one. ``left`` returns what is left of
-    its budget according to the history.
-
-    Raises:
-        ConfigError: the environment variable of its key is not set.
+    its budget according to the history. ``ConfigError`` if the environment variable of its key is not set.
     """
 
     def __init__(

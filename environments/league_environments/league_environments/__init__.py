@@ -25,7 +25,7 @@ from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, ArenaSpec, make_environment
 from arena.episodes.game import GameEpisode, GameState
 from arena.model_call import JUDGE, Limits, current_episode
-from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Rollout
+from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role
 from schemas.errors import ConfigError, EpisodeError
 
 JUDGE_AGENT = "judge"
@@ -75,11 +75,6 @@ def agent_name(seat: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in seat.lower())
 
 
-def default_agent() -> vf.AgentConfig:
-    """The agent of a seat that is not configured: the run's model, asked in this process."""
-    return vf.AgentConfig(harness={"id": "league_chat"}, runtime={"type": "subprocess"})
-
-
 def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[vf.Taskset], type[vf.Env]]:
     """The taskset and the environment of verifiers for a registered game or environment of the league.
 
@@ -97,10 +92,14 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
             for seed in count(self.config.first_seed):
                 yield vf.Task[SeedData](SeedData(name=f"{name} seed {seed}", seed=seed))
 
+    # A seat that is not configured is the run's model, asked in this process.
+    defaults = {
+        agent: vf.AgentConfig(harness={"id": "league_chat"}, runtime={"type": "subprocess"}) for agent in roles.values()
+    }
     config_type = pydantic.create_model(
         "LeagueEnvironmentConfig",
         __base__=LeagueEnvConfig,
-        **{agent: (vf.AgentConfig, default_agent()) for agent in roles.values()},
+        **{agent: (vf.AgentConfig, default) for agent, default in defaults.items()},
     )
 
     class LeagueEnv(vf.Env[config_type]):  # type: ignore[valid-type]
@@ -221,7 +220,7 @@ class Conversations:
 
     def reward(self, result: GenerateResult) -> None:
         """Record rewards and metrics of an episode, and of those below it, with the exchanges of their roles."""
-        for rollout in _rollouts(result):
+        for rollout in result.all_rollouts():
             for role in self._roles:
                 if (exchange := self._open.get((rollout.id, role))) is None:
                     continue
@@ -296,9 +295,3 @@ async def _post(config: LeagueEnvConfig, page: str, body: Mapping[str, Any]) -> 
     reply = await post_json(f"{config.opponent_base_url.rstrip('/')}/league/{page}", body, headers)
     if reply.status_code != httpx.codes.OK:
         raise EpisodeError(f"{page} of the pool, {body['session']}: {reply.status_code} {reply.text[:300]}")
-
-
-def _rollouts(result: GenerateResult) -> Iterator[Rollout]:
-    yield result.rollout
-    for child in result.children:
-        yield from _rollouts(child)
