@@ -53,15 +53,13 @@ class EpisodeContext(NamedTuple):
 
 
 class RunningEpisode:
-    """An episode in progress: its context, its state, and the numbers of its calls and children."""
+    """An episode in progress: its context, its state, and the numbers of its next calls and children."""
 
     def __init__(self, context: EpisodeContext, state: EpisodeState) -> None:
         self.context = context
         self.state = state
         self.call_numbers = count()
-        """Numbers of the next model calls."""
         self.child_numbers = count()
-        """Numbers of the next child episodes."""
         self._inserted_numbers: list[int] = []
 
     def insert_step(self, number: int, step: Step) -> None:

@@ -66,7 +66,7 @@ class PolicyPlayer(SeatPlayer):
             )
         reply = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
         call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
-        outcome = {"formatted": reply.formatted, "invalid": reply.invalid}
+        outcome = {"formatted": reply.formatted, "invalid": reply.illegal > 0}
         call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
         self.model_calls.append(call)
         # Behind the last part there may be an end token.

@@ -90,7 +90,6 @@ class _SliceBuilder:
         self._index: dict[Constraint, int] = {}
 
     def build(self, place: Constraint) -> ConstraintSlice:
-        """See ``slice_constraint``."""
         if not place.allowed():
             raise ModelError("constraint: it allows no token at all")
         self._add_state(place)

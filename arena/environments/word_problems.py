@@ -128,12 +128,19 @@ def problems_of(settings: Settings) -> list[QuestionAnswer]:
 
 
 def _read_problems(path: str) -> list[QuestionAnswer]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    at = path
+    problems = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        problems = [convert(decode(line), QuestionAnswer, "") for line in lines if line.strip()]
+        # Not by ``splitlines``: texts in JSON may hold other characters that separate lines.
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+            at = f"{path}, line {number}"
+            if line.strip():
+                problems.append(convert(decode(line), QuestionAnswer, ""))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, ConfigError) as error:
-        raise ConfigError(f"game.settings.problems: {path}: {error}; expected JSON lines of question, answer") from None
+        raise ConfigError(
+            f"game.settings.problems: {at}: {error}; expected JSON lines of question, answer"
+        ) from None
     if not problems:
         raise ConfigError(f"game.settings.problems: {path} is empty; expected a problem on each line")
     return problems
