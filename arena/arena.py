@@ -62,7 +62,6 @@ class Arena:
         self.credit_state: dict[str, float] = {}
         """State of the credit assigner; set it to the recorded one to continue after a restart."""
         self.steps = 0
-        """Completed steps."""
         self._started = 0
 
     def add_role(self, role: Role) -> None:

@@ -12,6 +12,7 @@ rollout player does, or by a model that is fitted to what they played in the mat
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean, stdev
 
@@ -65,7 +66,7 @@ class SearchPlayer(_PolicyOwner):
             return candidates[0]
         if self._opponents is not None:
             self._opponents.observe(game, seat)
-        rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed, self._opponents)
+        rollouts = Rollouts(self._game, self._config, self._rollout_player, game.save(), seat, seed, self._opponents)
         best = await self._choose(candidates, samples, rollouts)
         return await self._improve(best, candidates, game, rollouts)
 
@@ -149,32 +150,23 @@ def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> 
     return parts
 
 
+@dataclass(eq=False)
 class Rollouts:
-    """Values of one seat's actions in one position, by rollout; all actions meet the same random numbers.
+    """Values of one seat's actions in one saved position, by rollout; all actions meet the same random numbers.
 
-    ``player`` acts in all seats; where there is an opponent model, in ``seat`` alone.
+    The player acts in all seats; where there is an opponent model, in ``seat`` alone.
     """
 
-    def __init__(
-        self,
-        spec: GameSpec,
-        config: SearchConfig,
-        player: Player,
-        game: Game,
-        seat: int,
-        seed: int,
-        opponents: OpponentModel | None = None,
-    ) -> None:
-        self.seat = seat
-        self.seed = seed
-        self._spec = spec
-        self._config = config
-        self._player = player
-        self._opponents = opponents
-        self._saved = game.save()
-        self._values: dict[Action, list[float]] = {}
-        self._others: dict[int, Mapping[int, Action]] = {}
-        """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
+    _spec: GameSpec
+    _config: SearchConfig
+    _player: Player
+    _position: bytes
+    seat: int
+    seed: int
+    _opponents: OpponentModel | None = None
+    _values: dict[Action, list[float]] = field(default_factory=dict)
+    _others: dict[int, Mapping[int, Action]] = field(default_factory=dict)
+    """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
 
     async def values(self, action: Action, count: int) -> Sequence[float]:
         """Values of the positions that the first ``count`` rollouts of an action end in, each computed once."""
@@ -186,7 +178,7 @@ class Rollouts:
     async def _roll_out(self, action: Action, number: int) -> float:
         # Rollouts by bots never wait, and other matches share this event loop.
         await asyncio.sleep(0)
-        game, seed, config = self._spec.load(self._saved), derive_seed(self.seed, "rollout", number), self._config
+        game, seed, config = self._spec.load(self._position), derive_seed(self.seed, "rollout", number), self._config
         if number not in self._others:
             self._others[number] = await self._act(
                 game, [other for other in game.to_move() if other != self.seat], seed, 0

@@ -71,7 +71,6 @@ class ScriptedCall(msgspec.Struct, frozen=True):
 
 
 ReplyFunction = Callable[[Sequence[Message]], str | ModelResponse]
-"""The reply to a conversation."""
 
 
 class ScriptedClient(InferenceClient):

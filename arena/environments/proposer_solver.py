@@ -38,7 +38,6 @@ STORE = "questions"
 EVALUATION_QUESTIONS = 64
 """Questions from which evaluations are drawn."""
 UNUSABLE_REWARD = -1.0
-"""Reward of an unusable question."""
 
 
 class Settings(QuestionRules, frozen=True):

@@ -138,9 +138,7 @@ def _read_problems(path: str) -> list[QuestionAnswer]:
             if line.strip():
                 problems.append(convert(decode(line), QuestionAnswer, ""))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, ConfigError) as error:
-        raise ConfigError(
-            f"game.settings.problems: {at}: {error}; expected JSON lines of question, answer"
-        ) from None
+        raise ConfigError(f"game.settings.problems: {at}: {error}; expected JSON lines of question, answer") from None
     if not problems:
         raise ConfigError(f"game.settings.problems: {path} is empty; expected a problem on each line")
     return problems

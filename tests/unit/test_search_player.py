@@ -234,7 +234,7 @@ def test_single_orders_are_replaced_as_long_as_the_value_rises(board: Path) -> N
         best, climbed = (search_opening(board, spec, each, seed) for each in (config, climbing))
         assert spec.new(0).is_legal(0, climbed)
         game = spec.new(0)
-        rollouts = Rollouts(spec, config, BotPlayer(spec.bot("greedy")), game, 0, seed)
+        rollouts = Rollouts(spec, config, BotPlayer(spec.bot("greedy")), game.save(), 0, seed)
         before, after = (fmean(asyncio.run(rollouts.values(action, config.rollouts))) for action in (best, climbed))
         assert (after > before) == (climbed != best)
         gains.append(after - before)
