@@ -36,7 +36,8 @@ class ArtifactStore:
         Stores of many processes then hold the same artifacts, in the order in which they were recorded. Exceptions of
         the sink propagate to the caller of ``add``.
         """
-        self._sink, self._keeps_additions = sink, False
+        self._sink = sink
+        self._keeps_additions = False
 
     def add(self, artifact: Artifact) -> Artifact:
         """Add an artifact, by default named by its digest, or replace the one with its id; return it with its id.

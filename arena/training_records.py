@@ -118,7 +118,8 @@ def _check_records(batch: TrainingBatch, steps: Mapping[StepKey, Step]) -> None:
 
 
 def _shorten(text: str) -> str:
-    line, half = " ".join(text.split()), _MAX_TEXT_LENGTH // 2
+    line = " ".join(text.split())
+    half = _MAX_TEXT_LENGTH // 2
     return line if len(line) <= _MAX_TEXT_LENGTH else f"{line[:half]} … {line[-half:]}"
 
 

@@ -71,7 +71,8 @@ class HumanSeat:
             if self._leave_reason:
                 raise GameError(self._leave_reason)
             self._question_count += 1
-            self._reply, self._parse_answer = asyncio.get_running_loop().create_future(), read
+            self._parse_answer = read
+            self._reply = asyncio.get_running_loop().create_future()
             self.question = HumanQuestion(self._question_count, text, choices)
             await self.notify()
             try:
@@ -100,7 +101,8 @@ class HumanSeat:
 
     async def show_stage(self, stage: str, game: Game | None = None) -> None:
         """Show a stage of the preparation, empty when the match is ready, and the game at its beginning."""
-        self.stage, self.game = stage, game
+        self.stage = stage
+        self.game = game
         await self.notify()
 
     async def notify(self) -> None:

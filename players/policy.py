@@ -160,7 +160,8 @@ class BackendClient:
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
         """The same model with other weights; ``temperature`` overrides that of the calls, unless None."""
         other = copy.copy(self)
-        other._provider, other._temperature = provider, temperature
+        other._provider = provider
+        other._temperature = temperature
         return other
 
     async def complete(

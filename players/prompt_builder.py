@@ -222,7 +222,8 @@ def _make_free_text_prompter(
             f"prompts.reply: 'free', but the tokenizer of {tokenizer.folder} knows whole words only; expected a model "
             "that writes text"
         )
-    words, conversing = _resolve_words(game, config), ConversationEncoder(tokenizer, config)
+    words = _resolve_words(game, config)
+    conversing = ConversationEncoder(tokenizer, config)
 
     def ask(table: Game, seat: int) -> list[int]:
         messages = build_game_messages(words, table, seat)

@@ -82,8 +82,10 @@ class SearchPlayer(_PolicyOwner):
 
     async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
         """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
-        left, rng = self._config.replacements, Random(derive_seed(rollouts.seed, "replacements"))
-        tried, improved = {*candidates}, True
+        left = self._config.replacements
+        rng = Random(derive_seed(rollouts.seed, "replacements"))
+        tried = {*candidates}
+        improved = True
         while improved:
             improved = False
             for index, part in _replacements(best, candidates, rng):
@@ -178,22 +180,23 @@ class Rollouts:
     async def _roll_out(self, action: Action, number: int) -> float:
         # Rollouts by bots never wait, and other matches share this event loop.
         await asyncio.sleep(0)
-        game, seed, config = self._spec.load(self._position), derive_seed(self.seed, "rollout", number), self._config
+        game = self._spec.load(self._position)
+        seed = derive_seed(self.seed, "rollout", number)
         if number not in self._others:
-            self._others[number] = await self._act(
-                game, [other for other in game.to_move() if other != self.seat], seed, 0
-            )
-        actions, turn = {**self._others[number], self.seat: action}, 0
+            others = [seat for seat in game.to_move() if seat != self.seat]
+            self._others[number] = await self._act(game, others, seed, 0)
+        actions = {**self._others[number], self.seat: action}
+        turn = 0
         while actions:
             clock = game.clock
             game.apply(actions)
             turn += 1
-            if turn >= config.horizon > 0 and (game.clock != clock or not config.whole_rounds):
+            if turn >= self._config.horizon > 0 and (game.clock != clock or not self._config.whole_rounds):
                 break
             actions = await self._act(game, game.to_move(), seed, turn)
-        if config.value == "fitted" and isinstance(self._spec, SupportsValueFunction) and game.to_move():
+        if self._config.value == "fitted" and isinstance(self._spec, SupportsValueFunction) and game.to_move():
             return self._spec.expected_value(game, self.seat)
-        return position_value(game, self.seat, config.value)
+        return position_value(game, self.seat, self._config.value)
 
     async def _act(self, game: Game, seats: Sequence[int], seed: int, turn: int) -> dict[int, Action]:
         actions: dict[int, Action] = {}

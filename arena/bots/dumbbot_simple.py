@@ -101,7 +101,9 @@ class DumbBotSimple:
         choices = table.legal_orders(seat)
         if position.kind == "R":
             return tuple(f"{unit.unit} D" for unit in choices)
-        values, occupied, orders = _province_values(position, seat), set[str](), dict[str, str]()
+        values = _province_values(position, seat)
+        occupied: set[str] = set()
+        orders: dict[str, str] = {}
         for unit in rng.sample(choices, len(choices)):
             orders[unit.unit], target = _best_order(unit.orders, unit.unit[2:5], values, occupied)
             if target != unit.unit[2:5]:

@@ -39,7 +39,8 @@ class GrammarState:
 
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
-        allowed, matcher = self.allowed(), self._matcher.deep_copy()
+        allowed = self.allowed()
+        matcher = self._matcher.deep_copy()
         at = bisect_left(allowed, token)
         if allowed[at : at + 1] != (token,) or not matcher.consume_token(token):
             raise ModelError(
@@ -95,7 +96,8 @@ class GrammarCompiler:
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shorten(matcher.get_error())})")
-        texts, end, may_end = self.vocabulary.texts, self.vocabulary.end, matcher.is_accepting()
+        texts, end = self.vocabulary.texts, self.vocabulary.end
+        may_end = matcher.is_accepting()
         known = _set_bits(mask, len(texts))
         if not known:
             # The mask contains only bytes without a token: the matcher is asked for one token after the other.

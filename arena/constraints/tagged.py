@@ -62,7 +62,8 @@ class TaggedConstraints:
 
     def read(self, inner: Constraint, ids: Sequence[int]) -> list[int]:
         """The tokens of the constrained part of a completion; ``ModelError`` unless it is whole."""
-        place, tokens = self(inner), list[int]()
+        place = self(inner)
+        tokens: list[int] = []
         for token in ids:
             if isinstance(place, _InnerState):
                 tokens.append(token)

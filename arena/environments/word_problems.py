@@ -53,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def correct(rollout: Rollout, arena: Arena) -> dict[str, float]:
     """1 for the right number; the score of a problem's verifier, if it has one."""
-    reply, question = rollout.steps[-1].completion_text, msgspec.convert(rollout.artifact, QuestionAnswer)
+    reply = rollout.steps[-1].completion_text
+    question = msgspec.convert(rollout.artifact, QuestionAnswer)
     if question.problem is not None:
         return {SOLVER: score_answer(extract_marked(reply), question.problem)}
     return {SOLVER: float(extract_number(reply) == parse_number(question.answer))}

@@ -119,7 +119,8 @@ def _apply_scores(rollout: Rollout, scores: Scores) -> Rollout:
     """The rollout with its scores; each step with its role's, and its tokens with what ``info`` adds to them."""
     steps = []
     for step in rollout.steps:
-        tokens, reward = step.tokens, scores.rewards.get(step.role_id, 0.0)
+        tokens = step.tokens
+        reward = scores.rewards.get(step.role_id, 0.0)
         data = {name: value for name, value in step.info.items() if name not in ModelCall.__struct_fields__}
         if tokens is not None and data:
             # As values that can be published.

@@ -175,7 +175,9 @@ class RemoteModel:
 
     async def _request_once(self, body: bytes, tally: RemoteUsage) -> bytes:
         tally.requests += 1
-        usage, may_cost, cost = None, True, 0.0
+        usage = None
+        may_cost = True
+        cost = 0.0
         try:
             response = await self._http_client.send("POST", self._url, body)
             usage, may_cost = parse_usage(response.body), response.is_success
@@ -201,7 +203,8 @@ class RemoteModel:
         return response.body
 
     def _make_status_error(self, response: HttpResponse) -> RequestFailedError:
-        status, why = response.status, f"status {response.status}"
+        status = response.status
+        why = f"status {status}"
         if status not in _AUTH_STATUSES and (text := self._http_client.quote(response.body)):
             why += f", {text[:_MAX_EXCERPT_CHARS]!r}"
         wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0

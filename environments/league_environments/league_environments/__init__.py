@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -170,21 +171,19 @@ def seat_scores(spec: Any, result: GenerateResult) -> list[float]:
     return [result.rollout.rewards[seat] for seat in spec.seats]
 
 
+@dataclass(eq=False)
 class Conversations:
     """The exchanges of an episode with verifiers' agents: one for each role in each of the league's episodes.
 
-    ``roles`` are names of agents by role, ``bodies`` fields added to an agent's requests.
+    The roles are names of agents by role, the bodies fields added to an agent's requests.
     """
 
-    def __init__(
-        self, agents: vf.Agents, roles: Mapping[str, str], stack: AsyncExitStack, bodies: Mapping[str, dict[str, Any]]
-    ) -> None:
-        self._agents = agents
-        self._roles = roles
-        self._stack = stack
-        self._bodies = bodies
-        self._open: dict[tuple[str, str], vf.Interaction] = {}
-        self._data: dict[tuple[str, str], SeatData] = {}
+    _agents: vf.Agents
+    _roles: Mapping[str, str]
+    _stack: AsyncExitStack
+    _bodies: Mapping[str, dict[str, Any]]
+    _open: dict[tuple[str, str], vf.Interaction] = field(default_factory=dict)
+    _data: dict[tuple[str, str], SeatData] = field(default_factory=dict)
 
     async def reply(self, role: str, messages: Sequence[Message]) -> str:
         """The reply of a role's agent to the last message; earlier ones are in its exchange already.
