@@ -89,7 +89,10 @@ def _last_value(text: str, kind: str) -> Any:
     """The value of a schema's type that a text ends with; None if there is none."""
     if kind in ("integer", "number"):
         numbers = re.findall(r"-?\d+(?:\.\d+)?", text)
-        return None if not numbers else float(numbers[-1]) if kind == "number" else int(float(numbers[-1]))
+        value = float(numbers[-1]) if numbers else math.nan
+        if not math.isfinite(value):
+            return None
+        return value if kind == "number" else int(value)
     if kind == "boolean":
         words = re.findall(r"\b(true|false)\b", text.lower())
         return words[-1] == "true" if words else None
