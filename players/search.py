@@ -60,7 +60,13 @@ class SearchPlayer(_PolicyOwner):
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
-        samples = await asyncio.gather(*(one.act(game, seat, each) for one in self._proposers for each in seeds))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one.act(game, seat, each)) for one in self._proposers for each in seeds]
+        except ExceptionGroup as failures:
+            # The other samples were cancelled, or failed likewise.
+            raise failures.exceptions[0] from None
+        samples = [task.result() for task in tasks]
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
             return candidates[0]
