@@ -1,7 +1,7 @@
 """Requests to one remote agent: a server with OpenAI's chat interface, with retries and within a budget.
 
-Requests are counted and priced (``cost``). An agent that has spent its budget, by the history and by what this process
-has not recorded yet, is sent no more of them.
+Requests are counted and priced: tokens as servers count them, at the configured prices. An agent that has spent its
+budget, by the history and by what this process has not recorded yet, is sent no more of them.
 
 The package ``openai`` 3.54 was weighed as the client and left out: 43 MiB more on disk, 0.7 s and 48 MiB to import
 (httpx2: 0.1 s and 24 MiB), and it reads bodies of any length and quotes them whole, secrets included, in its errors.
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from players.remote import RemoteUsage, TokenUsage, parse_usage
 from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError, parse_retry_after
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message
@@ -35,6 +34,61 @@ _AUTH_STATUSES = frozenset((401, 403))
 _MISSING_PAGE_STATUSES = frozenset((404, 405))
 """Of a page that does not exist; the second is vLLM's, which has other methods under any path."""
 _MAX_EXCERPT_CHARS = 200
+_MAX_TOKEN_COUNT = 1 << 53
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """Token usage of one request, as its server counts it."""
+
+    prompt: int
+    completion: int
+    total: int
+    """At least the sum of the two; more where the server does not break it down."""
+
+    def cost(self, config: RemoteAgentConfig) -> float:
+        """Cost in the currency of the prices; tokens that are not broken down cost the higher price."""
+        other = self.total - self.prompt - self.completion
+        dearer = max(config.prompt_price, config.completion_price)
+        money = self.prompt * config.prompt_price + self.completion * config.completion_price + other * dearer
+        return money / 1e6
+
+
+class RemoteUsage(msgspec.Struct):
+    """Totals of several requests; fields as in ``RemoteAsked``."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    tokens: int = 0
+    uncounted: int = 0
+    cost: float = 0.0
+
+    def add(self, other: "RemoteUsage") -> None:
+        """Add other totals."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class _UsageResponse(msgspec.Struct):
+    usage: Any = None
+
+
+def parse_usage(data: bytes) -> TokenUsage | None:
+    """The token usage in an answer; None where it does not say how many tokens there were."""
+    try:
+        usage = msgspec.json.decode(data, type=_UsageResponse).usage
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not isinstance(usage, dict):
+        return None
+    counts = [usage.get(f"{part}_tokens") for part in ("prompt", "completion", "total")]
+    prompt, completion, total = (
+        count if type(count) is int and 0 <= count < _MAX_TOKEN_COUNT else None for count in counts
+    )
+    if total is None and (prompt is None or completion is None):
+        return None
+    known = (prompt or 0) + (completion or 0)
+    return TokenUsage(prompt or 0, completion or 0, max(total or 0, known))
 
 
 class RemoteReply(NamedTuple):

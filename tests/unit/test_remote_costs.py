@@ -13,8 +13,8 @@ import pytest
 from arena.games import make_game
 from arena.games.texts import words_of
 from arena.match import BotPlayer, play
-from players.remote import RemoteUsage, TokenUsage, parse_usage, remote_player
-from players.remote.model import RemoteModel
+from players.remote import remote_player
+from players.remote.model import RemoteModel, RemoteUsage, TokenUsage, parse_usage
 from players.remote.remote_player import RemoteAgents
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
 from schemas.errors import ConfigError, RemoteError

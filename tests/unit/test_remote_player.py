@@ -16,10 +16,9 @@ from arena.games import make_game
 from arena.games.texts import words_of
 from arena.match import BotPlayer, play
 from lifecycle.config_checks import check_config
-from players.remote import RemoteUsage
 from players.remote import model as model_module
 from players.remote.http_client import HttpClient
-from players.remote.model import RemoteModel, RemoteReply
+from players.remote.model import RemoteModel, RemoteReply, RemoteUsage
 from players.remote.remote_player import RemoteAgents, RemotePlayer, check_api_keys, remote_agents_in_evaluation
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
