@@ -1,7 +1,7 @@
 """Registry of scripted agents, which modules here fill, and the bots that need no module of their own.
 
-To add one: a module with a class that has ``name`` and ``act``, under ``@register("name", games=[...])``. A bot without
-a list of games plays every game. Bots are pure functions of (position, seat, rng) and have no state between calls.
+To add one: a module with a class that has ``act``, under ``@register("name", games=[...])``. A bot without games plays
+all of them. Bots are pure functions of (position, seat, rng) and have no state between calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +42,6 @@ def make_bot(name: str, game: str) -> Bot:
 class RandomBot:
     """Uniform over legal actions: the floor of every game."""
 
-    name = "random_bot"
-
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
         return game.random_action(seat, rng)
@@ -52,8 +50,6 @@ class RandomBot:
 @register("first_move", games=["rock_paper_scissors"])
 class FirstMove:
     """Always plays the first move of the table, rock by default: any policy that learns beats it."""
-
-    name = "first_move"
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
@@ -77,8 +73,6 @@ class KuhnEquilibrium:
     Against any opponent its expected loss is at most 1/18 of a chip per game as first player, and its expected win at
     least 1/18 as second.
     """
-
-    name = "kuhn_equilibrium"
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""

@@ -162,7 +162,6 @@ def _draw(ranked: Sequence[str], values: Mapping[str, int], rng: Random) -> str:
 class DumbBot:
     """The ruleset as published, in which unowned centres have no value."""
 
-    name = "dumbbot"
     values_unowned = False
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
@@ -181,7 +180,6 @@ class DumbBot:
 class DumbBotPlus(DumbBot):
     """With the value of unowned centres that the original has: they count as those of one more power."""
 
-    name = "dumbbot_plus"
     values_unowned = True
 
 

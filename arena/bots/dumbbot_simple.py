@@ -84,8 +84,6 @@ def _size(position: "Position", seat: int, center: str, near: np.ndarray) -> int
 class DumbBotSimple:
     """Every unit takes the order with the best destination, in random order of units."""
 
-    name = "dumbbot_simple"
-
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
         from arena.games.diplomacy import board

@@ -22,8 +22,6 @@ class Mover:
     a useful bar for a policy that has learned a little.
     """
 
-    name = "mover"
-
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
         table = cast("DiplomacyGame", game)
@@ -71,8 +69,6 @@ class ChaosBot:
     strictly the most centres in about 25 of 100 games. Not to be confused with the bot of the same name that prefers
     orders containing an arrow, which are mostly supports.
     """
-
-    name = "chaos_bot"
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
@@ -166,7 +162,6 @@ class Greedy:
     that does, else moves toward the nearest.
     """
 
-    name = "greedy"
     plan = Plan
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
@@ -235,7 +230,6 @@ class Tactician(Greedy):
     centres alone, support units that rivals could attack, or approach.
     """
 
-    name = "tactician"
     plan = _SupportedPlan
 
 
@@ -280,5 +274,4 @@ class Convoyer(Greedy):
     orders does not find it.
     """
 
-    name = "convoyer"
     plan = _ConvoyPlan
