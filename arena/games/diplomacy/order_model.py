@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from arena.bots.mover import unit_preserving_action
+from arena.bots.greedy import unit_preserving_action
 from arena.games.base import Action, Bot, Game, GameSpec
 from arena.games.diplomacy import board
 from arena.games.diplomacy.game import DiplomacyGame
