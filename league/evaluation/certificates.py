@@ -11,8 +11,7 @@ from math import isclose
 
 import msgspec
 
-from league.evaluation import sprt
-from league.evaluation.promotion import pairs_of
+from league.evaluation.promotion import pair_score, pairs_of, recompute
 from league.fold_primitives import ConfigFold
 from league.log.base import EventLog
 from league.state.evaluation_table import share_of
@@ -167,7 +166,7 @@ def _score_differences(certificate: e.PromotionDecided, evidence: CertificateEvi
         shares = [share_of(match, certificate.candidate, [certificate.incumbent]) for match in (first, second)]
         if shares[0] is None or shares[1] is None:
             yield f"pair {pair}: its scores say nothing"
-        elif (score := sprt.pair_score(shares[0], shares[1])) != recorded:
+        elif (score := pair_score(shares[0], shares[1])) != recorded:
             yield f"pair {pair}: recorded {recorded}, its matches give {score}"
 
 
@@ -175,7 +174,7 @@ def _verdict_differences(
     certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
 ) -> Iterator[str]:
     try:
-        again = sprt.recompute(certificate.test, certificate.scores)
+        again = recompute(certificate.test, certificate.scores)
     except UsageError as error:
         yield str(error)
         return

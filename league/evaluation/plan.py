@@ -86,7 +86,6 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
     """
     known = state.evaluations.get(requested.evaluation_id)
     waiting = set(requested.matches) if known is None else known.waiting
-    master = state.config.seed if state.config is not None else 0
     return [
         PlayMatch(
             match_id=match_id,
@@ -95,7 +94,7 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
             seed=unit.seed,
             evaluation_id=requested.evaluation_id,
         )
-        for match_id, index, unit in _locate_matches(master, requested, seats)
+        for match_id, index, unit in _locate_matches(state.config_or_default.seed, requested, seats)
         if match_id in waiting
     ]
 

@@ -16,8 +16,14 @@ import numpy.typing as npt
 from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex, IdKind
-from league.projections.parse import DECODED, READABLE, doubtful_statement, parse_statement
-from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS
+from league.projections.statements import (
+    BULKY_STATEMENTS,
+    DECODED,
+    READABLE,
+    SMALL_STATEMENTS,
+    doubtful_statement,
+    parse_statement,
+)
 from league.projections.tables import RECORDED_EVENTS
 from schemas.codec import SCHEMA_VERSION, encode_event
 from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened

@@ -102,10 +102,8 @@ class Projection:
         """Attach closed history instead of loading it: bulky tables read the files in place.
 
         Segments are in order, the first right after the position; their files must not be moved. ``marks`` is the dedup
-        index at the end of the last one, as ``write_segment`` left it.
-
-        Raises:
-            UsageError: the segments do not follow the position or each other.
+        index at the end of the last one, as ``write_segment`` left it. UsageError if the segments do not follow the
+        position or each other.
         """
         place = self.position
         if not segments:

@@ -81,11 +81,7 @@ SYSTEMS: Registry[RatingSystem] = Registry("ratings.system", "league.ratings")
 
 
 def make_rating_system(plugin: Plugin) -> RatingSystem:
-    """Builds the configured rating system.
-
-    Raises:
-        ConfigError: unknown name or bad setting.
-    """
+    """Builds the configured rating system; ConfigError for an unknown name or a bad setting."""
     return SYSTEMS.build(plugin)
 
 

@@ -3,6 +3,8 @@
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
+import msgspec
+
 from league.ratings.base import RatingSystem, State, inherit_state
 from schemas.events import AgentRating, AgentRegistered, CheckpointAdded, PolicyReset, RatingChange
 from schemas.ids import agent_name, split_agent
@@ -11,14 +13,13 @@ DEFAULT_RATING = 1000.0
 """Rating of unregistered agents in a league without a base agent; the specification's rating of the base model."""
 
 
-class StartRatings:
+class StartRatings(msgspec.Struct):
     """Starting ratings of registered agents; shared by the tables of all games."""
 
-    def __init__(self) -> None:
-        self.ratings: dict[str, float] = {}
-        self.base: str | None = None
-        self.resets: dict[str, list[int]] = {}
-        """Versions after which each policy was reset, ascending."""
+    ratings: dict[str, float] = {}
+    base: str | None = None
+    resets: dict[str, list[int]] = {}
+    """Versions after which each policy was reset, ascending."""
 
     def register(self, event: AgentRegistered | CheckpointAdded) -> None:
         """Record an agent's starting rating, if it has one; the first registration of a name holds."""
