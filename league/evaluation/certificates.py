@@ -77,15 +77,18 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
 
 async def collect_evidence(history: EventLog, sequence: int, certificate: e.PromotionDecided) -> CertificateEvidence:
     """Collect the history's evidence on the test of a certificate that was recorded at ``sequence``."""
-    evidence, first = CertificateEvidence(), 0
+    evidence = CertificateEvidence()
+    first = 0
     async for recorded in history.read(only=e.EvaluationRequested):
         event = recorded.event
         if isinstance(event, e.EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
-            evidence.requested, first = event, recorded.sequence
+            evidence.requested = event
+            first = recorded.sequence
             break
     if evidence.requested is None or first > sequence:
         return CertificateEvidence()
-    evidence.terms, in_force = LeagueConfig().promotion.test, ConfigFold()
+    evidence.terms = LeagueConfig().promotion.test
+    in_force = ConfigFold()
     for kind in (e.LeagueOpened, e.LeagueConfigured):
         async for recorded in history.read(1, first, only=kind):
             if isinstance(recorded.event, e.LeagueOpened | e.LeagueConfigured):

@@ -153,18 +153,18 @@ class _Allowance:
 
     def __init__(self, state: LeagueState, config: LeagueConfig, counts: SeatCounts) -> None:
         self.counts = counts
-        self._state, self._master, self._has_cap = state, config.seed, _has_cap(config)
-        self._most, self._most_each = config.evaluation.max_games, config.evaluation.max_games_per_environment
+        self._state = state
+        self._config = config
         self._used: dict[str, Counter[str]] = {}
         """Matches by agent and environment."""
 
     def cut(self, request: EvaluationRequested, least: int = 0) -> EvaluationRequested:
         """Reduce a request to the matches left: whole rounds or pairs, and none if fewer than ``least``."""
-        if not self._has_cap:
+        if not _has_cap(self._config):
             return request
         kept: list[tuple[str, int, _Unit]] = []
         looked_at = 0
-        for unit, group in groupby(_locate_matches(self._master, request, self.counts), key=itemgetter(2)):
+        for unit, group in groupby(_locate_matches(self._config.seed, request, self.counts), key=itemgetter(2)):
             located = list(group)
             is_whole = len(located) == unit.size or len(kept) == looked_at
             looked_at += len(located)
@@ -188,7 +188,8 @@ class _Allowance:
 
     def _has_room(self, agent: str, environment: str, games: int) -> bool:
         used = self._matches_of(agent)
-        limits = ((used.total(), self._most), (used[environment], self._most_each))
+        terms = self._config.evaluation
+        limits = ((used.total(), terms.max_games), (used[environment], terms.max_games_per_environment))
         return all(most is None or taken + games <= most for taken, most in limits)
 
     def _matches_of(self, agent: str) -> Counter[str]:
@@ -197,7 +198,7 @@ class _Allowance:
             self._used[agent] = Counter(
                 unit.environment
                 for request in requests
-                for _, _, unit in _locate_matches(self._master, request, self.counts)
+                for _, _, unit in _locate_matches(self._config.seed, request, self.counts)
             )
         return self._used[agent]
 

@@ -182,7 +182,10 @@ def sprt_progress(evaluation: Evaluation) -> SprtProgress:
     A pair with a match that failed or was voided is skipped.
     """
     terms = evaluation.test or PromotionConfig().test
-    sprt, pairs, scores, passed_over = initial_state(terms), list[list[str]](), list[float](), 0
+    sprt = initial_state(terms)
+    pairs: list[list[str]] = []
+    scores: list[float] = []
+    passed_over = 0
     for first, second in pairs_of(evaluation.requested.matches):
         if sprt.verdict != "undecided" or first in evaluation.waiting or second in evaluation.waiting:
             return SprtProgress(pairs, scores, passed_over, sprt, sprt.verdict)

@@ -99,9 +99,11 @@ def external_version(state: LeagueState, policy: str, version: int, worker: str)
     Raises:
         UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
     """
-    config, agent, newest = state.config, agent_name(policy, version), state.external_versions.get(policy)
     check_name("external agent", policy)
+    config = state.config
     own = () if config is None else (*config.agents, *config.trained_policies)
+    agent = agent_name(policy, version)
+    newest = state.external_versions.get(policy)
     if policy in (HUMAN, *own, *state.published):
         raise UsageError(f"external agent {policy!r}: the league has an agent of that name; expected another")
     if agent in state.agents:

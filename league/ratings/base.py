@@ -152,8 +152,10 @@ _LEAST_DEVIATION = 1e-6
 _MOST_DEVIATION = 1e6
 
 
-def has_other_seat(seat: Z, seats: Z, agent_N: Z) -> Z:
+def has_other_seat(seat: Z, seats: Z, agents: Z, agent_N: Z) -> Z:
     """Whether the agent of a seat has another seat."""
+    if agents == seats:
+        return False
     count = 0
     for other in range(seats):
         if agent_N[other] == agent_N[seat]:

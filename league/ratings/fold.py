@@ -170,7 +170,8 @@ class RatingFold:
         return []
 
     def _apply_match(self, sequence: int, match: e.MatchFinished) -> list[e.RatingUpdated]:
-        rules, updates = self._rules[-1], []
+        rules = self._rules[-1]
+        updates = []
         for name in rules.systems if is_rated(match, rules.ratings) else ():
             place = (match.game, name)
             if self._skip is not None and match.match_id in self._skip:

@@ -86,7 +86,8 @@ class _Rows:
 
     def __init__(self, connection: Any, table: str, condition: str = "true") -> None:
         self._connection = connection
-        self._table, self._condition = table, condition
+        self._table = table
+        self._condition = condition
         [(first, self._last)] = connection.execute(f"SELECT min(sequence), max(sequence) FROM {table}").fetchall()
         self._starts = range(first, self._last + 1, _SPAN) if first is not None else range(0)
 

@@ -83,11 +83,13 @@ def _states(rated: MatchArrays, game: str, rules: Sequence[RatingRule], stops: I
     fold = GameFold(rated, game, spans, make_rating_system(spans[0].ratings.system))
     states = np.zeros((len(stops), len(codes), fold.state_AW.shape[1]))
     for span in spans:
-        system, begin = make_rating_system(span.ratings.system), span.first
+        system = make_rating_system(span.ratings.system)
+        begin = span.first
         for at in range(*np.searchsorted(stops, [span.first, span.stop]).tolist()):
             end = int(stops[at]) + 1
             fold.run(slice(begin, end), system)
-            states[at], begin = fold.state_AW[codes], end
+            states[at] = fold.state_AW[codes]
+            begin = end
         if begin < span.stop <= stops[-1]:
             fold.run(slice(begin, span.stop), system)
     return states

@@ -87,17 +87,14 @@ class MixDraws(OpponentSampler):
     """As in ``MixSettings``, bounds included: a struct takes the first declaration."""
 
     @cached_property
-    def _mix_cache(self) -> StandingsCache[WeightedMix]:
+    def weighted_mix(self) -> Callable[[Standings, str], WeightedMix]:
+        """``distribution`` prepared for drawing, by standings and policy; valid until the next call."""
         return StandingsCache(self._make_mix, self.reads)
 
     def _make_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
         buckets = self.distribution(standings, hero_policy)
         shares = {name: bucket.share for name, bucket in buckets.items()}
         return WeightedMix(shares, {name: WeightedChoice(buckets[name].weights) for name in shares if shares[name] > 0})
-
-    def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
-        """``distribution`` prepared for drawing; valid until the next call."""
-        return self._mix_cache(standings, hero_policy)
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``.

@@ -89,8 +89,9 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
             for at in sorted(trained_steps)
             if at > floor and not in_ranges(left, at)
         ]
-        gathered, known = step.gathered, self.gathered.over if self.gathered is not None else []
+        gathered = step.gathered
         if gathered is not None:
+            known = self.gathered.over if self.gathered is not None else []
             gathered = replace(gathered, over=[*known, *gathered.over][-MAX_CLOSED_GROUPS:])
         return ExperiencePosition(floor, max(self.looked_at, step.experience_to, floor), left, begun, gathered)
 
@@ -174,7 +175,8 @@ class ExperienceConsumption:
     def from_snapshot(cls, saved: ConsumptionSnapshot) -> "ExperienceConsumption":
         """Restores the fold from a snapshot."""
         fold = cls()
-        fold._fates, fold._consumed = dict(saved.fates), dict(saved.consumed)
+        fold._fates = dict(saved.fates)
+        fold._consumed = dict(saved.consumed)
         fold._ended = SeenIds.from_snapshot(saved.gone)
         return fold
 

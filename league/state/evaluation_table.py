@@ -29,8 +29,7 @@ class EvaluationVerdict(msgspec.Struct, frozen=True):
     @property
     def below(self) -> dict[str, float]:
         """Baselines with a higher rating."""
-        higher = {name: rating for name, rating in sorted(self.baselines.items()) if rating > self.rating}
-        return higher if self.rated else {}
+        return {name: one for name, one in sorted(self.baselines.items()) if self.rated and one > self.rating}
 
 
 class UnratedMatch(msgspec.Struct, frozen=True):
@@ -217,7 +216,8 @@ class EvaluationTable:
         evaluation = self.by_id.get(event.evaluation_id)
         if evaluation is None or evaluation.test is None or evaluation.decision is not None:
             return
-        evaluation.decision, evaluation.dropped = event, len(evaluation.waiting)
+        evaluation.decision = event
+        evaluation.dropped = len(evaluation.waiting)
         for name in evaluation.waiting:
             self._owner.pop(name, None)
         evaluation.waiting.clear()

@@ -275,11 +275,11 @@ class LeagueState:
             coverage=self._novelty.to_snapshot(),
             consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
-            pauses=self.pauses.to_snapshot(),
+            pauses=self.pauses.last,
             signing=self.keys.by_worker,
             incarnations=self.keys.incarnations,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
-            rewards=self._rewards.to_snapshot(),
+            rewards=self._rewards.newest,
         )
 
     @classmethod
