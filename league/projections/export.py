@@ -135,12 +135,16 @@ def copy_projection(projection: Projection, path: Path) -> None:
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     if projection.path is None:
-        with projection.open_reader() as connection:
-            connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
-            try:
-                connection.execute("COPY FROM DATABASE memory TO copied")
-            finally:
-                connection.execute("DETACH copied")
+        try:
+            with projection.open_reader() as connection:
+                connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
+                try:
+                    connection.execute("COPY FROM DATABASE memory TO copied")
+                finally:
+                    connection.execute("DETACH copied")
+        except duckdb.Error as error:
+            draft.unlink(missing_ok=True)
+            raise LeagueError(f"{path}: the tables cannot be copied for queries: {error}") from error
     else:
         projection.connection.execute("CHECKPOINT")
         source = str(projection.path)
