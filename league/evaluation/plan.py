@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 
 from league.evaluation.promotion import candidates_to_test
-from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
@@ -297,7 +296,7 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
 
 
 def _is_available(state: LeagueState, agent: str) -> bool:
-    return agent in state.agents and not is_over_budget(state, agent)
+    return agent in state.agents and state.budget_left(agent) > 0
 
 
 class _Unit(NamedTuple):

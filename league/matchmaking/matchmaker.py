@@ -83,17 +83,12 @@ def make_match(
         hero=hero,
         hero_seat=hero_seat,
         sampler=sampler.name,
-        sampler_digest=sampler_digest(config, policy),
+        sampler_digest=digest(canonical_json(sampler_of(config, policy))),
         standings_sequence=standings.sequence,
         draw=seed,
         picks=picks,
     )
     return match, sampled
-
-
-def sampler_digest(config: LeagueConfig, policy: str) -> str:
-    """SHA-256 of a policy's sampler configuration."""
-    return digest(canonical_json(sampler_of(config, policy)))
 
 
 def recompute_draw(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> RecomputedDraw:

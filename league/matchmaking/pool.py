@@ -184,18 +184,14 @@ def _required_adapter(agent: str, standings: Standings, own: str | None) -> str 
     return holder.adapter if holder is not None and holder.adapter != own else None
 
 
-def is_over_budget(state: LeagueState, agent: str) -> bool:
-    """Whether an agent's budget is spent."""
-    return state.budget_left(agent) <= 0
-
-
 def budget_changes(state: LeagueState) -> list[PoolChange]:
     """Pauses and reactivations of remote agents by budget, in the order of the configuration; empty once folded."""
     changes: list[PoolChange] = []
     for name, agent in state.config_or_default.agents.items():
         if agent.remote is None or name not in state.agents:
             continue
-        after, is_over = state.activity(name).sequence, is_over_budget(state, name)
+        after = state.activity(name).sequence
+        is_over = state.budget_left(name) <= 0
         if is_over == state.activity(name).resting:
             continue
         if is_over:

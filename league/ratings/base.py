@@ -9,15 +9,13 @@ compiled for millions of them (``arrays``), so that both give the same bits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from schemas.config import Plugin
 from schemas.events import MatchFinished, RatingChange
 from schemas.plugins import Registry
-
-K = TypeVar("K", str, int)
 
 State = tuple[float, ...]
 """An agent's rating, deviation, and further numbers of the system."""
@@ -93,36 +91,24 @@ def rate_match(
     The match has at least two different agents, and all its scores are finite. ``states`` and ``games`` (numbers of
     rated matches) are the agents' before the match. Equal arguments give equal bits.
     """
-    agents, scores = [seat.agent for seat in match.seats], [seat.score for seat in match.seats]
-    played = {name: games.get(name, 0) for name in agents}
-    updated = updated_states(system, system.constants, agents, scores, states.__getitem__, played.__getitem__)
-    return [RatingChange(name, states[name][0], after[0], after[1:]) for name, after in updated.items()]
-
-
-def updated_states(
-    system: RatingSystem,
-    constants: Sequence[float],
-    agents: Sequence[K],
-    scores: Sequence[float],
-    state_of: Callable[[K], Sequence[float]],
-    games_of: Callable[[K], int],
-) -> dict[K, list[float]]:
-    """States after a match of these seats' agents, in the order of their first seats."""
-    places = {agent: place for place, agent in enumerate(dict.fromkeys(agents))}
-    before = [number for agent in places for number in state_of(agent)]
-    after, width = before.copy(), len(before) // len(places)
+    seats = match.seats
+    places = {agent: place for place, agent in enumerate(dict.fromkeys(seat.agent for seat in seats))}
+    before = [number for agent in places for number in states[agent]]
+    after = before.copy()
     system.update(
-        len(agents),
+        len(seats),
         len(places),
-        [places[agent] for agent in agents],
-        scores,
+        [places[seat.agent] for seat in seats],
+        [seat.score for seat in seats],
         before,
         after,
-        [games_of(agent) for agent in places],
-        constants,
-        [0.0] * (len(agents) * system.work_per_seat),
+        [games.get(agent, 0) for agent in places],
+        system.constants,
+        [0.0] * (len(seats) * system.work_per_seat),
     )
-    return {agent: after[place * width : (place + 1) * width] for agent, place in places.items()}
+    width = len(before) // len(places)
+    updated = {agent: after[place * width : (place + 1) * width] for agent, place in places.items()}
+    return [RatingChange(agent, states[agent][0], state[0], state[1:]) for agent, state in updated.items()]
 
 
 def inherit_state(system: RatingSystem, state: Sequence[float]) -> State:

@@ -109,11 +109,11 @@ _PYTHON_COST_RATIO = 40
 """A seat costs at most this many times more where folds are not compiled."""
 
 
-def affordable_draws(matches: int, seats: int, most: int = DEFAULT_DRAWS) -> int:
+def affordable_draws(matches: int, seats: int) -> int:
     """Number of draws affordable for a history's length; 0 when too few to be useful."""
     limit = MAX_FOLDED_SEATS if has_compiler() else MAX_FOLDED_SEATS // _PYTHON_COST_RATIO
-    draws = min(most, limit // max(1, seats)) if matches else 0
-    return draws if draws >= min(most, MIN_DRAWS) else 0
+    draws = min(DEFAULT_DRAWS, limit // max(1, seats)) if matches else 0
+    return draws if draws >= MIN_DRAWS else 0
 
 
 def bootstrap_intervals(
