@@ -63,7 +63,7 @@ def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[Evalua
 
 def capped_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[CappedEvaluation]:
     """Requests that ``plan_evaluations`` reduces or omits because of a cap of the table ``evaluation``."""
-    if state.config is None or not _has_cap(state.config):
+    if not _has_cap(state.config_or_default):
         return []
     return [
         CappedEvaluation(request.evaluation_id, request.agent, request.suite, uncapped, len(request.matches))

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from league.ratings.base import RatingSystem, make_rating_system
+from league.ratings.base import DEFAULT_RATING, RatingSystem, make_rating_system
 from league.ratings.compiled import compile_function, compile_loop, has_compiler, replace_globals
-from league.ratings.table import DEFAULT_RATING
 from schemas.config import RatingsConfig
 from schemas.events import AgentRating
 from schemas.ids import agent_name, split_agent

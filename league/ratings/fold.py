@@ -7,8 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, SeenIdsSnapshot
-from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system, rate_match
-from league.ratings.table import RatingTable, StartRatings
+from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system, rate_match
 from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig
 

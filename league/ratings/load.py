@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from league.fold_primitives import ConfigFold, SeenIds
 from league.ratings.arrays import MatchArrays, RatingRule, Reset, StartRating
+from league.ratings.base import StartRatings
 from league.ratings.fold import is_rated
-from league.ratings.table import StartRatings
 from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig, convert
 from schemas.errors import ConfigError

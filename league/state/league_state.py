@@ -14,9 +14,8 @@ import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, handlers_by_type
 from league.integrity.signatures import WorkerKeys
-from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system
+from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system
 from league.ratings.fold import RatingTableSnapshot, is_rated
-from league.ratings.table import RatingTable, StartRatings
 from league.state.artifacts import ArenaArtifacts
 from league.state.consumption import ExperienceConsumption, MatchesInPlay
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict

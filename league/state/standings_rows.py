@@ -8,7 +8,7 @@ from math import isfinite
 import msgspec
 
 from league.fold_primitives import PersistentMap
-from league.ratings.table import RatingTable
+from league.ratings.base import RatingTable
 from schemas.events import MatchFinished, SeatResult
 from schemas.ids import agent_name, split_agent
 from schemas.jobs import BENCHMARK_PURPOSE, SESSION_PURPOSE
