@@ -98,9 +98,9 @@ def advance(config: SprtConfig, state: SprtState, score: float) -> SprtState:
     pairs, total, squares = state.pairs + 1, state.total + score, state.squares + score * score
     llr = log_likelihood_ratio(config, pairs, total, squares)
     verdict: SprtVerdict = "undecided"
-    if pairs >= config.least_pairs:
-        verdict = "promote" if llr >= state.upper else "keep" if llr <= state.lower else "undecided"
-    if verdict == "undecided" and config.most_pairs and pairs >= config.most_pairs:
+    if pairs >= config.least_pairs and llr >= state.upper:
+        verdict = "promote"
+    elif pairs >= config.least_pairs and (llr <= state.lower or 0 < config.most_pairs <= pairs):
         verdict = "keep"
     return SprtState(pairs, total, squares, llr, state.lower, state.upper, verdict)
 
