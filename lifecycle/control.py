@@ -16,7 +16,6 @@ from league.evaluation.outlook import EvaluationOutlook, make_outlook, rater_dec
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.queues import WorkQueue
-from league.matchmaking.pool import is_over_budget
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.schedule import EVALUATION_ONLY, external_version
 from league.run import Run
@@ -245,7 +244,7 @@ def resolve_agent(state: LeagueState, agent: str, option: str, bots: Sequence[st
             f"{option}: {agent!r} is no agent; expected {format_choices(known)}, or a published version"
             + suggest(agent, known)
         )
-    if is_over_budget(state, agent):
+    if state.budget_left(agent) <= 0:
         raise UsageError(f"{option}: the budget of {agent!r} is spent; expected agents.{agent}.remote.budget raised")
     return agent
 

@@ -13,11 +13,10 @@ import numpy as np
 from league.analysis.comparisons import connected_groups, make_comparisons
 from league.analysis.roster import Grouping, LeaderboardEntry, Roster, split_entrant
 from league.ratings.arrays import Ints, MatchArrays, RatingRule, fold_arrays
-from league.ratings.base import SYSTEMS, make_rating_system
+from league.ratings.base import DEFAULT_RATING, SYSTEMS, RatingTable, make_rating_system
 from league.ratings.compiled import has_compiler
 from league.ratings.load import load_start_ratings
 from league.ratings.rating_history import Interval, affordable_draws, bootstrap_intervals
-from league.ratings.table import DEFAULT_RATING, RatingTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentRating
 
