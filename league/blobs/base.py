@@ -56,8 +56,8 @@ class BlobStore(Protocol):
         """Delete a blob; does nothing for a missing one."""
 
 
-class RemoteBlobStore(ABC):
-    """Base of stores outside of this machine, which transfer blobs as streams of bytes."""
+class StreamedBlobStore(ABC):
+    """Base of stores that read and write blobs as streams of bytes."""
 
     async def put(self, data: bytes, note: str = "") -> str:
         """See ``BlobStore.put``."""
@@ -101,15 +101,15 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
-    return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
-
-
 def remove_draft(draft: Path | None) -> None:
     """Remove an unfinished file."""
     if draft is not None:
         draft.unlink(missing_ok=True)
+
+
+async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
+    """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
+    return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
 
 
 def conflicting_blob_error(name: str, digest: str, where: str) -> ArtifactError:

@@ -25,7 +25,7 @@ import msgspec
 import nats.js.errors
 from nats.aio.client import Client
 
-from league.blobs.base import BlobInfo, RemoteBlobStore, corrupt_blob_error
+from league.blobs.base import BlobInfo, StreamedBlobStore, corrupt_blob_error
 from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
@@ -78,7 +78,7 @@ class _Copy(msgspec.Struct, frozen=True):
         return "the broker's object store" + (f", stored by {self.writer}" if self.writer else "")
 
 
-class BrokerBlobStore(RemoteBlobStore):
+class BrokerBlobStore(StreamedBlobStore):
     """Blobs of a league, ``*`` for reading those of all, in JetStream streams; the connection's name is the writer's.
 
     ``area`` is where blobs are put: ``BLOB_AREA``, ``ARCHIVE_AREA`` or ``STATE_AREA``. Reads search all of them.

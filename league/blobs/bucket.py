@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from league.blobs.base import BlobInfo, RemoteBlobStore, conflicting_blob_error, corrupt_blob_error
+from league.blobs.base import BlobInfo, StreamedBlobStore, conflicting_blob_error, corrupt_blob_error
 from schemas.errors import AccessError, ArtifactError, LeagueError, LogUnavailableError, StoreFullError, UsageError
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -30,7 +30,7 @@ _REFUSED = re.compile(r"status code: 40[13]|AccessDenied|InvalidAccessKeyId|Sign
 _STATUS_4XX = re.compile(r"status code: 4\d\d")
 
 
-class BucketBlobStore(RemoteBlobStore):
+class BucketBlobStore(StreamedBlobStore):
     """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>`` of a bucket, ``s3://bucket/prefix``, without notes.
 
     ``endpoint`` is the address of an S3-compatible service, empty for AWS. UsageError if the extra is not installed.

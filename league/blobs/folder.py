@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -9,10 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from league.blobs.base import (
     BlobInfo,
     BlobStore,
+    StreamedBlobStore,
     conflicting_blob_error,
     corrupt_blob_error,
     file_digest,
@@ -21,14 +24,14 @@ from league.blobs.base import (
 )
 from schemas.errors import AccessError, ArtifactError, DiskError, LeagueError
 from schemas.files import fsync_path
-from schemas.ids import digest
 from schemas.loggers import get_logger
 
 log = get_logger()
 _NAME = re.compile(r"[0-9a-f]{64}")
+_CHUNK_BYTES = 1024 * 1024
 
 
-class FolderBlobStore:
+class FolderBlobStore(StreamedBlobStore):
     """Blobs as files of a folder, two levels deep, without notes; the folder is made when the first one is stored.
 
     With ``write_once``, for a store that others share, files are on the disk before a call returns, and none is ever
@@ -84,15 +87,16 @@ class FolderBlobStore:
 
     def is_intact(self, name: str) -> bool:
         """Whether a blob exists and matches its digest."""
-        with contextlib.suppress(OSError):
+        # ValueError: names come from events, and not every one can be a file's.
+        with contextlib.suppress(OSError, ValueError):
             return file_digest(self.path(name)) == name
         return False
 
-    async def put(self, data: bytes, note: str = "") -> str:
-        """See ``BlobStore.put``."""
-        name = await off_loop(len(data), digest, data)
-        await off_loop(len(data), self._put, name, data)
-        return name
+    async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
+        if isinstance(data, Path):
+            await asyncio.to_thread(self._put, name, data)
+        else:
+            await off_loop(len(data), self._put, name, data)
 
     def _put(self, name: str, data: bytes | Path) -> None:
         if self.is_intact(name):
@@ -107,39 +111,16 @@ class FolderBlobStore:
             else:
                 draft.write_bytes(data)
 
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """See ``BlobStore.put_file``."""
-        name = await asyncio.to_thread(file_digest, path)
-        await asyncio.to_thread(self._put, name, path)
-        return name
-
-    async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
-        with self._reading(name) as own:
-            data = await off_loop(own.stat().st_size, own.read_bytes)
-        if (found := await off_loop(len(data), digest, data)) != name:
-            raise corrupt_blob_error(name, found, str(self.folder))
-        return data
-
-    async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
-        with self._reading(name) as own:
-            await asyncio.to_thread(shutil.copyfile, own, path)
-        if (found := await asyncio.to_thread(file_digest, path)) != name:
-            remove_draft(path)
-            raise corrupt_blob_error(name, found, str(self.folder))
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
-        path = self.path(name)
+    async def _fetch(self, name: str, file: IO[bytes]) -> None:
         try:
-            # This fails, too, in a folder that may not be entered or whose network is away.
-            if path.exists():
-                yield path
-                return
+            with self.path(name).open("rb") as own:
+                found = await off_loop(os.fstat(own.fileno()).st_size, _copy_hashed, own, file)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
-        raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
+        if found != name:
+            raise corrupt_blob_error(name, found, str(self.folder))
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
@@ -154,6 +135,15 @@ class FolderBlobStore:
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""
         self.path(name).unlink(missing_ok=True)
+
+
+def _copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
+    """Copy a file; returns the SHA-256 of its bytes in hex."""
+    sha = hashlib.sha256()
+    while chunk := source.read(_CHUNK_BYTES):
+        sha.update(chunk)
+        target.write(chunk)
+    return sha.hexdigest()
 
 
 class CachedBlobStore:

@@ -169,7 +169,6 @@ class TieredBlobStore:
         return await (await self._choose(size)).put_file(path, note)
 
     async def _choose(self, size: int) -> BlobStore:
-        """The store for a new blob of ``size`` bytes."""
         if self._area != ARCHIVE_AREA:
             leagues = await self._locate()
             if len(leagues) == 1 and (place := leagues[0].current) is not None and size >= leagues[0].config.min_bytes:

@@ -11,8 +11,7 @@ from itertools import pairwise
 import msgspec
 
 from league.blobs import BlobStore, CachedBlobStore
-from league.integrity.archive import ArchiveManifest
-from league.integrity.archive_reader import archived_batches
+from league.integrity.archive import ArchiveManifest, archived_batches
 from league.log.base import EventLog
 from league.state import LeagueState
 from schemas import events as e
@@ -111,11 +110,7 @@ def _is_same_step(event: e.Event | None, following: e.Event | None) -> bool:
 
 
 def check_league_open(state: LeagueState, at: int) -> None:
-    """Check that the league was completely open at a sequence.
-
-    Raises:
-        UsageError: it was not open yet, or not all of its first agents had been admitted.
-    """
+    """Raise UsageError if the league was not open at a sequence, or not all of its first agents had been admitted."""
     if state.config is None or set(state.config.agents) - set(state.agents):
         raise UsageError(f"event {at}: the league was not wholly open there; expected a later place to branch at")
 

@@ -82,11 +82,7 @@ class RunComparison(msgspec.Struct, frozen=True):
 
 
 async def summarise_run(run: str, history: EventLog, state: LeagueState) -> RunSummary:
-    """Summarise one run for a comparison.
-
-    Raises:
-        ReplayError: its history holds no configuration.
-    """
+    """Summarise one run for a comparison; ReplayError if its history holds no configuration."""
     config = _require_config(state, run)
     policy = config.trainer.policy
     step, end, live = state.last_step(policy), state.training_finished(policy), state.live_version(policy)

@@ -121,8 +121,7 @@ def _rank_ratings(ratings: Sequence[AgentRating]) -> dict[str, _Ranked]:
 def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[RatingRule]:
     """Rules of a history with the changed settings applied to each.
 
-    Raises:
-        ConfigError: a setting that does not exist, or that concerns a system which no rule has.
+    ConfigError for a setting that does not exist, or that concerns a system which no rule has.
     """
     amended = [
         RatingRule(rule.sequence, _with_system(rule.ratings, otherwise.system))

@@ -122,11 +122,7 @@ class _Offspring(msgspec.Struct, frozen=True):
 
 
 async def resolve_agent(query: QueryFunction, name: str) -> str:
-    """Resolve the name of an agent, or the beginning of an adapter's digest.
-
-    Raises:
-        UsageError: no agent or several match.
-    """
+    """Resolve the name of an agent, or the beginning of an adapter's digest; UsageError if none or several match."""
     versions = await _load_versions(query)
     registered = [row[0] for row in await query("SELECT agent FROM agents")]
     if name in versions or name in registered:

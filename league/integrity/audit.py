@@ -10,8 +10,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore, find_locations
-from league.integrity.archive import ArchiveSegment, newest_manifest
-from league.integrity.archive_reader import segment_batches
+from league.integrity.archive import ArchiveSegment, newest_manifest, segment_batches
 from league.integrity.blob_scrub import ScrubCallback, ScrubReport, scrub_blobs
 from league.integrity.garbage import BlobReferences
 from league.integrity.recovery import find_manifests

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
+from itertools import groupby, pairwise
 
 import msgspec
 from nats.aio.client import Client
@@ -86,8 +87,8 @@ async def read_chain(history: EventLog) -> SealChain:
         else:
             at, what = recorded.sequence, f"no seal: {recorded.error}"
             chain.damage.append(Damage("stream", at, at, what))
-    known: list[HistorySealed | None] = []
-    at, bounds = 1, []
+    closed: list[tuple[int, int, HistorySealed | None, int]] = []
+    at = 1
     for sequence, seal in seals:
         if seal.first < at or seal.last < seal.first:
             what = f"a seal does not continue the one that ends at {at - 1}"
@@ -96,17 +97,14 @@ async def read_chain(history: EventLog) -> SealChain:
         if seal.first > at:
             what = "the seal of this range is lost or cannot be read"
             chain.damage.append(Damage("stream", at, seal.first - 1, what))
-            bounds.append((at, seal.first - 1, 0))
-            known.append(None)
-        bounds.append((seal.first, seal.last, sequence))
-        known.append(seal)
+            closed.append((at, seal.first - 1, None, 0))
+        closed.append((seal.first, seal.last, seal, sequence))
         at = seal.last + 1
-    for place, (first, last, sequence) in enumerate(bounds):
-        own = known[place]
-        after = known[place + 1] if place + 1 < len(known) else None
-        expected = after.previous if after is not None else own.digest if own is not None else ""
-        before = chain.ranges[-1].expected if chain.ranges else ""
-        previous = own.previous if own is not None else before
+    for (first, last, own, sequence), (_, _, after, _) in pairwise([*closed, (0, 0, None, 0)]):
+        expected = own.digest if own is not None else ""
+        if after is not None:
+            expected = after.previous
+        previous = own.previous if own is not None else chain.digest
         chain.ranges.append(SealedRange(first, last, previous, own, expected, sequence))
     return chain
 
@@ -195,15 +193,17 @@ def _locate_by_place(first: int, sealed: Sequence[bytes], digests: Sequence[tupl
     present: defaultdict[int, list[bytes]] = defaultdict(list)
     for sequence, digest in digests:
         present[sequence].append(digest[:CHECK_BYTES])
-    located: list[DamagedEvents] = []
-    for sequence, check in enumerate(sealed, first):
-        there = present[sequence]
-        if there != [check]:
-            what = "missing" if not there else "added" if check in there else "differs"
-            before = located.pop() if located and (located[-1].what, located[-1].last) == (what, sequence - 1) else None
-            start = sequence if before is None else before.first
-            located.append(DamagedEvents(what, start, sequence, sequence - start + 1))
-    return located
+
+    def damage(place: tuple[int, bytes]) -> str:
+        there = present[place[0]]
+        if there == [place[1]]:
+            return ""
+        if not there:
+            return "missing"
+        return "added" if place[1] in there else "differs"
+
+    runs = ((what, [sequence for sequence, _ in run]) for what, run in groupby(enumerate(sealed, first), damage))
+    return [DamagedEvents(what, run[0], run[-1], len(run)) for what, run in runs if what]
 
 
 def _damaged_spans(

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from league.blobs import CachedBlobStore
 from league.integrity import snapshots
-from league.integrity.archive import ArchiveManifest, newest_manifest
-from league.integrity.archive_reader import archived_batches
+from league.integrity.archive import ArchiveManifest, archived_batches, newest_manifest
 from league.integrity.audit import IntegrityReport, audit_integrity
 from league.integrity.seals import seal_through
 from league.integrity.verification import DamagedEvents

@@ -223,6 +223,19 @@ def test_a_damaged_file_of_the_cache_is_fetched_again(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("name", ["\0", "ab\0" + "0" * 61, "\udc80"])
+def test_a_name_that_no_file_can_have_is_a_missing_blob(tmp_path: Path, name: str) -> None:
+    async def body() -> None:
+        store = CachedBlobStore(FolderBlobStore(tmp_path / "store"), FolderBlobStore(tmp_path / "cache"))
+        assert not store.cache.is_intact(name)
+        for read in (store.get(name), store.store.get(name), store.store.download(name, tmp_path / "copy")):
+            with pytest.raises(ArtifactError, match="is not in"):
+                await read
+        assert not (tmp_path / "copy").exists()
+
+    asyncio.run(body())
+
+
 def test_a_cache_that_cannot_be_written_hides_no_blob(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("where the cache's folder should be")
     store = CachedBlobStore(FolderBlobStore(tmp_path / "store"), FolderBlobStore(tmp_path / "file"))

@@ -9,8 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from league.blobs import CachedBlobStore, FolderBlobStore
-from league.integrity.archive import ArchiveManifest, archive_sealed, newest_manifest
-from league.integrity.archive_reader import archived_batches, fetch_attachable, next_segment_start
+from league.integrity.archive import (
+    ArchiveManifest,
+    archive_sealed,
+    archived_batches,
+    fetch_attachable,
+    newest_manifest,
+    next_segment_start,
+)
 from league.integrity.audit import audit_integrity
 from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
