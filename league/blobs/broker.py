@@ -25,7 +25,7 @@ import msgspec
 import nats.js.errors
 from nats.aio.client import Client
 
-from league.blobs.base import BlobInfo, StreamedBlobStore, corrupt_blob_error
+from league.blobs.base import BlobInfo, StreamedBlobStore, corrupt_blob_error, is_blob_name
 from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
@@ -108,7 +108,8 @@ class BrokerBlobStore(StreamedBlobStore):
                         while chunk := file.read(_CHUNK_BYTES):
                             entry.last = (await self._js.publish(entry.subject, chunk)).seq
                             entry.first = entry.last if not entry.chunks else entry.first
-                            entry.chunks, entry.size = entry.chunks + 1, entry.size + len(chunk)
+                            entry.chunks += 1
+                            entry.size += len(chunk)
                 # A new entry for an old copy, too: it renews the time. An event that refers to the blob is about to be
                 # recorded, and `league gc` spares new blobs; an old one without references could be dropped in between.
                 entry.description = note or entry.description
@@ -178,7 +179,8 @@ class BrokerBlobStore(StreamedBlobStore):
 
     async def _chunks(self, copy: _Copy) -> AsyncIterator[bytes]:
         """The chunks of a copy, in order; ArtifactError if the entry refers to others or one is missing."""
-        entry, count, subject = copy.entry, 0, copy.entry.chunk_subject(copy.bucket)
+        entry, count = copy.entry, 0
+        subject = entry.chunk_subject(copy.bucket)
         tokens = subject.split(".")
         is_own = len(tokens) == 8 and tokens[6] == entry.name
         is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
@@ -225,6 +227,8 @@ class BrokerBlobStore(StreamedBlobStore):
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``. Workers may not purge, except trainers the area of states."""
+        if not is_blob_name(name):
+            return
         with translate_broker_errors(f"dropping blob {name[:12]}…"):
             if self._area != STATE_AREA:
                 for copy in await self._list(BLOB_BUCKET, _legacy_subject(name)):
@@ -244,14 +248,19 @@ def _legacy_subject(name: str) -> str:
 
 
 def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
-    """The entry in a message. Name, area and writer are those of its subject, which permissions guard."""
+    """The entry in a message; None without one. Name, area and writer are those of its subject.
+
+    Permissions guard the subject, except its last token, the name: a broker takes ``*`` for one, too.
+    """
     tokens = pulled.msg.subject.split(".")
     try:
         entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    area = writer = ""
     if len(tokens) == 7:
         _, _, _, _, area, writer, entry.name = tokens
         # Any client can direct the broker's answers here, some of which have a name; none has a subject.
-        return _Copy(entry, bucket, area, writer, pulled.time_ns) if entry.subject else None
-    return _Copy(entry, bucket, "", "", pulled.time_ns)
+        if not entry.subject:
+            return None
+    return _Copy(entry, bucket, area, writer, pulled.time_ns) if is_blob_name(entry.name) else None

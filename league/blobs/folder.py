@@ -19,6 +19,7 @@ from league.blobs.base import (
     conflicting_blob_error,
     corrupt_blob_error,
     file_digest,
+    is_blob_name,
     off_loop,
     remove_draft,
 )
@@ -27,7 +28,8 @@ from schemas.files import fsync_path
 from schemas.loggers import get_logger
 
 log = get_logger()
-_NAME = re.compile(r"[0-9a-f]{64}")
+_FILE_NAME = re.compile(r"[0-9a-z_-]+")
+"""Name of a blob's file or of a draft; no other one may lead out of the folder."""
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -43,13 +45,16 @@ class FolderBlobStore(StreamedBlobStore):
         self._write_once = write_once
 
     def path(self, name: str) -> Path:
-        """Path of a blob, whether it exists or not."""
+        """Path of a blob, whether it exists or not; ArtifactError for what no blob can be named."""
+        if not _FILE_NAME.fullmatch(name):
+            raise ArtifactError(f"blob {name[:12]!r} is not in {self.folder}; expected a name of 64 hexadecimal digits")
         return self.folder / name[:2] / name
 
     @contextmanager
     def write_atomically(self, name: str) -> Iterator[Path]:
         """Yield a draft file that becomes the blob's file when the block succeeds, so readers see only whole files."""
-        path, draft = self.path(name), None
+        path = self.path(name)
+        draft = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Listed and deleted under this name, should this process be killed.
@@ -87,8 +92,7 @@ class FolderBlobStore(StreamedBlobStore):
 
     def is_intact(self, name: str) -> bool:
         """Whether a blob exists and matches its digest."""
-        # ValueError: names come from events, and not every one can be a file's.
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             return file_digest(self.path(name)) == name
         return False
 
@@ -112,10 +116,11 @@ class FolderBlobStore(StreamedBlobStore):
                 draft.write_bytes(data)
 
     async def _fetch(self, name: str, file: IO[bytes]) -> None:
+        path = self.path(name)
         try:
-            with self.path(name).open("rb") as own:
+            with path.open("rb") as own:
                 found = await off_loop(os.fstat(own.fileno()).st_size, _copy_hashed, own, file)
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
@@ -128,13 +133,14 @@ class FolderBlobStore(StreamedBlobStore):
         for path in sorted(self.folder.glob("??/*")):
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
-                note = "" if _NAME.fullmatch(path.name) else "left by a writer that was killed"
+                note = "" if is_blob_name(path.name) else "left by a writer that was killed"
                 blobs.append(BlobInfo(path.name, about.st_size, about.st_mtime_ns, note))
         return blobs
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""
-        self.path(name).unlink(missing_ok=True)
+        with contextlib.suppress(ArtifactError):
+            self.path(name).unlink(missing_ok=True)
 
 
 def _copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
@@ -153,15 +159,10 @@ class CachedBlobStore:
         self.store = store
         self.cache = cache
 
-    async def put(self, data: bytes, note: str = "") -> str:
+    async def put(self, data: bytes | Path, note: str = "") -> str:
         """Store ``data`` in both."""
         await self._keep(data)
         return await self.store.put(data, note)
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """Store a file in both."""
-        await self.cache.put_file(path)
-        return await self.store.put_file(path, note)
 
     async def get(self, name: str) -> bytes:
         """Read from the cache if it holds an intact copy, else from the store."""
@@ -172,7 +173,7 @@ class CachedBlobStore:
             await self._keep(data)
             return data
 
-    async def _keep(self, data: bytes) -> None:
+    async def _keep(self, data: bytes | Path) -> None:
         """Store in the cache; one that cannot be written hides no blob of the store. A full disk is an error."""
         try:
             await self.cache.put(data)

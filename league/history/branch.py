@@ -162,7 +162,8 @@ async def copy_history(
     Archived events are copied from the store ``archive``, which repairs a damaged stream. ``report`` is called with the
     sequence reached.
     """
-    events, references = 0, dict[BlobReference, None]()
+    events = 0
+    references: dict[BlobReference, None] = {}
     async for batch in source.batches(1, at) if archive is None else archived_batches(source, archive, 1, at):
         await target.copy(batch)
         for recorded in batch:
@@ -184,7 +185,8 @@ async def copy_blobs(
     Stores are searched in the order of ``sources``; ``report`` is called with the number of blobs processed. Manifests
     and the files that they list go to ``archive``, by default to ``target``.
     """
-    done, copied = set[str](), CopyReport()
+    done: set[str] = set()
+    copied = CopyReport()
     queue = list(references)
     while queue:
         batch, queue = queue[:_PARALLEL], queue[_PARALLEL:]

@@ -46,7 +46,8 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
     from league.ratings.arrays import fold_arrays
     from league.ratings.load import MatchArrayBuilder
 
-    gatherer, corrections = MatchArrayBuilder(fold.voided.copy()), []
+    gatherer = MatchArrayBuilder(fold.voided.copy())
+    corrections = []
 
     def add_batch(batch: list[RecordedEvent]) -> None:
         for recorded in batch:

@@ -120,7 +120,8 @@ async def archive_sealed(
         LogError: the stream differs from its seals; ``league verify`` has the details.
         ConflictError: another archivist appended first.
     """
-    expected, done = await history.last_sequence(event_type_filter(history.league, HistoryArchived)), []
+    expected = await history.last_sequence(event_type_filter(history.league, HistoryArchived))
+    done = []
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
     for ranges in _segment_groups(await read_chain(history), manifest.last, every, rest):
         segment = await _archive_segment(history, blobs, ranges, manifest, progress)
@@ -152,14 +153,15 @@ async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") 
     Each file is written once, the manifest after all others. LeagueError if the place cannot be written, or holds other
     bytes under a digest.
     """
-    place, manifest = (await find_locations(history)).copy_of_archive(to), await newest_manifest(history, blobs)
+    place = (await find_locations(history)).copy_of_archive(to)
+    manifest = await newest_manifest(history, blobs)
     if place is None or manifest is None:
         return None
     store = place.open()
     present = {blob.name for blob in await store.stored()}
     added = {file.digest: file.bytes for _, file in manifest.files() if file.digest not in present}
     for name in added:
-        await store.put_file(await blobs.fetch(name))
+        await store.put(await blobs.fetch(name))
     await store.put(msgspec.json.encode(manifest))
     where = f"{place.url}/{place.folder}"
     log.info("archive copied", to=where, last=manifest.last, files=len(added))
@@ -210,7 +212,7 @@ async def _archive_segment(
         files = {}
         for part, path in written.files.items():
             size = await asyncio.to_thread(os.path.getsize, path)
-            files[part] = ArchiveFile(await blobs.put_file(path, f"{part} {first}-{last}"), size)
+            files[part] = ArchiveFile(await blobs.put(path, f"{part} {first}-{last}"), size)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     saved = marks.to_bytes()

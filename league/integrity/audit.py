@@ -103,7 +103,8 @@ async def audit_integrity(
     report = IntegrityReport(
         history.league, checker.events, last, len(chain.ranges), chain.last, chain.digest, checker.unsealed
     )
-    report.results, report.references = results.finish(), references.finish()
+    report.results = results.finish()
+    report.references = references.finish()
     report.damage += chain.damage + checker.damage
     _check_unsealed(report, held, checker, contents)
     for _ in range(reads - 1):
@@ -217,12 +218,14 @@ async def _check_copy(
     place = (await find_locations(history)).copy_of_archive(url)
     if place is None:
         return {}
-    report.copy, store = f"{place.url}/{place.folder}", place.open()
+    report.copy = f"{place.url}/{place.folder}"
+    store = place.open()
     try:
         manifest = (await find_manifests([store], report.league))[0]
     except UsageError:
         return {}
-    report.copied_to, blobs = manifest.last, CachedBlobStore(store, artifacts.cache)
+    report.copied_to = manifest.last
+    blobs = CachedBlobStore(store, artifacts.cache)
     for segment in manifest.segments:
         await _check_segment(report, blobs, chain, "copy", segment)
     return {"the copy of the archive": manifest.last}
@@ -234,7 +237,8 @@ async def _check_segment(
     """Check a segment of the archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
     from league.projections.segments import SegmentFiles
 
-    cache, place = blobs.cache, (segment.first, segment.last)
+    cache = blobs.cache
+    place = (segment.first, segment.last)
     events: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="segment-") as folder:
         for part, file in {**segment.files, "marks": segment.marks}.items():

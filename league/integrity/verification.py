@@ -80,13 +80,14 @@ class SealChain(msgspec.Struct):
 
 async def read_chain(history: EventLog) -> SealChain:
     """Read the seals of a history, without the rest of it."""
-    chain, seals = SealChain(), list[tuple[int, HistorySealed]]()
+    chain = SealChain()
+    seals: list[tuple[int, HistorySealed]] = []
     async for recorded in history.read(only=HistorySealed):
         if isinstance(recorded.event, HistorySealed):
             seals.append((recorded.sequence, recorded.event))
         else:
-            at, what = recorded.sequence, f"no seal: {recorded.error}"
-            chain.damage.append(Damage("stream", at, at, what))
+            what = f"no seal: {recorded.error}"
+            chain.damage.append(Damage("stream", recorded.sequence, recorded.sequence, what))
     closed: list[tuple[int, int, HistorySealed | None, int]] = []
     at = 1
     for sequence, seal in seals:
@@ -147,10 +148,12 @@ class SealChecker:
         return self.damage
 
     def _close(self) -> None:
-        checked, actual = self._ranges[self._at], self._found
-        self._at, self._found = self._at + 1, []
+        checked = self._ranges[self._at]
+        self._at += 1
+        actual, self._found = self._found, []
         digests = [digest for _, digest in actual]
-        digest, seal = range_digest(checked.previous, digests), checked.seal
+        digest = range_digest(checked.previous, digests)
+        seal = checked.seal
         located: list[DamagedEvents] = []
         if digest == checked.expected:
             checks = [each[:CHECK_BYTES] for each in digests]

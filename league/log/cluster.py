@@ -113,7 +113,8 @@ class LocalCluster:
 
         LogUnavailableError, with its log's last error, if it ends at once.
         """
-        config, log = self._write_config(number), self.folder / f"{number}.log"
+        config = self._write_config(number)
+        log = self.folder / f"{number}.log"
         for index in self.store(number).glob("jetstream/*/streams/*/msgs/index.db"):
             # A node that trusts its index finds no damage, and hands out a history that lacks what is damaged (seen
             # with nats-server 2.15.1). Without it, all messages are read and compared with their checksums.
