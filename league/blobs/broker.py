@@ -138,24 +138,23 @@ class BrokerBlobStore(StreamedBlobStore):
     async def _read(self, name: str, file: IO[bytes] | None, buckets: list[str] | None = None) -> _Copy:
         """Write the newest copy whose bytes match the digest to a file, and return it; else raise what is wrong."""
         problem = ArtifactError(f"blob {name[:12]}… is not in the broker's object store")
-        with translate_broker_errors(f"fetching blob {name[:12]}…"):
-            async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:
-                async for copy in copies:
-                    sha = hashlib.sha256()
-                    if file is not None:
-                        file.seek(0)
-                        file.truncate()
-                    try:
-                        async for chunk in self._chunks(copy):
-                            sha.update(chunk)
-                            if file is not None:
-                                file.write(chunk)
-                    except ArtifactError as error:
-                        problem = error
-                        continue
-                    if sha.hexdigest() == name:
-                        return copy
-                    problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
+        async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:
+            async for copy in copies:
+                sha = hashlib.sha256()
+                if file is not None:
+                    file.seek(0)
+                    file.truncate()
+                try:
+                    async for chunk in self._chunks(copy):
+                        sha.update(chunk)
+                        if file is not None:
+                            file.write(chunk)
+                except ArtifactError as error:
+                    problem = error
+                    continue
+                if sha.hexdigest() == name:
+                    return copy
+                problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
         raise problem
 
     async def _copies(self, name: str, buckets: list[str]) -> AsyncGenerator[_Copy, None]:
@@ -210,10 +209,9 @@ class BrokerBlobStore(StreamedBlobStore):
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the broker's."""
         blobs: dict[str, BlobInfo] = {}
-        with translate_broker_errors("listing blobs"):
-            listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
-            for bucket in (BLOB_BUCKET, STATE_BUCKET):
-                listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
+        listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
+        for bucket in (BLOB_BUCKET, STATE_BUCKET):
+            listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
         for copy in listed:
             entry, known = copy.entry, blobs.get(copy.entry.name)
             if known is not None and copy.area == BLOB_AREA and not known.is_shared:

@@ -21,8 +21,6 @@ from schemas.ids import agent_name
 _PARALLEL = 16
 """Number of blobs copied concurrently: the broker syncs its disk after each."""
 
-_ARCHIVE_KINDS = ("manifest", "archive")
-
 ProgressCallback = Callable[[int], None]
 
 
@@ -192,7 +190,9 @@ async def copy_blobs(
         batch, queue = queue[:_PARALLEL], queue[_PARALLEL:]
         fresh = [reference for reference in batch if reference.digest not in done]
         done.update(reference.digest for reference in fresh)
-        targets = [archive if archive is not None and each.kind in _ARCHIVE_KINDS else target for each in fresh]
+        targets = [
+            archive if archive is not None and each.kind in ("manifest", "archive") else target for each in fresh
+        ]
         sizes = await asyncio.gather(
             *(_copy_blob(each, sources, chosen, queue) for each, chosen in zip(fresh, targets, strict=True))
         )

@@ -181,7 +181,8 @@ async def _check_truncation(report: IntegrityReport, artifacts: CachedBlobStore,
     named = re.compile(rf"(archive|snapshot) of {re.escape(report.league)} (?:to|at) ([0-9]{{1,18}})")
     witnesses = dict(known)
     for stored in await artifacts.stored():
-        if match := named.fullmatch(stored.note):
+        # Any worker may store a blob under such a note; archivists alone write where it is not shared.
+        if not stored.is_shared and (match := named.fullmatch(stored.note)):
             what = f"the {match[1]} {stored.name}" if int(match[2]) > report.last else f"the newest {match[1]}"
             witnesses[what] = max(int(match[2]), witnesses.get(what, 0))
     for what, reached in witnesses.items():

@@ -232,14 +232,11 @@ def _common_prefix_length(one: Sequence[bytes], other: Sequence[bytes]) -> int:
     return next((at for at in range(most) if one[at] != other[at]), most)
 
 
-BatchFold = Callable[[list[RecordedEvent]], None]
-
-
 async def check_stream(
     history: EventLog,
     chain: SealChain,
     on_progress: ProgressCallback = lambda events: None,
-    folds: Sequence[BatchFold] = (),
+    folds: Sequence[Callable[[list[RecordedEvent]], None]] = (),
 ) -> SealChecker:
     """Read the whole history and compare it with its seals.
 

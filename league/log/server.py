@@ -29,7 +29,6 @@ from schemas.errors import DiskError, LogUnavailableError, UsageError
 from schemas.files import try_lock
 
 START_TIMEOUT_S = 30.0
-_PROBE_BYTES = 4096
 
 _CONFIG = """\
 server_name: "league-{name}"
@@ -140,7 +139,7 @@ class EmbeddedServer:
         """
         try:
             with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
-                file.write(bytes(_PROBE_BYTES))
+                file.write(bytes(4096))
         except OSError as error:
             raise (DiskError.of(error, self.folder) or error) from error
         log = (self.folder / "server.log").read_bytes()[-65_536:]
