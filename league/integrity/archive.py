@@ -6,6 +6,7 @@ damaged parts from the stream instead.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
@@ -224,8 +225,10 @@ def _make_scratch_folder(path: Path) -> Path:
     """Create a scratch folder for a segment; remove stale ones of archivists that were killed."""
     path.mkdir(parents=True, exist_ok=True)
     for left in path.glob("segment-*"):
-        if time.time() - left.stat().st_mtime > _STALE_S:
-            shutil.rmtree(left, ignore_errors=True)
+        # Another archivist with this cache may be removing its own.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
 
 
