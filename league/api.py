@@ -283,7 +283,9 @@ class LineageRow(msgspec.Struct, frozen=True):
 
 
 def _place(at: At) -> str | None:
-    return at.isoformat() if isinstance(at, datetime) else None if at is None else str(at)
+    if isinstance(at, datetime):
+        return at.isoformat()
+    return None if at is None else str(at)
 
 
 async def _next_batch(batches: AsyncIterator[list[RecordedEvent]]) -> list[RecordedEvent] | None:

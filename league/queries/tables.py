@@ -167,7 +167,7 @@ async def update_projection(run: Run, history: "JetStreamLog") -> None:
 
 async def load_projection(projection: "Projection", run: Run, history: "JetStreamLog") -> None:
     """Bring a projection up to the newest event, attaching archived segments where many events are missing."""
-    from league.integrity.archive_reader import fetch_attachable, next_segment_start
+    from league.integrity.archive import fetch_attachable, next_segment_start
     from league.projections.projection import catch_up
 
     if projection.rebuild_reason:
