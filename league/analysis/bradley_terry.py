@@ -82,7 +82,6 @@ class Strength(msgspec.Struct, frozen=True):
 class FittedStrengths(msgspec.Struct, frozen=True):
     """Fitted strengths, best first, and properties of the fit."""
 
-    model: str
     agents: list[Strength]
     roles: list[Strength]
     """By name; empty where none were passed."""
@@ -93,11 +92,7 @@ class FittedStrengths(msgspec.Struct, frozen=True):
     """Matches without a comparison: a score that is not finite, or fewer than two different agents."""
     log_likelihood: float
     steps: int
-    distance: float
-    """Remaining distance to the maximum, in units of the posterior's spread."""
     converged: bool
-    draws: int
-    seed: int
     unconverged_draws: int
 
 
@@ -122,7 +117,6 @@ def fit_strengths(
     draws_DP, unconverged = _bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
     agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return FittedStrengths(
-        model=options.model,
         agents=sorted(agents, key=lambda row: (-row.rating, row.name)),
         roles=roles,
         tie=exp(at_P[-1]) if problem.free_P[-1] else None,
@@ -130,10 +124,7 @@ def fit_strengths(
         passed_over=compared.passed_over,
         log_likelihood=log_likelihood(problem.data, at_P),
         steps=steps,
-        distance=float(np.sqrt(max(distance, 0.0))),
         converged=bool(distance <= GOAL),
-        draws=options.draws,
-        seed=options.seed,
         unconverged_draws=unconverged,
     )
 

@@ -15,6 +15,7 @@ thread, so equal arguments give equal bits.
 """
 
 from collections.abc import Callable
+from math import comb
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -137,18 +138,12 @@ def _add_rank_derivatives(
         last = first
 
 
-@_compile
 def tie_order_shares(most: int) -> Floats:
     """By number of tied seats up to ``most`` and bit set of them: the chance that it remains in a random order."""
     table = np.zeros((most + 1, 1 << most))
     for size in range(1, most + 1):
         for tied in range(1, 1 << size):
-            members, ways = 0, 1.0
-            for bit in range(size):
-                members += (tied >> bit) & 1
-            for step in range(members):
-                ways = ways * (size - step) / (step + 1)
-            table[size, tied] = 1.0 / ways
+            table[size, tied] = 1 / comb(size, tied.bit_count())
     return table
 
 

@@ -110,9 +110,7 @@ def wilson_intervals(points: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _to_lists(values_AA: Floats, met_AA: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[list[float | None]]:
-    values = values_AA.astype(object)
-    values[~met_AA] = None
-    lists: list[list[float | None]] = values.tolist()
+    lists: list[list[float | None]] = np.where(met_AA, values_AA, None).tolist()
     return lists
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from league.analysis.summary import RatingCurve
@@ -60,7 +59,6 @@ def payoff_figure(payoff: "PayoffMatrix", title: str) -> Figure:
     """
     size = len(payoff.agents)
     figure = Figure(figsize=(4 + 0.9 * size, 2 + 0.75 * size), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(escape_label(title), fontsize="large")
     axes = figure.add_subplot(facecolor="lightgrey")
     shares = [[float("nan") if share is None else share for share in row] for row in payoff.share]
@@ -100,7 +98,6 @@ def escape_label(text: str) -> str:
 def _make_figure(title: str) -> tuple[Figure, Axes]:
     # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
     figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=escape_label(title))
 
 

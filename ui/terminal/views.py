@@ -17,20 +17,14 @@ from schemas.errors import escape_unprintable
 _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
-class QuerySource:
-    """Data source of the views: the query functions behind the web pages. The caller keeps the league up to date."""
+async def query_page(league: LiveLeague, handler: QueryHandler, **parameters: Any) -> Any:
+    """Runs the query behind a web page; parameters that are None are left out.
 
-    def __init__(self, league: LiveLeague) -> None:
-        self.league = league
-
-    async def query(self, work: QueryHandler, **parameters: Any) -> Any:
-        """Runs a page's query; parameters that are None are left out.
-
-        Raises:
-            LeagueError: the query has no answer.
-        """
-        params = {name: str(value) for name, value in parameters.items() if value is not None}
-        return await work(self.league, RequestParams(params, {}))
+    Raises:
+        LeagueError: the query has no answer.
+    """
+    params = {name: str(value) for name, value in parameters.items() if value is not None}
+    return await handler(league, RequestParams(params, {}))
 
 
 class ViewOptions(NamedTuple):
@@ -71,7 +65,7 @@ class View(ABC):
     """Minimum interval between two refreshes."""
 
     @abstractmethod
-    async def load(self, source: QuerySource, at: int | None) -> Any:
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
         """Loads the data as of the event ``at``, or of now.
 
         Raises:
