@@ -23,10 +23,7 @@ _MOST_LETTERS = 120
 
 
 def draw_rating_curve(curve: RatingCurve, path: Path) -> None:
-    """Draw a policy's rating over its gradient steps, with the baselines and the best so far, as a PNG.
-
-    The curve may be empty.
-    """
+    """Draw a policy's rating over its gradient steps, with baselines and the best so far, as a PNG; may be empty."""
     figure, axes = _make_figure(f"Rating of {curve.policy}")
     for name, ratings in curve.baselines.items():
         axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=escape_label(name))
@@ -53,10 +50,7 @@ def draw_payoff(payoff: "PayoffMatrix", title: str, path: Path) -> None:
 
 
 def payoff_figure(payoff: "PayoffMatrix", title: str) -> Figure:
-    """Make a heat map of a payoff matrix, with shares, 95 % intervals and games in its cells.
-
-    Rows play against columns; cells of agents that never met stay grey.
-    """
+    """A heat map of rows against columns with shares, 95 % intervals and games; grey for agents that never met."""
     size = len(payoff.agents)
     figure = Figure(figsize=(4 + 0.9 * size, 2 + 0.75 * size), layout="constrained")
     figure.suptitle(escape_label(title), fontsize="large")

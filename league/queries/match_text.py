@@ -25,6 +25,8 @@ from schemas.jobs import SeatCounts
 from schemas.metrics import REMOTE_METRICS, REPLY_METRICS
 
 MatchExplanation = DrawExplanation | EvaluationExplanation
+_CALL_METRICS = (REPLY_METRICS, REMOTE_METRICS)
+"""Prefixes of the metrics of model calls, which a resimulation cannot reproduce."""
 
 
 def match_header(match: MatchEvents) -> dict[str, Any]:
@@ -155,11 +157,7 @@ async def read_transcript(
 
 
 async def explain_match(history: EventReader, artifacts: BlobReader, match: MatchEvents) -> MatchExplanation:
-    """Recompute a match's draw, or its place in the evaluation that requested it.
-
-    Raises:
-        UsageError: it was neither drawn nor requested by an evaluation.
-    """
+    """Recompute a match's draw, or its place in the evaluation that requested it; ``UsageError`` if it has neither."""
     if match.draw is not None:
         return await explain_draw(history, artifacts, match.draw, match.result)
     played = match.result
@@ -225,13 +223,8 @@ def _recorded_outcome(result: MatchFinished) -> Outcome:
         scores=tuple(seat.score for seat in result.seats),
         ranks=tuple(seat.rank for seat in result.seats),
         winner=result.winner,
-        # Without those of model calls, which a resimulation cannot reproduce.
         metrics=tuple(
-            {
-                name: value
-                for name, value in seat.metrics.items()
-                if not name.startswith((REPLY_METRICS, REMOTE_METRICS))
-            }
+            {name: value for name, value in seat.metrics.items() if not name.startswith(_CALL_METRICS)}
             for seat in result.seats
         ),
         reason=result.reason,

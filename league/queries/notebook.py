@@ -11,8 +11,7 @@ import msgspec
 
 from arena.games.base import Turn
 from league.projections.query import QueryResult
-from league.queries.matches import MatchEvents
-from league.queries.replays import EpisodeNode, MapPosition, MatchReplay, layered_maps
+from league.queries.matches import EpisodeNode, MapPosition, MatchEvents, MatchReplay, layered_maps
 from schemas.errors import UsageError, translate_missing_package
 from schemas.events import SeatResult
 

@@ -24,8 +24,8 @@ from arena.games import make_game
 from arena.match import BotPlayer, play
 from benchmarks.chromium import missing_reason, open_browser
 from league.queries.live_league import open_live_league
+from league.queries.matches import layered_maps, match_replay
 from league.queries.pages.matches import WholeMatch
-from league.queries.replays import layered_maps, match_replay
 from league.run import Run
 from schemas.errors import UsageError
 from schemas.events import MatchFinished, SeatResult

@@ -287,10 +287,7 @@ class DashboardApp(App[None]):
 
 
 async def run_dashboard(league: LiveLeague) -> int:
-    """Shows a league until the user quits, then restores the terminal; returns the exit status.
-
-    The caller keeps the league up to date.
-    """
+    """Shows a league, which the caller keeps up to date, until the user quits; returns the exit status."""
     app = DashboardApp(league)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.exit)
     await app.run_async()

@@ -18,11 +18,7 @@ _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 async def query_page(league: LiveLeague, handler: QueryHandler, **parameters: Any) -> Any:
-    """Runs the query behind a web page; parameters that are None are left out.
-
-    Raises:
-        LeagueError: the query has no answer.
-    """
+    """Runs the query behind a web page; parameters that are None are left out. Raises ``LeagueError`` as it does."""
     params = {name: str(value) for name, value in parameters.items() if value is not None}
     return await handler(league, RequestParams(params, {}))
 
@@ -66,11 +62,7 @@ class View(ABC):
 
     @abstractmethod
     async def load(self, league: LiveLeague, at: int | None) -> Any:
-        """Loads the data as of the event ``at``, or of now.
-
-        Raises:
-            LeagueError: the data are not available.
-        """
+        """Loads the data as of the event ``at``, or of now; raises ``LeagueError`` where they are not available."""
 
     @abstractmethod
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:

@@ -243,18 +243,15 @@ def _best_rated(roster: Roster, most: int) -> tuple[MatchArrays, int]:
     return matches.exclude_agents([name for name in matches.agents if name not in best]), len(rated)
 
 
-_DEFAULT_DRAWS = 0
-"""Resampled histories behind intervals: none by default, since they take seconds on long histories."""
-
-
 @route("/leaderboard")
 async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
     """``league leaderboard``: ``at`` a sequence, under a ``system``, with intervals of ``draws`` resamplings.
 
-    ``intervals=affordable`` resamples as often as takes seconds at most, which for a long history is not at all.
+    By default there are none. ``intervals=affordable`` resamples as often as takes seconds at most, which for a long
+    history is not at all.
     """
     at, system, game = params.integer("at"), params.text("system"), params.text("game")
-    draws: int | None = params.integer("draws", most=1000) or _DEFAULT_DRAWS
+    draws: int | None = params.integer("draws", most=1000) or 0
     if params.choice("intervals", ("affordable",)):
         draws = None
 
