@@ -95,7 +95,9 @@ class Roster:
     """
 
     def __init__(self, connection: Any, upto: int, game: str | None = None, by: Grouping = "agent") -> None:
-        self.connection, self.upto, self.by = connection, upto, by
+        self.connection = connection
+        self.upto = upto
+        self.by = by
         [(self.configured_game, self.official_system, self.systems)] = self.query(
             "SELECT game, system, systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", upto
         )

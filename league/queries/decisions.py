@@ -127,7 +127,8 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     if (language := as_grammar_text(text)) is not None:
         return Decision(prompt, language.write_reply(game, seat, action), [], "record", _WITHOUT_CHOICES)
     pieces = text.write(game, seat, action)
-    choices, place = [], text.completions(game, seat)
+    place = text.completions(game, seat)
+    choices = []
     for piece in pieces:
         options = place.options()
         if len(options) > 1:

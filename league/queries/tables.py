@@ -75,7 +75,9 @@ async def query_history(
         BusyError: another process has held the file for a minute; the message says which.
         LeagueError: a limit was reached.
     """
-    began, has_warned, is_caught_up = time.monotonic(), False, False
+    began = time.monotonic()
+    has_warned = False
+    is_caught_up = False
     while True:
         query = query or QueryProcess(run.projection, limits)
         try:

@@ -121,7 +121,8 @@ def _boxed_text(
 
 def _fields_text(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> str:
     """The rows below each other, a line each field."""
-    table, names = Table(show_header=False), _widest([column.name for column in columns])
+    table = Table(show_header=False)
+    names = _widest([column.name for column in columns])
     table.add_column(overflow="fold", width=names)
     table.add_column(overflow="fold", width=max(width - names - 7, 1))
     for row in cells:

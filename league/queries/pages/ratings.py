@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from league.analysis.comparisons import Z_95
-from league.analysis.leaderboard import LIKELIHOOD_MODELS, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import LIKELIHOOD_MODELS, make_leaderboard
 from league.analysis.payoff import make_payoff_report
 from league.analysis.roster import Roster
 from league.queries.live_league import LiveLeague
@@ -256,8 +256,9 @@ async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
         draws = None
 
     async def work() -> Any:
-        query = LeaderboardQuery(min(at or league.position, league.position), system, game, "agent", draws)
-        return msgspec.to_builtins(await league.read(lambda connection: make_leaderboard(connection, query)))
+        upto = min(at or league.position, league.position)
+        board = await league.read(lambda it: make_leaderboard(it, upto, system, game, draws=draws))
+        return msgspec.to_builtins(board)
 
     config = league.state.config
     is_recorded = system is None or (config is not None and system in [each.name for each in config.ratings.systems])

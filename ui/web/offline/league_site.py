@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from league.analysis.leaderboard import Leaderboard, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import Leaderboard, make_leaderboard
 from league.analysis.summary import BenchmarkRow, RatingCurve, benchmark_rows, rating_curve
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import PageQuery, read_page
@@ -113,7 +113,7 @@ async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
     curves = [rating_curve(league.state, policy) for policy in counts["policies"]]
     return _LeagueData(
         counts,
-        await league.read(lambda connection: make_leaderboard(connection, LeaderboardQuery(upto))),
+        await league.read(lambda connection: make_leaderboard(connection, upto)),
         [curve for curve in curves if curve.steps],
         benchmark_rows(league.state),
         criteria,
