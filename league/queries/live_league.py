@@ -260,7 +260,6 @@ async def _run_shielded(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _sse_message(kind: str, value: Any) -> bytes:
-    """A server-sent event."""
     return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
 
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from arena.games.diplomacy.map_svg import MapLayers, Phase
 
 _SCAN_BATCH = 1_000
-"""Events that are scanned at once."""
 
 MATCH_TABLES = ("matches", "match_failures", "opponents_sampled", "voids")
 """Tables with the events of a match, in the order of ``MatchEvents``."""

@@ -25,7 +25,6 @@ _IDLE_REFRESH_S = 2.0
 _REST_FACTOR = 4
 """Ratio of the pause after a refresh to the duration of its queries."""
 _SLIDER_STEPS = 40
-"""Steps of the slider over the whole history."""
 _SLIDER_WIDTH = 12
 
 _KEY_HELP = (

@@ -38,7 +38,6 @@ def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
     """Renders events as a table over the full width."""
     if not events:
         return Text("no events", "dim")
-
     cells = (
         (f"{row['sequence']:,}", format_clock(row["time"]), single_line(row["type"]), single_line(row["text"]))
         for row in events

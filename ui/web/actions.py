@@ -156,7 +156,6 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     statement: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     page: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    """Id of the page."""
     form: Literal["rows", "csv"] = "rows"
 
 

@@ -82,9 +82,10 @@ class RequestParams:
         """The sequence up to which events count: ``at``, or the newest in the tables."""
         return min(self.integer("at") or league.position, league.position)
 
-    def step_range(self) -> tuple[int, int]:
-        """The gradient steps ``from`` and ``to``, both inclusive; by default all."""
-        return self.integer("from") or 0, self.integer("to") or MAX_INTEGER
+    def span(self) -> tuple[int, int]:
+        """The ends ``from`` and ``to`` of a range of steps, events or times, both inclusive; by default everything."""
+        last = self.integer("to")
+        return self.integer("from") or 0, MAX_INTEGER if last is None else last
 
 
 QueryHandler = Callable[[LiveLeague, RequestParams], Awaitable[Any]]

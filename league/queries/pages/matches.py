@@ -224,5 +224,4 @@ def _game_name(match: MatchEvents) -> str:
 
 
 async def _run_in_record_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Run a function in the thread for records."""
     return await asyncio.get_running_loop().run_in_executor(_record_executor, partial(work, *arguments))

@@ -77,8 +77,7 @@ async def ratings(league: LiveLeague, params: RequestParams) -> Any:
         tuple(unquote(name) for name in params.names("agents", _MAX_AGENTS)),
         params.text("system"),
         params.choice("by", ("event", "time", "games", "step")) or "event",
-        params.integer("from") or 0,
-        params.integer("to") or 2**53,
+        *params.span(),
         league.summary()["policy"],
     )
 
@@ -316,5 +315,5 @@ async def lineage_opponents(league: LiveLeague, params: RequestParams) -> Any:
         FROM match_seats s SEMI JOIN used USING (match_id) WHERE NOT s.trainable
         GROUP BY s.agent ORDER BY seats DESC, s.agent LIMIT ?
         """,
-        *(params.text("policy") or "", *params.step_range(), params.as_of(league), _MAX_OPPONENTS),
+        *(params.text("policy") or "", *params.span(), params.as_of(league), _MAX_OPPONENTS),
     )

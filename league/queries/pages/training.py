@@ -100,7 +100,7 @@ async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[d
         SELECT policy, ? AS name, list([step, mean, low, high] ORDER BY step) AS points
         FROM joined GROUP BY policy ORDER BY policy
         """,
-        *(*parameters, params.names("policy"), params.as_of(league), *params.step_range(), _POINTS, name),
+        *(*parameters, params.names("policy"), params.as_of(league), *params.span(), _POINTS, name),
     )
 
 
@@ -111,7 +111,7 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
         f"SELECT policy, step, sequence, time, len(matches) AS matches, accepted, stale, filtered, refused, voided, "
         f"skipped, {_FIGURES} AS figures FROM gradient_steps WHERE (? IS NULL OR policy = ?) AND sequence <= ? "
         "AND step BETWEEN ? AND ? ORDER BY sequence DESC LIMIT ?",
-        *(params.text("policy"), params.text("policy"), params.as_of(league), *params.step_range(), params.limit()),
+        *(params.text("policy"), params.text("policy"), params.as_of(league), *params.span(), params.limit()),
     )
 
 
