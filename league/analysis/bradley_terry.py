@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from league.analysis.comparisons import Z_95, Comparisons, connected_groups, make_comparisons
-from league.analysis.likelihood import log_likelihood, one_sided_mask
+from league.analysis.likelihood import one_sided_mask
 from league.analysis.posterior import (
     ELO_PER_LOG_UNIT,
     GOAL,
@@ -74,7 +74,6 @@ class Strength(msgspec.Struct, frozen=True):
     naive_high: float
     matches: int
     """Matches of the agent; 0 for a role."""
-    anchored: bool = False
     one_sided: bool = False
     """Whether it won, or lost, every comparison with others."""
 
@@ -90,7 +89,6 @@ class FittedStrengths(msgspec.Struct, frozen=True):
     matches: int
     passed_over: int
     """Matches without a comparison: a score that is not finite, or fewer than two different agents."""
-    log_likelihood: float
     steps: int
     converged: bool
     unconverged_draws: int
@@ -122,7 +120,6 @@ def fit_strengths(
         tie=exp(at_P[-1]) if problem.free_P[-1] else None,
         matches=len(compared.begin_M),
         passed_over=compared.passed_over,
-        log_likelihood=log_likelihood(problem.data, at_P),
         steps=steps,
         converged=bool(distance <= GOAL),
         unconverged_draws=unconverged,
@@ -218,7 +215,6 @@ def _strengths(
             naive_low=rating - naive,
             naive_high=rating + naive,
             matches=int(compared.games_A[code]) if agent else 0,
-            anchored=agent and name in options.anchors,
             one_sided=agent and bool(one_sided_A[code]),
         )
 

@@ -102,12 +102,11 @@ def test_the_naive_interval_of_two_agents_is_the_textbook_one(model: str) -> Non
 
 @pytest.mark.parametrize("model", ["pairs", "ranks"])
 @pytest.mark.parametrize("seats", [2, 3, 5])
-def test_likelihood_and_maximum_agree_with_the_definition(model: str, seats: int) -> None:
+def test_the_maximum_agrees_with_the_definition(model: str, seats: int) -> None:
     matches = simulate_ranked_matches([1100, 1000, 1000, 900, 950, 1050], 60, seats, seats, levels=1.0)
     roles = [str(seat) for _ in range(60) for seat in range(seats)]
     board = fit_strengths(matches, roles, FitOptions(model=model, draws=0))
     assert board.converged
-    assert logs(matches, board, model, roles) == pytest.approx(board.log_likelihood, rel=1e-9)
 
     def posterior(rows: FittedStrengths) -> float:
         squares = sum(((row.rating - 1000) / 800) ** 2 for row in rows.agents)
@@ -170,7 +169,6 @@ def test_anchors_stay_put_and_carry_the_scale() -> None:
     found = {row.name: row for row in board.agents}
     assert found["agent0"].rating == found["agent0"].low == found["agent0"].high == 500.0
     assert found["agent0"].naive_low == 500.0
-    assert found["agent0"].anchored
     assert found["agent2"].rating == pytest.approx(900, abs=30)
 
 
