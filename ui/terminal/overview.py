@@ -1,6 +1,7 @@
 """Overview of the league (steps, throughput, leaderboard, newest events), and its processes: health, load, activity."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from schemas.config import StopConfig
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.boards import leaderboard_table
 from ui.terminal.status import activity_text, health_text, process_figures
-from ui.terminal.views import Column, View, ViewOptions, format_clock, make_table, query_page, share_bar, single_line
+from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200
@@ -39,7 +40,12 @@ def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
     if not events:
         return Text("no events", "dim")
     cells = (
-        (f"{row['sequence']:,}", format_clock(row["time"]), single_line(row["type"]), single_line(row["text"]))
+        (
+            f"{row['sequence']:,}",
+            f"{datetime.fromisoformat(row['time']):%H:%M:%S}",
+            single_line(row["type"]),
+            single_line(row["text"]),
+        )
         for row in events
     )
     return make_table(_COLUMNS, cells, widest="what")

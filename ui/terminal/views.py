@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -86,11 +85,6 @@ def single_line(text: str, most: int = 200) -> str:
     # Cut before escaping: escapes make a text up to six times as long, and it may have megabytes.
     escaped = escape_unprintable(text[: most + 1])
     return escaped if cell_len(escaped) <= most else set_cell_size(escaped, most - 1) + "…"
-
-
-def format_clock(time: Any) -> str:
-    """Returns the time of day, to the second."""
-    return (time if isinstance(time, datetime) else datetime.fromisoformat(str(time))).strftime("%H:%M:%S")
 
 
 def share_bar(share: float | None, width: int) -> str:
