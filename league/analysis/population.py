@@ -62,7 +62,8 @@ def nash_average(matrix_AA: Floats) -> NashAverage:
 def _solve_fixed_point(payoff_AA: Floats, log_A: Floats, heat: float) -> Floats:
     """Logarithm of the fixed point at a temperature, starting from one nearby."""
     size = len(log_A)
-    constant, log_x = 0.0, log_A
+    constant = 0.0
+    log_x = log_A
     error = _fixed_point_error(payoff_AA, log_x, constant, heat)
     for _ in range(_MOST_STEPS):
         if np.abs(error).max() < 1e-9:

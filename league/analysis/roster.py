@@ -117,9 +117,9 @@ class Roster:
     @cached_property
     def agents(self) -> dict[str, LeaderboardEntry]:
         """Entries of all admitted agents in the order of admission, then of newest versions that are not."""
-        columns, at = "SELECT agent, kind, active, reason FROM", self.upto
-        rows = self.query(f"{columns} entrants_at({at})")
-        rows += self.query(f"{columns} unadmitted_versions_at({at}, playing := ?)", self.game)
+        columns = "SELECT agent, kind, active, reason FROM"
+        rows = self.query(f"{columns} entrants_at({self.upto})")
+        rows += self.query(f"{columns} unadmitted_versions_at({self.upto}, playing := ?)", self.game)
         return {
             agent: LeaderboardEntry(None, agent, "", kind, active=on, reason=reason) for agent, kind, on, reason in rows
         }

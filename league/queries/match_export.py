@@ -159,7 +159,8 @@ def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | No
     spec = make_game(result.game, game_settings(config, result.game))
     words = spec.words() if isinstance(spec, SupportsWords) else None
     recording = spec.open_record(record)
-    game, turns = recording.start, list[PlayedTurn]()
+    game = recording.start
+    turns: list[PlayedTurn] = []
     for actions in recording.turns:
         calls = {}
         for seat, action in actions.items():

@@ -71,7 +71,8 @@ async def list_matches(league: LiveLeague, params: RequestParams) -> list[dict[s
     Raises:
         UsageError: a parameter has no such value, or an outcome needs an agent.
     """
-    page, upto = build_page_query(params), params.integer("at") or MAX_INTEGER
+    page = build_page_query(params)
+    upto = params.integer("at") or MAX_INTEGER
     return await league.read(lambda connection: read_page(connection, page, upto))
 
 

@@ -41,7 +41,8 @@ def match_header(match: MatchEvents) -> dict[str, Any]:
 
 def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
     """Print a match's seats, its outcome, and its moves, or why there are none to show."""
-    result, place = match.result, event_position(match.finished or match.failed or match.sampled)
+    result = match.result
+    place = event_position(match.finished or match.failed or match.sampled)
     where = f"event {place['sequence']}, {place['time']}"
     if result is not None:
         game = f"{result.game} {result.environment}".strip()

@@ -163,7 +163,8 @@ async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file:
         data = await blobs.get(result.record) if file is None else _read_copy(file, result.record)
     except ArtifactError as error:
         assert match.finished is not None
-        state, why = await load_state_at(history, blobs, match.finished.sequence), str(error)
+        state = await load_state_at(history, blobs, match.finished.sequence)
+        why = str(error)
         if state.config is not None and state.config.history.records == "digest":
             why = f"kept out of the league by history.records = 'digest'; {error}"
         raise ArtifactError(f"record of match {match.match_id!r}: {why}") from None

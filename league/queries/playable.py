@@ -17,7 +17,8 @@ from schemas.subjects import match_end_subject
 
 PURPOSE = "exhibition"
 """Purpose of matches of people."""
-_WAIT_ATTEMPTS, _POLL_INTERVAL_S = 200, 0.05
+_WAIT_ATTEMPTS = 200
+_POLL_INTERVAL_S = 0.05
 
 
 def unrecorded_reason(run: Run, league: str) -> str:

@@ -288,9 +288,10 @@ def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
 
 def _rating_deviation(state: LeagueState, agent: str) -> float:
     """Standard deviation of a rating: the system's own, or, under Elo, that of chance in the results."""
-    ratings, named = state.rating_table, split_agent(agent)
+    ratings = state.rating_table
     if not isinstance(ratings.system, Elo):
         return ratings.deviation(agent)
+    named = split_agent(agent)
     # A version begins where the one before it ended, so chance adds up over all versions.
     policy = f"{named[0]}@" if named is not None else ""
     games = sum(n for name, n in ratings.games.items() if name == agent or (policy and name.startswith(policy)))

@@ -168,7 +168,8 @@ class DashboardApp(App[None]):
             body = Text(single_line(self._view_error, 600))
         elif self._view_data is not None:
             number, backwards = self._sort_orders[self._view_index]
-            sort, width = ("", *self.view.sorts)[number], max(size.width - 1, 20)
+            sort = ("", *self.view.sorts)[number]
+            width = max(size.width - 1, 20)
             body = self.view.draw(self._view_data, ViewOptions(width, size.height, self._search, sort, backwards))
         self.query_one("#picture", Static).update(body)
 
@@ -184,10 +185,9 @@ class DashboardApp(App[None]):
         self.query_one("#foot", Static).update(Text("  ".join(foot), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _header_text(self) -> Text:
-        league = self._league
-        name, newest = single_line(league.log.league, 30), league.position
-        line = Text(f"{name}  ", "bold", no_wrap=True, overflow="ellipsis")
-        if not league.log.client.is_connected:
+        log, newest = self._league.log, self._league.position
+        line = Text(f"{single_line(log.league, 30)}  ", "bold", no_wrap=True, overflow="ellipsis")
+        if not log.client.is_connected:
             return line.append(" connection to the broker lost; reconnecting ", "reverse")
         if self.as_of is None:
             return line.append(f"live  event {newest:,}", "not bold")
@@ -209,7 +209,9 @@ class DashboardApp(App[None]):
     # Keys
 
     def _reload_view(self) -> None:
-        self._view_data, self._view_error, self._help_visible = None, "", False
+        self._view_data = None
+        self._view_error = ""
+        self._help_visible = False
         self._view_changed.set()
         self._redraw()
 

@@ -89,7 +89,8 @@ class HeadToHeadView(View):
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """A heat map whose cells show the share as text and as a shade."""
         names, shares = data["payoff"]["agents"], data["payoff"]["share"]
-        words, most = options.search.lower(), max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
+        words = options.search.lower()
+        most = max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
         chosen = [i for i, name in enumerate(names) if words in name.lower()][:most]
         heading = Text("points taken, in %, from".ljust(_NAME_WIDTH), "bold", no_wrap=True)
         heading.append("".join(f"{i + 1:>{_CELL_WIDTH}}" for i in chosen))

@@ -208,7 +208,8 @@ def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
     return first, last
 
 
-_DEFAULT_PAYOFF_AGENTS, _MAX_PAYOFF_AGENTS = 12, 100
+_DEFAULT_PAYOFF_AGENTS = 12
+_MAX_PAYOFF_AGENTS = 100
 
 
 @route("/payoff")
@@ -238,8 +239,9 @@ def _best_rated(roster: Roster, most: int) -> tuple[MatchArrays, int]:
     rated = [agent for (agent,) in rows if agent in roster.agents]
     if len(rated) < 2:
         raise UsageError("payoff: fewer than two agents are rated; expected rated matches, or those who played most")
-    best, matches = set(rated[:most]), roster.matches
-    return matches.exclude_agents([name for name in matches.agents if name not in best]), len(rated)
+    best = set(rated[:most])
+    others = [name for name in roster.matches.agents if name not in best]
+    return roster.matches.exclude_agents(others), len(rated)
 
 
 @route("/leaderboard")

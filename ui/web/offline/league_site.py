@@ -103,7 +103,8 @@ async def make_site(
 
 
 async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
-    upto, params = league.position, RequestParams({}, {})
+    upto = league.position
+    params = RequestParams({}, {})
     chosen = PageQuery(_CHOSEN_MATCHES, [matches, matches])
     try:
         criteria: CriteriaReport | str = await judge_now(league.log)
