@@ -78,9 +78,13 @@ class RequestParams:
         """Rows to return at most."""
         return self.integer("limit", least=1, most=MAX_ROWS) or usual
 
+    def at(self) -> int | None:
+        """The sequence up to which events count, from 1; None for now."""
+        return self.integer("at", least=1)
+
     def as_of(self, league: LiveLeague) -> int:
         """The sequence up to which events count: ``at``, or the newest in the tables."""
-        return min(self.integer("at") or league.position, league.position)
+        return min(self.at() or league.position, league.position)
 
     def span(self) -> tuple[int, int]:
         """The ends ``from`` and ``to`` of a range of steps, events or times, both inclusive; by default everything."""

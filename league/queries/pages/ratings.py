@@ -215,7 +215,7 @@ _MAX_PAYOFF_AGENTS = 100
 @route("/payoff")
 async def payoff(league: LiveLeague, params: RequestParams) -> Any:
     """``league payoff``: the ``most`` agents that played most or are rated best (``who``), ``at`` a sequence."""
-    at = params.integer("at")
+    at = params.at()
     most = params.integer("most", least=2, most=_MAX_PAYOFF_AGENTS) or _DEFAULT_PAYOFF_AGENTS
     who = params.choice("who", ("played", "rated")) or "played"
     purpose = params.text("purpose")
@@ -251,7 +251,8 @@ async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
     By default there are none. ``intervals=affordable`` resamples as often as takes seconds at most, which for a long
     history is not at all.
     """
-    at, system, game = params.integer("at"), params.text("system"), params.text("game")
+    at = params.at()
+    system, game = params.text("system"), params.text("game")
     draws: int | None = params.integer("draws", most=1000) or 0
     if params.choice("intervals", ("affordable",)):
         draws = None

@@ -180,7 +180,7 @@ async def matchmaking(league: LiveLeague, params: RequestParams) -> Any:
     return {
         "policies": list(config.trained_policies) if config is not None else [],
         "opponents": opponents,
-        "now": _draw_probabilities(league, policy) if params.integer("at") is None else None,
+        "now": _draw_probabilities(league, policy) if params.at() is None else None,
     }
 
 
@@ -203,7 +203,7 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
 @route("/matchmaking/audit", stays_s=15.0)
 async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     """``league matchmaking audit`` of a ``policy``'s matches up to ``at``; ``why`` says why there is none."""
-    policy, past, at = params.text("policy"), params.integer("at"), params.as_of(league)
+    policy, at = params.text("policy"), params.as_of(league)
     (steps,) = await league.rows(
         "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
         "WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
@@ -211,8 +211,10 @@ async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     )
     window = -(-steps["steps"] // _WINDOWS)
     try:
-        newest = _auditor.latest(league, window, policy) if past is None else None
-        audit = await (newest or _auditor.audit(league, at, window, policy))
+        if params.at() is None:
+            audit = await _auditor.latest(league, window, policy)
+        else:
+            audit = await _auditor.audit(league, at, window, policy)
     except UsageError as error:
         return {"audit": None, "why": str(error)}
     return {"audit": msgspec.to_builtins(audit), "why": ""}
