@@ -108,7 +108,7 @@ def _recorded_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
         matches = roster.rated_matches(rules)
         draws = _bootstrap_draws(matches, wished)
         spread = bootstrap_intervals(matches, roster.game, system, rules, draws)
-    rows = roster.add_results(_agent_rows(roster, ratings, spread, rules), sequences)
+    rows = _agent_rows(roster, ratings, spread, rules)
     return _assemble(roster, system, sequences, draws, wished, rows, recorded=True)
 
 
@@ -127,7 +127,6 @@ def _computed_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
             for one in ratings
             if (row := roster.entry_for(one.agent)) is not None
         ]
-    rows = roster.add_results(rows, matches.sequence_M)
     return _assemble(roster, system, matches.sequence_M, draws, wished, rows, notes=about)
 
 
@@ -181,7 +180,7 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
         if (row := roster.entry_for(one.name)) is not None:
             row = _with_rating(row, one.rating, None, one.matches, (one.low, one.high))
             rows.append(msgspec.structs.replace(row, one_sided=one.one_sided))
-    rows = roster.add_results(rows, matches.sequence_M) + _uncompared_rows(roster, [row.agent for row in rows])
+    rows += _uncompared_rows(roster, [row.agent for row in rows])
     seats, about = _seat_strengths(roster, options)
     return _assemble(roster, name, matches.sequence_M, draws, wished, rows, seats=seats, notes=[*notes, *about])
 
@@ -256,6 +255,7 @@ def _assemble(
         faster = "" if has_compiler() else ", pip install 'event-sourced-league[fast]' makes them faster"
         too_long = "Too long a history for intervals within seconds"
         notes = [*notes, f"{too_long}: --draws N makes them from N resampled histories{faster}."]
+    rows = roster.add_results(rows, sequences)
     ordered = sorted(rows, key=lambda r: (r.rating is None, -(r.rating or 0.0), r.agent, r.seat, r.kind))
     return Leaderboard(
         game=roster.game,

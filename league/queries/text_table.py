@@ -160,9 +160,6 @@ def render_rows(
 
     ``types`` are DuckDB's names of the columns' types: numbers are set to the right in a table. ``form`` is ``table``,
     ``csv`` (RFC 4180, empty for NULL) or ``json`` (an array of objects). ``width`` is that of a table's lines.
-
-    Raises:
-        UsageError: no such form.
     """
     if form == "table":
         heads = [Column(name, kind.endswith(_NUMERIC)) for name, kind in zip(columns, types, strict=True)]

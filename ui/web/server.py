@@ -175,9 +175,8 @@ class ResponseCache:
             response = await asyncio.shield(self._response_task(route, request))
             headers = {"Cache-Control": f"private, max-age={response.max_age_s}" if response.max_age_s else "no-cache"}
             if response.content_type == "text/html":
-                headers["Content-Security-Policy"] = (
-                    f"{document_policy(response.body.decode())}; frame-ancestors 'none'"
-                )
+                policy = document_policy(response.body.decode())
+                headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
             return web.Response(body=response.body, content_type=response.content_type, headers=headers)
 
         return handle

@@ -30,10 +30,9 @@ _MAX_TEXT_LENGTH = 1_000
 
 
 class RequestParams:
-    """The parameters of a request. ``path`` has the parts of the path that the route names.
+    """The parameters of a request; its methods raise ``UsageError`` for a value that is not as they expect.
 
-    Raises:
-        UsageError: by its methods, for a value that is not as they expect.
+    ``path`` has the parts of the path that the route names.
     """
 
     def __init__(self, query: Mapping[str, str], path: Mapping[str, str]) -> None:
