@@ -81,4 +81,5 @@ def test_a_baseline_that_joined_late_is_drawn_from_its_first_rating() -> None:
     curve = RatingCurve("main", [1, 2, 5], hero, hero, {"late_bot": [nan, 1100.0, 1120.0]})
     legend, top, *_ = [line.plain for line in training_chart(curve, 60, 8)]
     assert "b late_bot" in legend
-    assert top.strip().startswith("1120 ") and top.endswith("b")
+    assert top.strip().startswith("1120 ")
+    assert top.endswith("b")
