@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from league.analysis.leaderboard import LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import make_leaderboard
 from league.analysis.summary import wilson_interval
 from league.history.compare import config_differences
 from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_lineage
@@ -103,7 +103,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
             opponents[f"versions of {policy}" if parts is not None and parts[0] == policy else name] += seats
     settings = [(msgspec.json.decode(text), step) for text, step in _query_rows(tables, _CONFIGURATIONS_SQL, policy)]
     [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
-    board = make_leaderboard(tables.connection, LeaderboardQuery(state.sequence))
+    board = make_leaderboard(tables.connection, state.sequence)
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
     others = {row.agent: row.rating for row in board.rows if row.agent in config.agents and row.rating is not None}
     return ReleaseFacts(

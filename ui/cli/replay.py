@@ -47,10 +47,11 @@ async def replay(
     --verify compares the ratings with the recorded ones, exits 1 if they differ, and states its scope. --set, --system,
     --without-… and --exclude rate under other rules, and print how ranks and ratings differ. Nothing is written.
     """
-    from league.queries.reports import ReplayOptions, compare_counterfactual
+    from league.history.counterfactual import Counterfactual
+    from league.queries.reports import compare_counterfactual
 
-    options = ReplayOptions(settings or [], system, agents or [], workers or [], predicates or [])
-    if check and options:
+    is_counterfactual = any((settings, system, agents, workers, predicates))
+    if check and is_counterfactual:
         raise UsageError("--verify: compares the history with itself; expected no other rules beside it")
     async with run.open_log() as history:
         place = (
@@ -60,8 +61,10 @@ async def replay(
         show: Callable[[Any], None]
         if check:
             report, show = await verify_log(history, place), _print_differences
-        elif options:
-            report, show = await compare_counterfactual(run, history, place, options), _print_comparison
+        elif is_counterfactual:
+            rules = Counterfactual(settings or [], system, agents or [])
+            report = await compare_counterfactual(run, history, place, rules, workers or [], predicates or [])
+            show = _print_comparison
         else:
             report, show = await replay_log(history, place), _print_report
     print_answer(report, as_json, show)

@@ -72,7 +72,6 @@ def dash(*, run: Run) -> None:
 async def _run_dash(run: Run) -> int:
     from league.queries.live_league import open_live_league
     from ui.terminal.app import run_dashboard
-    from ui.terminal.views import QuerySource
     from workers.runtime import beside
 
     status: int | None = None
@@ -82,7 +81,7 @@ async def _run_dash(run: Run) -> int:
             open_live_league(run, history) as league,
             beside(league.follow(), league.apply_events()),
         ):
-            status = await run_dashboard(QuerySource(league))
+            status = await run_dashboard(league)
     except OSError:
         # Closing the connection fails while the broker is gone.
         if status is None:
