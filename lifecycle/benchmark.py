@@ -30,11 +30,10 @@ from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside, follow_league
 
-NAME = "benchmark"
+_NAME = "benchmark"
 """Name under which the command's process records results."""
-LAST_YEAR = "max_year"
+_LAST_YEAR = "max_year"
 """The game setting that ``until`` sets."""
-
 _POLL_INTERVAL_S = 0.5
 
 ReportGames = Callable[[int, int], None]
@@ -75,14 +74,9 @@ class BenchmarkReport(msgspec.Struct, frozen=True):
 
 
 async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames) -> list[BenchmarkReport]:
-    """Play what is missing of a benchmark and return its results, one report for each opponent.
-
-    Raises:
-        UsageError: an unknown game, agent or bot, a spent budget, a paused league, or a benchmark in progress.
-        ConfigError: the game cannot be played until that year, or a remote agent's key is missing.
-    """
+    """Play what is missing of a benchmark and return its results, one report for each opponent."""
     identity = run.access.identity()
-    name = NAME if identity is None else identity.name
+    name = _NAME if identity is None else identity.name
     async with run.open_log(name) as history:
         # A key announced under this name must sign the results recorded here too.
         history.signer = None if run.access.seed() is None else Signer(run.access.seed())
@@ -118,11 +112,11 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
     environment = make_environment(config.game.name, config.game.settings)
     if len(environment.seats) < 2:
         raise UsageError(f"benchmark: {environment.name} has one seat; expected a game with opponents")
-    until, last_year = options.until, getattr(getattr(environment, "settings", None), LAST_YEAR, None)
+    until, last_year = options.until, getattr(getattr(environment, "settings", None), _LAST_YEAR, None)
     if last_year is None and until is not None:
         raise UsageError(f"--until {until}: {environment.name} has no last year; expected it for a game with years")
     has_years = last_year is not None and not isinstance(environment, ArenaSpec)
-    settings: dict[str, Any] = {LAST_YEAR: last_year if until is None else until} if has_years else {}
+    settings: dict[str, Any] = {_LAST_YEAR: last_year if until is None else until} if has_years else {}
     # An unplayable year is refused here, before it is recorded.
     environment = make_environment(config.game.name, config.game.settings | settings)
     bots = environment.bots
@@ -140,16 +134,9 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
 async def _read(
     context: Context, environment: EnvironmentSpec, all_terms: Sequence[BenchmarkTerms], games: int
 ) -> list[BenchmarkGames]:
-    requests = [
-        recorded.event
-        async for recorded in context.log.read(only=BenchmarkRequested)
-        if isinstance(recorded.event, BenchmarkRequested)
-    ]
-    ends = [
-        recorded.event
-        async for recorded in context.log.match_ends(BENCHMARK_PURPOSE)
-        if isinstance(recorded.event, MatchFinished | MatchFailed)
-    ]
+    requested, ended = context.log.read(only=BenchmarkRequested), context.log.match_ends(BENCHMARK_PURPOSE)
+    requests = [read.event async for read in requested if isinstance(read.event, BenchmarkRequested)]
+    ends = [read.event async for read in ended if isinstance(read.event, MatchFinished | MatchFailed)]
     seats, voided = seat_counts(evaluation_spec(environment)), context.state.voided
     return [BenchmarkGames(terms, seats, games, requests, ends, voided) for terms in all_terms]
 

@@ -64,9 +64,6 @@ class ConnectedWorkerPool:
 
     Names come with ``creds``, the credentials by worker name; where workers need none, they are generated with a
     ``token``, which is different on every machine.
-
-    Raises:
-        UsageError: there are credentials for fewer workers than to start with.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class ConnectedWorkerPool:
             self.initial_specs.append(self.next_spec(role, {spec.name for spec in self.initial_specs}))
 
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
-        """See ``WorkerPool.bounds``."""
+        """Bounds of the role, if it is one that a machine runs several workers of."""
         return {self._role: self._worker_bounds} if self._role in _SCALABLE_ROLES else {}
 
     def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
@@ -108,19 +105,14 @@ class ConnectedWorkerPool:
 async def connect_machine(
     nats: str, league: str | None, ca: Path | None, options: ConnectOptions, console: Console
 ) -> int:
-    """Check whether this machine can work for a league, then run workers until no work is left; return the exit code.
-
-    Raises:
-        LeagueError: the machine cannot work for the league; the message says why.
-    """
+    """Check whether this machine can work for a league, and run workers until no work is left; return the exit code."""
     creds = read_credentials(options.creds, options.role) if options.creds is not None else None
     if options.workers is not None and creds is not None and options.workers[1] > len(creds):
         raise UsageError(
             f"--workers {options.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
         )
-    first = next(iter(creds.items())) if creds else None
-    access = BrokerCredentials(first[1] if first is not None else None, ca)
-    name = first[0] if first is not None else "join"
+    name, file = next(iter(creds.items())) if creds else ("join", None)
+    access = BrokerCredentials(file, ca)
 
     def print_check(label: str, value: str) -> None:
         console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
@@ -164,9 +156,10 @@ async def _connect_workers(
             bounds = WorkerBounds(count, count, count)
         token = read_machine_token(context.run.folder)
         pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
-        workers = f"{bounds.workers}{f' to {bounds.most}' if bounds.is_adjustable else ''}"
-        workers += f" worker{'s' if (bounds.most or 0) > 1 else ''} {options.role}"
-        console.print(f"{workers}; logs in {context.run.logs}", highlight=False, soft_wrap=True)
+        most = f" to {bounds.most}" if bounds.is_adjustable else ""
+        noun = "workers" if (bounds.most or 0) > 1 else "worker"
+        text = f"{bounds.workers}{most} {noun} {options.role}; logs in {context.run.logs}"
+        console.print(text, highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
         with stop_on_signals(context, supervisor, console):
             done = await supervisor.run()
@@ -230,9 +223,6 @@ def measure_model(backend: str, folder: Path, settings: dict[str, Any]) -> Model
     """Load a base model in this process as workers do, and return its cost.
 
     Only the built-in backend is started; others take minutes.
-
-    Raises:
-        LeagueError: the model cannot be used here.
     """
     import torch
 

@@ -89,7 +89,7 @@ class _ModelPlayer:
         self._model = OrderModel(weights_F)
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """The model's orders for the seat."""
         return self._model.act(game, [seat], rng)[seat]
 
 
@@ -136,7 +136,8 @@ def initial_parameters() -> dict[str, torch.Tensor]:
 
 def play_all(games: int, processes: int, done: Callable[[int], None]) -> Samples:
     """Plays games in several processes; ``done`` is called with how many were played."""
-    chunks, played = [range(start, min(start + CHUNK, games)) for start in range(0, games, CHUNK)], list[Samples]()
+    chunks = [range(start, min(start + CHUNK, games)) for start in range(0, games, CHUNK)]
+    played: list[Samples] = []
     with ProcessPoolExecutor(processes) as pool:
         for chunk, samples in zip(chunks, pool.map(play, chunks), strict=True):
             played.append(samples)
@@ -156,12 +157,10 @@ def fit(samples: Samples, epochs: int, done: Callable[[int], None]) -> dict[str,
         order = rng.permutation(count)
         for start in range(0, max(count - BATCH, 0) + 1, BATCH):
             batch = order[start : start + BATCH]
-            features_BSCL, years_BY, owners_BC, values_BS = (
-                torch.from_numpy(samples.features_NSCL[batch]) * scale_L,
-                torch.eye(MOST_YEARS)[samples.years_N[batch]],
-                torch.from_numpy(samples.owners_NC[batch]),
-                torch.from_numpy(samples.values_NS[batch]),
-            )
+            features_BSCL = torch.from_numpy(samples.features_NSCL[batch]) * scale_L
+            years_BY = torch.eye(MOST_YEARS)[samples.years_N[batch]]
+            owners_BC = torch.from_numpy(samples.owners_NC[batch])
+            values_BS = torch.from_numpy(samples.values_NS[batch])
             expected_BS, owned_BSC, unowned_BC = forward(parameters, features_BSCL, years_BY)
             odds_BOC = torch.cat([owned_BSC, unowned_BC[:, None]], 1)
             entropy = -torch.log(odds_BOC.gather(1, owners_BC[:, None]) + 1e-6).mean()

@@ -22,7 +22,7 @@ from schemas.ids import HUMAN, agent_name, digest, split_agent
 from schemas.jobs import EXTERNAL_PURPOSE
 from schemas.subjects import check_name
 
-PRODUCER = "import"
+_PRODUCER = "import"
 _KnownEnds = dict[str, dict[int, tuple[str, float]]]
 """Agent and score by seat, by match; no seats for a failed match."""
 
@@ -56,7 +56,7 @@ class ResultsImport(msgspec.Struct, frozen=True):
     """Whether ``ratings.purposes`` names the purpose ``external``."""
 
 
-async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> ResultsImport:
+async def import_results(run: Run, file: ResultsFile, dry_run: bool) -> ResultsImport:
     """Append the results of a file that the history does not hold yet.
 
     An interrupted import is completed by the same command.
@@ -70,12 +70,12 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
     except OSError as error:
         raise UsageError(f"{file.path}: cannot be read ({error.strerror})") from None
     results = parse_results(data, file.path.name, file.format)
-    async with run.open_log(PRODUCER) as history:
+    async with run.open_log(_PRODUCER) as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
         check_name("--origin", file.origin)
         if file.origin in state.workers:
             raise UsageError(f"--origin {file.origin}: a worker of the league has that name; expected another one")
-        agents = resolve_agents(results, file.agents, state)
+        agents = _resolve_agents(results, file.agents, state)
         ends = [_external_event(result, file.origin, file.game, agents) for result in results]
         async with open_tables(run, history) as tables:
             known = await _known_ends(tables.query, file.origin)
@@ -84,19 +84,14 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
         fresh = [end for end in ends if not _is_known(end, known)]
         added = sorted(set(agents.values()) - set(state.agents))
         if fresh and not dry_run:
-            announcement = ResultsImported(
-                origin=file.origin,
-                format=file.format,
-                source=file.path.name,
-                digest=digest(data),
-                matches=len(ends),
-                agents=agents,
-            )
-            events: list[Event] = [] if is_announced else [announcement]
+            events: list[Event] = []
+            if not is_announced:
+                events.append(
+                    ResultsImported(file.origin, file.format, file.path.name, digest(data), len(ends), agents)
+                )
             for agent in added:
                 policy, version = split_agent(agent) or (agent, 0)
-                joined = ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=file.origin)
-                events.append(joined)
+                events.append(ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=file.origin))
             await append_in_batches(history, [*events, *fresh])
     return ResultsImport(
         origin=file.origin,
@@ -109,12 +104,8 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
     )
 
 
-def resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], state: LeagueState) -> dict[str, str]:
-    """The league's agent for each name in a file: the given one, the one of that name, or an external agent.
-
-    Raises:
-        UsageError: a given name is not in the file, two names are one agent, or a name belongs to another agent.
-    """
+def _resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], state: LeagueState) -> dict[str, str]:
+    """The league's agent for each name in a file: the given one, the one of that name, or an external agent."""
     names = sorted({seat.player for result in results for seat in result.seats})
     if unknown := sorted(set(named) - set(names)):
         raise UsageError(

@@ -43,20 +43,13 @@ _CONFIGURATIONS_SQL = """
     FROM configurations c LEFT JOIN gradient_steps g ON g.policy = ? AND g.sequence < c.sequence
     WHERE c.sequence > 0 GROUP BY c.sequence, c.config ORDER BY c.sequence
 """
-_TRAINING_KEYS = tuple(
-    f"{table}."
-    for table in ("game", "matchmaking", "model", "policies", "prompts", "rollout", "schedule", "stop", "trainer")
-)
-"""Settings that determine a policy's training and contain no address."""
+_TRAINING_TABLES = ("game", "matchmaking", "model", "policies", "prompts", "rollout", "schedule", "stop", "trainer")
+"""Tables of settings that determine a policy's training and contain no address."""
 _TRAINING_TIME_SQL = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE policy = ? AND step BETWEEN ? AND ?"
 
 
 def choose_version(state: LeagueState, version: str | None) -> ReleaseVersion:
-    """Returns the version to release: the named one, else the newest benchmarked one, else the newest checkpoint.
-
-    Raises:
-        UsageError: there is none, or it has no adapter.
-    """
+    """Returns the version to release: the named one, else the newest benchmarked one, else the newest checkpoint."""
     policy = _require_config(state).trainer.policy
     adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
     adapters |= {f"{policy}@{number}": one.adapter for number, one in state.published.get(policy, {}).items()}
@@ -130,7 +123,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
             SettingChange(step, one.key, one.first, one.second)
             for (before, _), (after, step) in pairwise(settings)
             for one in config_differences(before, after)
-            if one.key.startswith(_TRAINING_KEYS) and step < version
+            if one.key.split(".")[0] in _TRAINING_TABLES and step < version
         ],
         ahead=[OpponentShare(*row) for row in _query_rows(tables, _OPPONENTS_SQL, chosen.agent)],
     )
@@ -200,9 +193,6 @@ async def load_lineage(run: Run, agent: str) -> Lineage:
     """Load the ancestors of an agent, and the gradient steps between them.
 
     The agent is given by name, by its adapter's digest or first digits of it, or by the path of its adapter's files.
-
-    Raises:
-        UsageError: there is no such agent.
     """
     named = _name_or_digest(agent)
     async with open_tables(run) as tables:

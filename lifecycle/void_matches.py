@@ -60,11 +60,7 @@ class VoidRequest(msgspec.Struct, frozen=True):
 
 
 async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, list[RatingShift]]:
-    """Void matches; return the consequences, and how ratings move.
-
-    Raises:
-        UsageError: there is no such match, worker, sequence or time, or a match was not finished.
-    """
+    """Void matches; return the consequences, and how ratings move."""
     async with run.open_log() as history:
         async with open_tables(run, history) as tables:
             impact = await _find_matches(tables.query, await _make_condition(tables.query, history, request))

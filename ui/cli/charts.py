@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from typer import Argument, Option
 
 from league.run import Run
 from schemas.errors import UsageError, format_choices
@@ -32,17 +33,17 @@ async def payoff(
     *,
     run: Run,
     form: Annotated[
-        MatrixFormat, typer.Option("--format", help="A table, CSV with a row per ordered pair, or a picture.")
+        MatrixFormat, Option("--format", help="A table, CSV with a row per ordered pair, or a picture.")
     ] = MatrixFormat.table,
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; required for a picture.")] = None,
-    game: Annotated[str | None, typer.Option(help="Name of the game; by default the configured one.")] = None,
+    to: Annotated[Path | None, Option("-o", "--output", help="File to write; required for a picture.")] = None,
+    game: Annotated[str | None, Option(help="Name of the game; by default the configured one.")] = None,
     purposes: Annotated[
         list[str] | None,
-        typer.Option("--purpose", help="Only matches for training, evaluation, …; repeatable. By default all."),
+        Option("--purpose", help="Only matches for training, evaluation, …; repeatable. By default all."),
     ] = None,
-    most: Annotated[int, typer.Option(min=2, max=200, help="Number of agents: those in the most matches.")] = 12,
+    most: Annotated[int, Option(min=2, max=200, help="Number of agents: those in the most matches.")] = 12,
     unmet_even: Annotated[
-        bool, typer.Option("--unmet-even", help="Treat pairs that never met as even in the Nash average.")
+        bool, Option("--unmet-even", help="Treat pairs that never met as even in the Nash average.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,10 +82,11 @@ def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, widt
     if as_json:
         return msgspec.json.encode(report).decode() + "\n"
     if form is MatrixFormat.csv:
+        table = report.payoff
         columns = ["agent", "opponent", "games", "share", "low", "high"]
         kinds = ["VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"]
-        table, pairs = report.payoff, permutations(range(len(report.payoff.agents)), 2)
         figures = (table.matches, table.share, table.low, table.high)
+        pairs = permutations(range(len(table.agents)), 2)
         pair_rows = [[table.agents[i], table.agents[j], *(figure[i][j] for figure in figures)] for i, j in pairs]
         return render_rows(columns, kinds, pair_rows, "csv")
     rows: list[list[str | None]] = []
@@ -122,26 +124,24 @@ def _matrix_text(report: "PayoffReport", width: int | None) -> str:
 def _note_text(report: "PayoffReport") -> str:
     shown, passed = len(report.payoff.agents), report.payoff.passed_over
     which = "all agents" if shown >= report.agents else f"{shown} of {report.agents} agents, those in the most matches"
-    lines = [
-        f"{report.game}, matches for {' and '.join(report.purposes)}: rows against columns, strongest first; {which}."
-    ]
+    purposes = " and ".join(report.purposes)
+    text = f"{report.game}, matches for {purposes}: rows against columns, strongest first; {which}.\n"
     if report.unmet:
-        lines.append(f"{report.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.")
+        text += f"{report.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.\n"
     if passed:
-        lines.append(f"{passed:,} matches compare no two of them and are passed over.")
-    return "\n".join(lines) + "\n"
+        text += f"{passed:,} matches compare no two of them and are passed over.\n"
+    return text
 
 
 def _circularity_text(report: "PayoffReport") -> str:
     circles = report.circularity
+    first = "Cyclic share 0: no three agents met all round, so nothing can go in circles."
     if circles.cycles:
         rough = "; approximate, since matches have more than two seats" if report.seats > 2 else ""
         first = (
             f"Cyclic share {circles.cyclic_share:.3f}, beyond chance {circles.beyond_chance:.3f} "
             f"(p = {circles.p_value:.2g}, {circles.cycles:,} independent cycles{rough})."
         )
-    else:
-        first = "Cyclic share 0: no three agents met all round, so nothing can go in circles."
     if report.nash is None:
         return f"{first}\nNo Nash average: {report.problem}\n"
     return f"{first}\nThe Nash shares are as diverse as {exp(report.nash.entropy):.2f} equal agents.\n"
@@ -169,23 +169,21 @@ _ALLOWED_OPTIONS = {
 async def plot(
     kind: Annotated[
         PlotKind,
-        typer.Argument(
+        Argument(
             help="elo: ratings over gradient steps. winrate: games won over gradient steps. "
             "payoff: results by pair of agents. pfsp: shares of opponents drawn, and their targets. "
             "throughput: matches, tokens and steps over time."
         ),
     ],
-    to: Annotated[Path, typer.Option("-o", "--output", help="File to write: .png, .svg or .html.")],
+    to: Annotated[Path, Option("-o", "--output", help="File to write: .png, .svg or .html.")],
     *,
     run: Run,
     at: AtOption = None,
-    system: Annotated[
-        str | None, typer.Option(help="elo: a rating system or board; by default the official one.")
-    ] = None,
+    system: Annotated[str | None, Option(help="elo: a rating system or board; by default the official one.")] = None,
     agents: Annotated[
-        str | None, typer.Option(help="elo, payoff: only these. winrate: games against each of these. With commas.")
+        str | None, Option(help="elo, payoff: only these. winrate: games against each of these. With commas.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Only this trained policy.")] = None,
+    policy: Annotated[str | None, Option(help="Only this trained policy.")] = None,
 ) -> None:
     """Draw ratings, games won, payoffs, matchmaking or throughput, with 95 % intervals.
 

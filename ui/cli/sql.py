@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from league.run import Run
 from schemas.errors import UsageError
@@ -23,14 +23,14 @@ class RowFormat(StrEnum):
 
 async def sql(
     statement: Annotated[
-        str | None, typer.Argument(help="A query; `SHOW TABLES` lists the tables. Without one: a prompt.")
+        str | None, Argument(help="A query; `SHOW TABLES` lists the tables. Without one: a prompt.")
     ] = None,
     *,
     run: Run,
-    form: Annotated[RowFormat, typer.Option("--format", help="Format of the rows.")] = RowFormat.table,
+    form: Annotated[RowFormat, Option("--format", help="Format of the rows.")] = RowFormat.table,
     as_json: JsonOption = False,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that a query may run.")] = 30.0,
-    memory: Annotated[str, typer.Option(help="Memory that a query may use, e.g. 512MB or 4GB.")] = "1GB",
+    timeout_s: Annotated[float, Option("--timeout", help="Seconds that a query may run.")] = 30.0,
+    memory: Annotated[str, Option(help="Memory that a query may use, e.g. 512MB or 4GB.")] = "1GB",
 ) -> None:
     """Query the history in SQL; read-only, over tables rebuilt from the events.
 
@@ -54,10 +54,7 @@ async def sql(
 
 
 async def export(
-    to: Annotated[Path, typer.Option(help="Folder; empty or not existing yet.")],
-    *,
-    run: Run,
-    as_json: JsonOption = False,
+    to: Annotated[Path, Option(help="Folder; empty or not existing yet.")], *, run: Run, as_json: JsonOption = False
 ) -> None:
     """Write every table as partitioned Parquet files, for DuckDB or pandas."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):

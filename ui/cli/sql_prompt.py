@@ -4,6 +4,7 @@ The projection's file is open only while a statement runs, so an open prompt doe
 """
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -28,7 +29,7 @@ from ui.output import print_error, terminal_width
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
 
-HELP = """\
+_HELP = """\
 Statements end with a semicolon and may take several lines; SHOW TABLES; and DESCRIBE matches; list tables and columns.
 .tables lists tables and views    .help shows this    .quit leaves, as Ctrl-D does    Ctrl-C clears the line
 """
@@ -46,26 +47,16 @@ _COMPLETIONS = """
                  AND keyword_name ~ '^[a-z]+$'
     UNION SELECT unnest(['BY', 'IS', 'LIKE', 'BETWEEN', 'JOIN', 'LEFT', 'EXISTS', 'OVER', 'PARTITION', 'EXPLAIN'])
 """
-_QUOTE_PAIRS = {"'": "'", '"': '"', "--": "\n", "/*": "*/"}
+_TOKEN = re.compile(r"""'[^']*'?|"[^"]*"?|--[^\n]*|/\*.*?(?:\*/|\Z)|.""", re.DOTALL)
+"""A quotation or comment, which without an end continues on the next line; or any other character."""
 
 
 def split_statements(text: str) -> tuple[list[str], str]:
     """Complete statements, and the rest; semicolons in quotes and comments do not end a statement."""
-    statements, start, place = [], 0, 0
-    while place < len(text):
-        rest = text[place:]
-        begin = next((begin for begin in _QUOTE_PAIRS if rest.startswith(begin)), None)
-        if begin is not None:
-            closing = _QUOTE_PAIRS[begin]
-            end = text.find(closing, place + len(begin))
-            # A quotation or comment without an end continues on the next line.
-            place = len(text) if end < 0 else end + len(closing)
-            continue
-        if text[place] == ";":
-            statements.append(text[start:place].strip())
-            start = place + 1
-        place += 1
-    return [statement for statement in statements if statement], text[start:].strip()
+    ends = [token.start() for token in _TOKEN.finditer(text) if token[0] == ";"]
+    starts = [0, *(end + 1 for end in ends)]
+    *statements, rest = (text[start:end].strip() for start, end in zip(starts, [*ends, len(text)], strict=True))
+    return list(filter(None, statements)), rest
 
 
 class SqlPrompt:
@@ -91,7 +82,7 @@ class SqlPrompt:
                     await self._print_answer(history, statement)
                 return
             self._is_terminal = True
-            print(HELP, end="")
+            print(_HELP, end="")
             async for statement in self._read_interactive(history):
                 await self._print_answer(history, statement)
 
@@ -127,11 +118,10 @@ class SqlPrompt:
 
     async def _print_answer(self, history: "JetStreamLog", statement: str) -> None:
         if statement == ".help":
-            print(HELP, end="")
+            print(_HELP, end="")
             return
         try:
-            sql = _TABLES if statement == ".tables" else statement
-            result = await self._run_interruptible(history, sql)
+            result = await self._run_interruptible(history, _TABLES if statement == ".tables" else statement)
         except asyncio.CancelledError:
             self._errors.print("interrupted", style="red")
             return
