@@ -46,7 +46,6 @@ class ParitySubject(msgspec.Struct, frozen=True):
     bot: str
     inference: InferenceConfig
     learner: Plugin = Plugin(name="auto")
-    """The learner backend."""
 
 
 async def check_parity(run: Run, backend_name: str | None, dtype: str, places: int) -> ParityReport:

@@ -64,11 +64,9 @@ class BenchmarkReport(msgspec.Struct, frozen=True):
     seed: int
     settings: dict[str, Any]
     wanted: int
-    """Number of games that were asked for."""
     failed: int
-    """Matches that could not be completed."""
     last_failure: str
-    """Error of the last of them; empty without any."""
+    """Error of the last failed match; empty without any."""
     rows: list[SeatSummary]
     """A row for each seat, and the last one for all seats."""
 
@@ -178,8 +176,8 @@ async def _has_worker(context: Context, role: str) -> bool:
     """Whether a worker of a role has joined, and its heartbeat was heard within the last minute."""
     newest = await MetricsStream(context.client, context.log.league).newest()
     alive = {received.heartbeat.incarnation for received in newest.values()}
-    workers = [worker for worker in context.state.workers.values() if worker.left is None]
-    return any(worker.joined.role == role and worker.joined.incarnation in alive for worker in workers)
+    serving = (worker.joined for worker in context.state.workers.values() if worker.left is None)
+    return any(joined.role == role and joined.incarnation in alive for joined in serving)
 
 
 async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: ReportGames) -> None:
@@ -192,10 +190,10 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     check_api_keys(config, sorted(agents & set(config.agents)))
     # The league's own inference servers stop with it; those that the configuration names go on.
     has_servers = bool(config.inference.urls) or await _has_worker(context, "inference")
-    known, bots = context.state.standings().agents, make_environment(config.game.name, config.game.settings).bots
-    modelled = any(
-        known[agent].kind not in ("bot", "remote") if agent in known else agent not in bots for agent in agents
-    )
+    known = context.state.standings().agents
+    kinds = dict.fromkeys(make_environment(config.game.name, config.game.settings).bots, "bot")
+    kinds |= {name: agent.kind for name, agent in known.items()}
+    modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor(context, between_agents(context, models))
     waiting, ended = iter(jobs), itertools.count(1)

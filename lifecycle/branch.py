@@ -60,7 +60,6 @@ class BranchResult(msgspec.Struct, frozen=True):
     league: str
     origin: str
     asked: int
-    """Requested sequence."""
     at: int
     """Sequence of the branch point: the newest event at or before ``asked`` that is not inside a gradient step."""
     digest: str

@@ -170,7 +170,6 @@ def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> No
 
 
 def _check_limits(config: LeagueConfig, family: Family, model_type: str) -> None:
-    """Refuse what a tested family cannot do."""
     packed = config.trainer.learner.get("layout") == "packed"
     if packed and not family.is_packed and config.trainer.backend.name != "tinker":
         raise ConfigError(

@@ -81,8 +81,6 @@ def play(numbers: Iterable[int]) -> Samples:
 
 
 class _ModelPlayer:
-    """Bot that plays by an order model."""
-
     name = "order_model"
 
     def __init__(self, weights_F: Floats) -> None:

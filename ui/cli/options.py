@@ -55,12 +55,8 @@ def check_seal(digest: str) -> None:
 
 
 def _with_run_options(command: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    several = "runs" in signature.parameters
-    options = {
-        "run": (RunsOption, (DEFAULT_RUN,)) if several else (RunOption, DEFAULT_RUN),
-        "nats": (NatsOption, None),
-        "league": (LeagueOption, None),
-    }
+    run: Any = (RunsOption, (DEFAULT_RUN,)) if "runs" in signature.parameters else (RunOption, DEFAULT_RUN)
+    options = {"run": run, "nats": (NatsOption, None), "league": (LeagueOption, None)}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in options.items()

@@ -82,7 +82,6 @@ class HumanMatch:
         self.is_over = False
         self._seat = seat
         self._spec = spec
-        self._is_spoken = isinstance(spec, ArenaSpec)
         self._rules = rules_in_words(spec)
         self._problem = unrecorded
         self._away_s = away_s
@@ -139,7 +138,7 @@ class HumanMatch:
             seats=[
                 {"role": role, "agent": agent} for role, agent in zip(self._spec.seats, self.job.seats, strict=True)
             ],
-            spoken=self._is_spoken,
+            spoken=isinstance(self._spec, ArenaSpec),
             rules=self._rules,
             changes=changes,
             stage=self.person.stage,
@@ -277,7 +276,9 @@ class HumanMatchLobby:
         counts, needed = executor.evaluation_seat_counts, len(agents)
         if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
             raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
-        known = [row["agent"] for row in match_options(self._context.state)["agents"]]
+        offered = match_options(self._context.state)["agents"]
+        # External agents play elsewhere: nothing here could act for them.
+        known = [row["agent"] for row in offered if row["kind"] != "external"]
         seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
         for agent in seats:
             if agent != HUMAN and agent not in known:

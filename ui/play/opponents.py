@@ -11,17 +11,17 @@ from arena.environments import ArenaSpec
 from arena.games.base import Game, GameSpec
 from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
+from league.state.saved_state import PublishedVersion
 from players.human import HumanClient, HumanPlayer, HumanSeat
 from players.prompt_builder import make_prompter
 from players.remote.remote_player import RemoteAgents
-from schemas.errors import UsageError, describe_error
-from schemas.ids import HUMAN, split_agent
+from schemas.errors import describe_error
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 from workers.match_runner.episodes import EpisodeRunner
 from workers.match_runner.games import CompletedGame
 from workers.match_runner.runner import CompletedMatch
-from workers.policy_weights import ModelManager, find_searched_version, search_config
+from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
 HumanSeats = Mapping[str, Mapping[int, HumanSeat]]
@@ -92,39 +92,39 @@ class HumanGameRunner(HumanRunner):
     async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
         started = time.monotonic()
         game = await asyncio.to_thread(self._evaluation_game.new, job.seed)
-        with contextlib.ExitStack() as leases:
-            players = []
-            for seat, agent in enumerate(job.seats):
-                known = self._context.state.agents.get(agent)
-                loads = self._models is None and (known is None or known.kind not in ("bot", "remote"))
-                stage = f"Loading the model of {agent} …" if loads and agent != HUMAN else "Seating the players …"
-                await self._show_stage(job, stage, game)
-                players.append(await self._make_player(job, seat, leases))
+        people = self._seated(job)
+        others = (agent for seat, agent in enumerate(job.seats) if seat not in people)
+        models = [agent for agent in others if self._agent_kind(agent) not in ("bot", "remote")]
+        async with contextlib.AsyncExitStack() as leases:
+            versions: Mapping[int, PublishedVersion] = {}
+            if models:
+                if self._models is None:
+                    await self._show_stage(job, f"Loading the model of {models[0]} …", game)
+                manager = await self._load_models()
+                versions = await leases.enter_async_context(manager.hold_versions(job, live, people))
+            await self._show_stage(job, "Seating the players …", game)
+            players = [await self._make_player(job, seat, versions.get(seat)) for seat in range(len(job.seats))]
             await self._show_stage(job, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
         return CompletedGame.from_game(self.spec, job, game, players, outcome, time.monotonic() - started)
 
-    async def _make_player(self, job: PlayMatch, seat: int, leases: contextlib.ExitStack) -> SeatPlayer:
+    def _agent_kind(self, agent: str) -> str:
+        known = self._context.state.agents.get(agent)
+        return "checkpoint" if known is None else known.kind
+
+    async def _make_player(self, job: PlayMatch, seat: int, version: PublishedVersion | None) -> SeatPlayer:
         person = self._seated(job).get(seat)
         if person is not None:
             return HumanPlayer(person, self._words)
         agent = job.seats[seat]
-        known = self._context.state.standings().agents.get(agent)
-        if known is not None and known.kind == "bot":
+        kind = self._agent_kind(agent)
+        if kind == "bot":
             return BotPlayer(self.spec.bot(agent))
-        if known is not None and known.kind == "remote":
+        if kind == "remote":
             return await self._remotes.make_player(agent, self._words, job.match_id)
-        policy, number = split_agent(agent) or ("", 0)
-        published = self._context.state.published.get(policy, {}).get(number)
-        if (search := search_config(self._context.config, agent)) is not None:
-            published = find_searched_version(self._context, search)
-        if published is None and agent not in self._context.state.agents:
-            raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
         models = await self._load_models()
-        if published is not None:
-            await models.ensure(published.adapter, leases)
         prompter = make_prompter(models.tokenizer, self.spec, self._context.config.prompts)
-        return models.make_player(agent, published, prompter, self._evaluation_game)
+        return models.make_player(agent, version, prompter, self._evaluation_game)
 
 
 class HumanEpisodeRunner(HumanRunner):
