@@ -103,8 +103,10 @@ async def _open_subject(run: Run) -> AsyncIterator[ParitySubject]:
                 adapters = {each.adapter: folder / each.adapter for each in live.values() if each.adapter is not None}
                 for digest, target in adapters.items():
                     await unpack_blob(context, digest, target)
-                base, backend = await fetch_base_model(context), config.trainer.backend
-            yield ParitySubject(base, adapters, config.game, config.model.clone_bot, config.inference, backend)
+                base = await fetch_base_model(context)
+            yield ParitySubject(
+                base, adapters, config.game, config.model.clone_bot, config.inference, config.trainer.backend
+            )
 
 
 def _random_subject(folder: Path) -> ParitySubject:

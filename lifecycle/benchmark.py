@@ -196,7 +196,8 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor(context, between_agents(context, models))
-    waiting, ended = iter(jobs), itertools.count(1)
+    waiting = iter(jobs)
+    ended = itertools.count(1)
 
     async def play_jobs() -> None:
         for job in waiting:

@@ -127,7 +127,8 @@ async def _copy_league(
     steps = [step for policy in state.policies if (step := state.last_step(policy)) is not None]
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
-    target, last = JetStreamLog(client, history.league, _PRODUCER), state.sequence
+    target = JetStreamLog(client, history.league, _PRODUCER)
+    last = state.sequence
     events, references = await copy_history(history, target, last, progress_callback(report, "copying", last), archive)
     broker, locations = BrokerBlobStore(client, history.league), await find_locations(history, last)
     locations.branch(f"{history.league}-{secrets.token_hex(6)}")
@@ -196,7 +197,8 @@ async def restore_run(
                 with contextlib.suppress(nats.js.errors.NotFoundError):
                     await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
                     stores.insert(0, BrokerBlobStore(client, "*"))
-            cache, left = FolderBlobStore(draft / "artifacts"), None
+            cache = FolderBlobStore(draft / "artifacts")
+            left = None
             manifests = await find_manifests(stores, league)
             recovered = await fetch_archive(manifests, [CachedBlobStore(store, cache) for store in stores])
             if client is not None:

@@ -107,7 +107,8 @@ def _weights_of_bots() -> Floats:
 
 def initial_parameters() -> dict[str, torch.Tensor]:
     """Random parameters of ``value_function.forward``, whose layers keep the variance of their inputs."""
-    seats, centers, rng = len(POWERS), len(board.CENTERS), torch.Generator().manual_seed(0)
+    seats, centers = len(POWERS), len(board.CENTERS)
+    rng = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
         drawn: torch.Tensor = torch.randn(*shape, generator=rng) / shape[0] ** 0.5
@@ -148,7 +149,8 @@ def fit(samples: Samples, epochs: int, done: Callable[[int], None]) -> dict[str,
     parameters = {name: each.requires_grad_() for name, each in initial_parameters().items()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     count = len(samples.years_N)
-    steps, rng = epochs * max(count // BATCH, 1), np.random.default_rng(0)
+    steps = epochs * max(count // BATCH, 1)
+    rng = np.random.default_rng(0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     scale_L = torch.tensor(SCALE_L, dtype=torch.float32)
     for epoch in range(epochs):

@@ -105,7 +105,8 @@ def needs_gpu(config: LeagueConfig) -> bool:
 def _devices(config: LeagueConfig) -> dict[str, str]:
     """Devices of the processes with a model that ``league up`` would start, by key of the configuration."""
     roles = {spec.role for spec in make_worker_specs(config)}
-    inference, trainer, devices = config.inference, config.trainer, {}
+    inference, trainer = config.inference, config.trainer
+    devices: dict[str, str] = {}
     own_model = not inference.servers and not inference.urls and inference.backend != "vllm_server"
     if inference.servers or (own_model and roles & {"rollout", "evaluator"}):
         devices["inference.device"] = inference.device

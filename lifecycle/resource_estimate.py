@@ -203,7 +203,8 @@ def _device_estimates(
     inference, trainer = config.inference, config.trainer
     is_engine = inference.backend.startswith("vllm") and inference.device != "cpu"
     engines = _vllm_config(config).tensor_parallel_size if is_engine else 1
-    playing, parts = _gpus(inference.device, engines), dict[str, list[MemoryItem]]()
+    playing = _gpus(inference.device, engines)
+    parts: dict[str, list[MemoryItem]] = {}
     for role in _playing_roles(config) if inference.device != "cpu" else ():
         for device in playing:
             parts.setdefault(device, []).extend([*_playing_memory(config, role, sizes, gpu_gb)] * roles[role])

@@ -140,7 +140,9 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
         ReplayError: the recorded ratings differ from what the history's rules give.
         VersionError: a newer version writes to this league. The matches are void; its raters correct the ratings.
     """
-    sequences, first, voids = impact.sequences, 0, []
+    sequences = impact.sequences
+    first = 0
+    voids: list[MatchVoided] = []
     selected = set(sequences)
     for place, sequence in enumerate(sequences):
         if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:

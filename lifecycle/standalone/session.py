@@ -162,7 +162,8 @@ async def _run_steps(
     options: ArenaRunOptions, arena: Arena, clients: ArenaClients, on_step: Callable[[ArenaStepReport], None]
 ) -> None:
     started_at = last_at = time.monotonic()
-    trained, tokens = False, 0
+    trained = False
+    tokens = 0
     async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:
         async for batch in batches:
             rate = (clients.sampled_tokens - tokens) / max(time.monotonic() - last_at, 1e-9)

@@ -109,7 +109,9 @@ def _matrix_text(report: "PayoffReport", width: int | None) -> str:
             return "·" if i == j else "never met"
         return f"{share:.2f}\n{low:.2f}–{high:.2f}\n{format_count(report.payoff.matches[i][j], 'game')}"
 
-    agents, parts, first = report.payoff.agents, [], 0
+    agents = report.payoff.agents
+    parts: list[str] = []
+    first = 0
     while first < len(agents):
         for last in range(len(agents), first, -1):
             cells = [[agent, *(cell(i, j) for j in range(first, last))] for i, agent in enumerate(agents)]

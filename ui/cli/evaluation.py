@@ -180,7 +180,8 @@ def benchmark(
 
     names = tuple(filter(None, (name.strip() for name in against.split(","))))
     options = BenchmarkOptions(game, agent, names, games, until, seed)
-    progress, started = Console(stderr=True), time.monotonic()
+    progress = Console(stderr=True)
+    started = time.monotonic()
     try:
         with show_progress(progress, "benchmark") as show:
 

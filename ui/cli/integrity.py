@@ -234,7 +234,8 @@ async def archive(
             artifacts = run.open_blob_store(history.client, history.league, ARCHIVE_AREA)
             state = await load_state_at(history, artifacts)
             assert state.config is not None
-            settings, last = state.config.history, await history.last_sequence()
+            settings = state.config.history
+            last = await history.last_sequence()
             with show_progress(Console(stderr=True), "sealing") as report:
                 await seal_through(history, last, settings.seal_events, progress_callback(report, "sealed", last))
             with show_progress(Console(stderr=True), "archiving") as report:

@@ -77,7 +77,8 @@ def open_league(
     """Open a league on a broker, or change an open one's settings, without starting any worker."""
     from lifecycle.run_league import open_without_workers
 
-    settings, console = load_config(config), Console(stderr=True)
+    settings = load_config(config)
+    console = Console(stderr=True)
     uvloop.run(open_without_workers(Run(run, nats=nats), settings, console))
     console.print(f"league {settings.name!r} is open", highlight=False)
 
@@ -236,7 +237,8 @@ def revoke(name: Annotated[str, Argument(help="Name of the user.")], folder: _Di
 
 def list_users(folder: _DirOption = _DEFAULT_DIR, as_json: JsonOption = False) -> None:
     """List the users with credentials, and their standing: good, expired or revoked."""
-    now, users = time.time(), Authority(folder).users
+    now = time.time()
+    users = Authority(folder).users
     if as_json:
         print_json([msgspec.structs.asdict(user) | {"standing": user.status(now)} for user in users])
         return

@@ -188,7 +188,7 @@ def import_match_results(
     A player is the agent of the league of that name, or else joins as an external agent. They move ratings where
     `ratings.purposes` names `external`; `league void --worker ORIGIN` takes them back.
     """
-    from lifecycle.import_results import ResultsFile, import_results
+    from lifecycle.import_results import import_results
 
     agents: dict[str, str] = {}
     for pair in agent or ():
@@ -196,7 +196,7 @@ def import_match_results(
         if not (player and name):
             raise UsageError(f"--agent {pair}: expected PLAYER=AGENT")
         agents[player] = name
-    result = uvloop.run(import_results(run, ResultsFile(file, form, origin or form, game or form, agents), dry_run))
+    result = uvloop.run(import_results(run, file, form, origin or form, game or form, agents, dry_run))
     if as_json:
         print_json(result)
         return

@@ -75,7 +75,8 @@ async def sql(
     Without a statement, a terminal gets a prompt; otherwise statements are read from standard input, each up to its
     semicolon.
     """
-    how, limits = "json" if as_json else form.value, QueryLimits(timeout_s, memory)
+    how = "json" if as_json else form.value
+    limits = QueryLimits(timeout_s, memory)
     if statement is None:
         await SqlPrompt(run, how, limits).run(sys.stdin)
         return

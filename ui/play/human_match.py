@@ -104,7 +104,8 @@ class HumanMatch:
                     await executor.append_result(played)
                 self._recorded = True
             if played is not None:
-                self._outcome, self._record = played.outcome, zstandard.decompress(played.record)
+                self._outcome = played.outcome
+                self._record = zstandard.decompress(played.record)
         except LeagueError as error:
             self._problem = str(error)
         finally:
