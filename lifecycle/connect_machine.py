@@ -114,9 +114,8 @@ async def connect_machine(
     name, file = next(iter(creds.items())) if creds else ("join", None)
     access = BrokerCredentials(file, ca)
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
-        _print_check(
-            console, "broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}"
-        )
+        bearer = "without credentials" if creds is None else f"as {', '.join(creds)}"
+        _print_check(console, "broker", f"{nats}, {bearer}")
         resolved = await find_league(client) if league is None else league
         if resolved is None:
             raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
@@ -187,9 +186,8 @@ async def _check_machine(context: Context, options: ConnectOptions, console: Con
             f"--folder {context.run.folder}: {free_gb:.1f} GB of disk are free; expected {options.room_gb:g} or more "
             "(--room-gb)"
         )
-    _print_check(
-        console, "space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free"
-    )
+    memory_gb = psutil.virtual_memory().available / 1e9
+    _print_check(console, "space", f"{free_gb:.1f} GB of disk, {memory_gb:.1f} GB of memory free")
     return await _check_model(context, options.role, console)
 
 
@@ -211,9 +209,8 @@ async def _check_model(context: Context, role: str, console: Console) -> ModelFo
         loaded = await asyncio.get_running_loop().run_in_executor(
             pool, measure_model, config.inference.backend, folder, backend_settings(config)
         )
-    _print_check(
-        console, "model", f"{context.state.model[:25]} loads, {loaded.memory_bytes / 1e6:,.0f} MB in a process"
-    )
+    memory = f"{loaded.memory_bytes / 1e6:,.0f} MB"
+    _print_check(console, "model", f"{context.state.model[:25]} loads, {memory} in a process")
     return loaded
 
 

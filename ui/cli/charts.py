@@ -159,12 +159,10 @@ class PlotKind(StrEnum):
     throughput = "throughput"
 
 
-_ALLOWED_OPTIONS = {
-    PlotKind.elo: {"system", "agents", "policy"},
-    PlotKind.winrate: {"agents", "policy"},
-    PlotKind.payoff: {"agents"},
-    PlotKind.pfsp: {"policy"},
-    PlotKind.throughput: {"policy"},
+_KINDS_BY_OPTION = {
+    "agents": (PlotKind.elo, PlotKind.winrate, PlotKind.payoff),
+    "policy": (PlotKind.elo, PlotKind.winrate, PlotKind.pfsp, PlotKind.throughput),
+    "system": (PlotKind.elo,),
 }
 
 
@@ -195,8 +193,8 @@ async def plot(
         raise UsageError(f"-o {to}: ends in {to.suffix!r}; expected {format_choices(_SUFFIXES)}")
     names = [name for name in (agents or "").split(",") if name]
     for option, value in {"agents": names, "policy": policy, "system": system}.items():
-        if value and option not in _ALLOWED_OPTIONS[kind]:
-            expected = format_choices(each.value for each in PlotKind if option in _ALLOWED_OPTIONS[each])
+        if value and kind not in _KINDS_BY_OPTION[option]:
+            expected = format_choices(each.value for each in _KINDS_BY_OPTION[option])
             raise UsageError(f"--{option}: {kind.value} has no use for it; expected it with {expected}")
     from league.plots.render import to_printable, write_picture
     from league.queries.plots import draw_picture
