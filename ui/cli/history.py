@@ -234,19 +234,21 @@ async def replay(
     options = ReplayOptions(settings or [], system, agents or [], workers or [], predicates or [])
     if check and options:
         raise UsageError("--verify: compares the history with itself; expected no other rules beside it")
+    report: Any
+    show: Callable[[Any], None]
     async with run.open_log() as history:
         if until is None:
             place = await history.last_sequence()
         else:
             place = await resolve_sequence(run, history, until, "--until")
         if check:
-            verified = await verify_log(history, place)
-            print_answer(verified, as_json, _print_differences)
-            raise typer.Exit(0 if verified.is_identical else 1)
-        if options:
-            print_answer(await compare_counterfactual(run, history, place, options), as_json, _print_comparison)
+            report, show = await verify_log(history, place), _print_differences
+        elif options:
+            report, show = await compare_counterfactual(run, history, place, options), _print_comparison
         else:
-            print_answer(await replay_log(history, place), as_json, _print_replay)
+            report, show = await replay_log(history, place), _print_replay
+    print_answer(report, as_json, show)
+    raise typer.Exit(1 if check and not report.is_identical else 0)
 
 
 def _print_differences(report: "VerifyReport") -> None:
