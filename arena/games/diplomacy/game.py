@@ -8,10 +8,10 @@ import msgspec
 
 from arena.games.base import Action, Outcome, position_checksum, validate_actions
 from arena.games.diplomacy import Settings
-from arena.games.diplomacy.engine import Adjudicator
+from arena.games.diplomacy.engine import Adjudicator, SavedPosition
 from arena.games.diplomacy.order_parser import order_fields
-from arena.games.diplomacy.position import Position, SavedPosition, UnitOrders, read_position
-from arena.games.diplomacy.unit_credit import credits_of
+from arena.games.diplomacy.position import Position, UnitOrders, legal_build_actions
+from arena.games.diplomacy.unit_credit import UnitCredit
 from arena.games.texts import AnswerField
 from schemas.errors import GameError
 
@@ -46,8 +46,8 @@ class DiplomacyGame:
         self._turns: list[dict[str, Action]] = []
         self._saved_positions: list[SavedPosition] = []
         if start is not None:
-            start.restore(self._engine)
-        self.position = start or read_position(self._engine, year=1901, turns=0)
+            self._engine.restore(start.saved)
+        self.position = start or Position(self._engine.save(year=1901, turns=0))
         self._first_position = self.position.saved
         self._legal_orders: dict[int, tuple[UnitOrders, ...]] = {}
         self._to_move = self._seats_to_move()
@@ -71,18 +71,20 @@ class DiplomacyGame:
 
     def legal_orders(self, seat: int) -> tuple[UnitOrders, ...]:
         """Returns the legal orders of each unit of the seat; empty in adjustment phases, which choose among places."""
-        known = self._legal_orders.get(seat)
-        if known is None:
-            known = () if self.position.kind == "A" else self.position.legal_orders(seat)
-            self._legal_orders[seat] = known
-        return known
+        if seat not in self._legal_orders:
+            self._legal_orders[seat] = () if self.position.kind == "A" else self.position.legal_orders(seat)
+        return self._legal_orders[seat]
 
     def random_action(self, seat: int, rng: Random) -> Action:
         """See ``Game.random_action``."""
         self.check_to_move(seat)
-        if self.position.kind == "A":
-            return self.position.random_adjustment(seat, rng)
-        return tuple(rng.choice(unit.orders) for unit in self.legal_orders(seat))
+        position = self.position
+        if position.kind != "A":
+            return tuple(rng.choice(unit.orders) for unit in self.legal_orders(seat))
+        due = position.adjustment_due(seat)
+        if due > 0:
+            return rng.choice(legal_build_actions(position.free_build_sites(seat), due))
+        return tuple(sorted(f"{unit} D" for unit in rng.sample(position.units[seat], -due)))
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """Whether ``action`` holds exactly one legal order per unit (per adjustment due), sorted."""
@@ -101,7 +103,7 @@ class DiplomacyGame:
         }
         self._engine.process(turn)
         self._turns.append(turn)
-        self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)
+        self.position = Position(self._engine.save(self.position.year, self.position.saved.turns + 1))
         self._saved_positions.append(self.position.saved)
         self._legal_orders = {}
         self._to_move = self._seats_to_move()
@@ -126,7 +128,7 @@ class DiplomacyGame:
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
         """See ``SupportsCredits.credits``; ``unit_credit`` computes them."""
-        return credits_of([self._first_position, *self._saved_positions], self._turns, self.seats[seat])
+        return UnitCredit([self._first_position, *self._saved_positions], self._turns, self.seats[seat]).credits()
 
     def outcome(self) -> Outcome:
         """See ``Game.outcome``."""

@@ -73,27 +73,17 @@ class UnitChoice(NamedTuple):
         return features_OF
 
 
-class _Options(NamedTuple):
-    """A unit's options as indices of provinces."""
-
-    provinces: tuple[str, ...]
-    index_O: NDArray[np.int64]
-    reached_O: Floats
-    """1 where the unit can move to, 0 at its own place."""
-
-
 @cache
-def _options(unit: str) -> _Options:
-    provinces = (board.province(unit[2:]), *board.adjacent_provinces(unit))
-    index = np.array([_INDEX[province] for province in provinces])
-    return _Options(provinces, index, _reach(unit)[index])
+def _options(unit: str) -> tuple[str, ...]:
+    """The unit's own province, then those that it can move to."""
+    return (board.province(unit[2:]), *board.adjacent_provinces(unit))
 
 
 @cache
 def _reach(unit: str) -> Floats:
     """1 at the provinces that the unit can move to; shape (P,)."""
     reach_P = np.zeros(len(board.PROVINCES))
-    reach_P[[_INDEX[province] for province in board.adjacent_provinces(unit)]] = 1
+    reach_P[[_INDEX[province] for province in _options(unit)[1:]]] = 1
     return reach_P
 
 
@@ -171,24 +161,26 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     )
     units = [(row, seat, unit) for row, seat in enumerate(seats) for unit in position.units[seat]]
     options = [_options(unit) for _, _, unit in units]
-    lengths = [len(each.provinces) for each in options]
-    at_O = np.concatenate([each.index_O for each in options])
+    lengths = [len(provinces) for provinces in options]
+    at_O = np.array([_INDEX[province] for provinces in options for province in provinces])
     row_O = np.repeat([row for row, _, _ in units], lengths)
     kind_O = np.repeat(["AF".index(unit[0]) for _, _, unit in units], lengths)
     seat_O = np.array(seats)[row_O]
-    own_O = table.reach_SP[seat_O, at_O] - np.concatenate([each.reached_O for each in options])
-    strongest_O = np.array([table.strongest_rival(seat) for seat in seats])[row_O, at_O]
-    rivals_O = table.reach_SP.sum(axis=0)[at_O] - table.reach_SP[seat_O, at_O]
     starts = [0, *np.cumsum(lengths).tolist()]
     stays_O = np.zeros(len(at_O), bool)
     stays_O[starts[:-1]] = True
+    own_O = table.reach_SP[seat_O, at_O] - ~stays_O
+    strongest_O = np.array([table.strongest_rival(seat) for seat in seats])[row_O, at_O]
+    rivals_O = table.reach_SP.sum(axis=0)[at_O] - table.reach_SP[seat_O, at_O]
     spread_OF = spread[kind_O, :, at_O, row_O].reshape(len(at_O), -1)
     # Of each unit's options the best gain is 1: what is far away matters where nothing is near.
     best_UF = np.maximum.reduceat(spread_OF, starts[:-1])
     relative_OF = spread_OF / (np.repeat(best_UF, lengths, axis=0) + 1e-9)
     is_unowned_SP, is_rivals_SP, _, is_threatened_SP = (gains_SMP > 0).swapaxes(0, 1)
     goals_SGP = np.stack([is_unowned_SP, is_rivals_SP, is_unowned_SP | is_rivals_SP, is_threatened_SP], axis=1)
-    moves_OG = _moves_to_nearest(goals_SGP)[row_O, :, kind_O, at_O]
+    # From each province to the nearest goal of a kind, for armies and fleets: (S, G, 2, P).
+    goals_moves = np.where(goals_SGP[:, :, None, None, :], moves_between(), float(UNREACHABLE)).min(axis=-1)
+    moves_OG = goals_moves[row_O, :, kind_O, at_O]
     detour_OG = moves_OG - np.repeat(np.minimum.reduceat(moves_OG, starts[:-1]), lengths, axis=0)
     holder_O, owner_O = table.holder_P[at_O], table.owner_P[at_O]
     is_goal, is_rivals = (owner_O != seat_O) & (owner_O != _NO_CENTER), (holder_O >= 0) & (holder_O != seat_O)
@@ -217,16 +209,9 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     )
     joint_OCJ = _joint_features(strongest_O, is_rivals, is_goal, stays_O)
     found: dict[int, list[UnitChoice]] = {seat: [] for seat in seats}
-    for (_, seat, unit), option, (start, stop) in zip(units, options, pairwise(starts), strict=True):
-        found[seat].append(UnitChoice(unit, option.provinces, features_OF[start:stop], joint_OCJ[start:stop]))
+    for (_, seat, unit), provinces, (start, stop) in zip(units, options, pairwise(starts), strict=True):
+        found[seat].append(UnitChoice(unit, provinces, features_OF[start:stop], joint_OCJ[start:stop]))
     return found
-
-
-def _moves_to_nearest(goals_SGP: NDArray[np.bool_]) -> Floats:
-    """Moves from each province to the nearest goal of a kind, for armies and fleets; shape (S, G, 2, P)."""
-    reachable = np.where(goals_SGP[:, :, None, None, :], moves_between(), float(UNREACHABLE))
-    nearest: Floats = reachable.min(axis=-1)
-    return nearest
 
 
 def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, stays_O: Floats) -> Floats:

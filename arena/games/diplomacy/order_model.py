@@ -10,7 +10,7 @@ Shape suffixes: those of ``order_features``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from math import exp
 from random import Random
 from typing import cast
@@ -149,7 +149,8 @@ def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
         elif province in moves:
             order = f"{unit} S {moves[province]}"
         else:
-            order = f"{unit} - {_location(unit, province)}"
+            # It enters a province with several coasts by the first one.
+            order = next(f"{unit} - {place}" for place in board.MOVES[unit] if board.province(place) == province)
             if order in choices[unit]:
                 moves[province] = order
         orders[unit] = order if order in choices[unit] else f"{unit} H"
@@ -158,12 +159,6 @@ def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
 
 def _occupants(units: Sequence[UnitChoice]) -> dict[str, str]:
     return {board.province(unit.unit[2:]): unit.unit for unit in units}
-
-
-@cache
-def _location(unit: str, province: str) -> str:
-    """The province as the unit enters it, on its first coast where there are several."""
-    return next(location for location in board.MOVES[unit] if board.province(location) == province)
 
 
 def bot_weights(spec: GameSpec, names: Sequence[str] = PRIOR_BOTS) -> Floats:

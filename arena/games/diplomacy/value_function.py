@@ -93,13 +93,9 @@ def _largest_other(values: NDArray[np.int64]) -> NDArray[np.int64]:
 def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> tuple[Any, Any, Any]:
     """Expected values and owners at the game's end, of NumPy arrays or of torch tensors.
 
-    Args:
-        parameters: By name, as ``lifecycle.fit_value_function`` makes them.
-        features_SCL: ``center_features``, scaled.
-        years_Y: 1 for the number of years left, else 0.
-
-    Returns:
-        Each seat's value, shape (S,), and its probability to own each centre, (S, C), and that of no owner, (C,).
+    ``parameters`` are as ``lifecycle.fit_value_function`` makes them, the features ``center_features``, scaled;
+    ``years_Y`` is 1 for the number of years left, else 0. Returns each seat's value, shape (S,), its probability to own
+    each centre, (S, C), and that of no owner, (C,).
     """
     year_H = (years_Y @ parameters["year"])[..., None, None, :]
     first_SCH = (features_SCL @ parameters["local"] + parameters["place"] + year_H).clip(0)

@@ -201,7 +201,7 @@ def _message_lists(env: Any, state: Any) -> Iterator[list[Any]]:
         yield from vars(wrapper).get("full_observations", {}).values()
 
 
-def check_name(name: str, key: str = "env") -> None:
+def check_name(name: str, key: str) -> None:
     """Raises ``ConfigError``, with similar names, unless an environment is registered."""
     if name not in ENV_REGISTRY:
         near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
