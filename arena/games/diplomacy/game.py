@@ -8,7 +8,7 @@ import msgspec
 
 from arena.games.base import Action, Outcome, position_checksum, validate_actions
 from arena.games.diplomacy import Settings
-from arena.games.diplomacy.engine import Adjudicator, SavedPosition
+from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.order_parser import order_fields
 from arena.games.diplomacy.position import Position, UnitOrders, legal_build_actions
 from arena.games.diplomacy.unit_credit import UnitCredit
@@ -44,11 +44,11 @@ class DiplomacyGame:
         self._engine = Adjudicator(settings.playing_powers)
         self._start = start
         self._turns: list[dict[str, Action]] = []
-        self._saved_positions: list[SavedPosition] = []
         if start is not None:
             self._engine.restore(start.saved)
         self.position = start or Position(self._engine.save(year=1901, turns=0))
-        self._first_position = self.position.saved
+        self._saved = [self.position.saved]
+        """The first position, and those after each phase."""
         self._legal_orders: dict[int, tuple[UnitOrders, ...]] = {}
         self._to_move = self._seats_to_move()
 
@@ -104,7 +104,7 @@ class DiplomacyGame:
         self._engine.process(turn)
         self._turns.append(turn)
         self.position = Position(self._engine.save(self.position.year, self.position.saved.turns + 1))
-        self._saved_positions.append(self.position.saved)
+        self._saved.append(self.position.saved)
         self._legal_orders = {}
         self._to_move = self._seats_to_move()
 
@@ -120,15 +120,14 @@ class DiplomacyGame:
     def history(self) -> Sequence[tuple[Position, Mapping[int, Action]]]:
         """Returns each phase played so far: the position before it, and the actions by seat."""
         seats = {power: seat for seat, power in enumerate(self.seats)}
-        positions = map(Position, [self._first_position, *self._saved_positions])
         return [
-            (position, {seats[power]: action for power, action in turn.items()})
-            for position, turn in zip(positions, self._turns, strict=False)
+            (Position(saved), {seats[power]: action for power, action in turn.items()})
+            for saved, turn in zip(self._saved, self._turns, strict=False)
         ]
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
         """See ``SupportsCredits.credits``; ``unit_credit`` computes them."""
-        return UnitCredit([self._first_position, *self._saved_positions], self._turns, self.seats[seat]).credits()
+        return UnitCredit(self._saved, self._turns, self.seats[seat]).credits()
 
     def outcome(self) -> Outcome:
         """See ``Game.outcome``."""
@@ -153,7 +152,7 @@ class DiplomacyGame:
         """See ``Game.record``: settings, seed, and per phase the orders and the resulting position's checksum."""
         start = None if self._start is None else _encode(self._start.saved).decode()
         # Computed here and not in apply: most play-throughs are never recorded.
-        checks = [position_checksum(_encode(saved)) for saved in self._saved_positions]
+        checks = [position_checksum(_encode(saved)) for saved in self._saved[1:]]
         return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:

@@ -8,7 +8,7 @@ condition.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from arena.games.diplomacy import board
 from arena.games.diplomacy.position import Position
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 ROUNDS = (0, 1, 2, 3, 5, 8)
 """Numbers of rounds of averaging over neighbours in which a unit looks at what is to be gained."""
@@ -113,6 +114,13 @@ def moves_between() -> Floats:
     return moves
 
 
+def largest_other(values: NDArray[Number]) -> NDArray[Number]:
+    """The largest value of any other seat; the first axis is that of seats."""
+    ranked = np.sort(values, axis=0)
+    largest: NDArray[Number] = np.where(values == ranked[-1], ranked[-2], ranked[-1])
+    return largest
+
+
 class PositionArrays:
     """A position as arrays over provinces."""
 
@@ -129,21 +137,16 @@ class PositionArrays:
         self.owner_P = np.full(provinces, _NO_CENTER)
         for center in board.CENTERS:
             self.owner_P[_INDEX[center]] = position.owner.get(center, _UNOWNED)
-        ranked = np.sort(self.reach_SP, axis=0)
-        self._most_P, self._second_P, self._leader_P = ranked[-1], ranked[-2], self.reach_SP.argmax(axis=0)
+        self.strongest_SP = largest_other(self.reach_SP)
+        """Largest number of units of one rival of each seat that can move to a province."""
         self._sizes = np.array([*(len(owned) for owned in position.centers), 0, 0], float)
         self.is_autumn = position.phase[0] == "F"
-
-    def strongest_rival(self, seat: int) -> Floats:
-        """Largest number of units of one rival that can move to each province; shape (P,)."""
-        strongest_P: Floats = np.where(self._leader_P == seat, self._second_P, self._most_P)
-        return strongest_P
 
     def gains(self, seat: int) -> Floats:
         """What is to be gained at each province; shape (M, P)."""
         owner_P = self.owner_P
         is_foreign = (owner_P >= 0) & (owner_P != seat)
-        is_threatened = (owner_P == seat) & (self.strongest_rival(seat) > 0)
+        is_threatened = (owner_P == seat) & (self.strongest_SP[seat] > 0)
         return np.array([owner_P == _UNOWNED, is_foreign, is_foreign * self._sizes[owner_P] / 8, is_threatened], float)
 
 
@@ -170,7 +173,7 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     stays_O = np.zeros(len(at_O), bool)
     stays_O[starts[:-1]] = True
     own_O = table.reach_SP[seat_O, at_O] - ~stays_O
-    strongest_O = np.array([table.strongest_rival(seat) for seat in seats])[row_O, at_O]
+    strongest_O = table.strongest_SP[seat_O, at_O]
     rivals_O = table.reach_SP.sum(axis=0)[at_O] - table.reach_SP[seat_O, at_O]
     spread_OF = spread[kind_O, :, at_O, row_O].reshape(len(at_O), -1)
     # Of each unit's options the best gain is 1: what is far away matters where nothing is near.

@@ -20,7 +20,7 @@ Tokens = tuple[str, ...]
 
 UNIT_KINDS = ("A", "F")
 _PLACES = frozenset((*board.LOCATIONS, *board.PROVINCES))
-_COASTS = {"NORTH": "NC", "SOUTH": "SC", "EAST": "EC", "WEST": "WC"}
+_COASTS = {"NORTH": "NC", "SOUTH": "SC", "EAST": "EC"}
 _COAST = re.compile(r"\s*[(/]?\s*\b(?:(NORTH|SOUTH|EAST)(?:ERN)?\s+COAST|(NC|SC|EC))\b\)?")
 _NAMES = {
     **{name.upper(): short.upper() for name, short in MAP.loc_name.items() if "/" not in short},

@@ -166,6 +166,7 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
     else:
         units = table.legal_orders(seat)
         continuations = {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in units}
+    holdings = {power: _holdings(position, other) for other, power in enumerate(position.powers)}
     seen: dict[str, Any] = {
         "power": position.powers[seat],
         "phase": position.phase,
@@ -176,7 +177,7 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
         "my_units": position.units[seat],
         "my_dislodged": list(position.retreats[seat]),
         "threats": _threats(position, seat),
-        "others": dict(_other_powers(position, seat)),
+        "others": {power: held for power, held in holdings.items() if held and power != position.powers[seat]},
         "free_centers": [center for center in board.CENTERS if center not in position.owner],
         "builds": max(due, 0),
         "disbands": max(-due, 0),
@@ -195,12 +196,6 @@ def _threats(position: Position, seat: int) -> dict[str, list[str]]:
     return {province: units for province, units in threats.items() if units}
 
 
-def _other_powers(position: Position, seat: int) -> Iterable[tuple[str, dict[str, Any]]]:
-    for other, power in enumerate(position.powers):
-        holdings = {
-            "centers": position.centers[other],
-            "units": position.units[other],
-            "dislodged": list(position.retreats[other]),
-        }
-        if other != seat and any(holdings.values()):
-            yield power, {key: value for key, value in holdings.items() if value}
+def _holdings(position: Position, seat: int) -> dict[str, Any]:
+    held = {"centers": position.centers[seat], "units": position.units[seat], "dislodged": [*position.retreats[seat]]}
+    return {key: value for key, value in held.items() if value}

@@ -12,7 +12,6 @@ from typing import Any, cast
 import msgspec
 
 from arena.games import register
-from arena.games.base import Action
 from arena.games.texts import Pieces, to_letters
 from arena.games.third_party import MAX_OBSERVATION_LETTERS, LetteredGame, LetteredSpec, require_package
 from schemas.config.base import Table
@@ -165,11 +164,6 @@ class OpenSpielGame(LetteredGame[State]):
     def moves(self, seat: int) -> Sequence[str]:
         """Returns the legal moves under OpenSpiel's names."""
         return tuple(self._legal_moves(seat))
-
-    def is_legal(self, seat: int, action: Action) -> bool:
-        """See ``Game.is_legal``."""
-        is_one_move = seat in self._to_move and isinstance(action, tuple) and len(action) == 1
-        return is_one_move and action[0] in self._legal_moves(seat)
 
     def play(self, moves: Mapping[int, str]) -> None:
         """Plays legal moves and the chance events that follow."""

@@ -275,9 +275,10 @@ def _count_players(key: str, settings: Settings) -> tuple[EnvironmentSeats, ...]
     environments = list_environments(getattr(settings, key))
     for each in environments:
         check_name(each.name, key)
+    players = [settings.players if each.players is None else each.players for each in environments]
     return tuple(
-        EnvironmentSeats(each.name, resolve_player_count(each.name, each.players or settings.players))
-        for each in environments
+        EnvironmentSeats(each.name, resolve_player_count(each.name, count))
+        for each, count in zip(environments, players, strict=True)
     )
 
 

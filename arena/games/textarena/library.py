@@ -225,7 +225,8 @@ def resolve_player_count(name: str, count: int | None) -> int:
         else:
             return players
     key = "env" if count is None else "players"
-    raise ConfigError(f"game.settings.{key}: {name} does not begin with {count or 'any number of'} players: {reason}")
+    number = "any number of" if count is None else count
+    raise ConfigError(f"game.settings.{key}: {name} does not begin with {number} players: {reason}")
 
 
 def _refuse_and_count(state: Any, *args: Any, **kwargs: Any) -> Any:
