@@ -4,6 +4,7 @@ A *unit* is the package's string, ``A PAR`` or ``F STP/SC``; a *location* may na
 Sets of units and of seas are bit masks, so that the legal orders of a unit depend on a few integers.
 """
 
+from collections import defaultdict
 from collections.abc import Container
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -36,8 +37,7 @@ UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
 
 def _reachable_locations(kind: str, start: str, how: str) -> list[str]:
     """Returns the locations that a unit can move to (``-``) or support into (``S``)."""
-    near = sorted(MAP.dest_with_coasts[start])
-    return [dest for dest in near if MAP.abuts(kind, start, how, dest)]
+    return [dest for dest in sorted(MAP.dest_with_coasts[start]) if MAP.abuts(kind, start, how, dest)]
 
 
 MOVES: dict[str, tuple[str, ...]] = {unit: tuple(_reachable_locations(unit[0], unit[2:], "-")) for unit in UNITS}
@@ -91,19 +91,17 @@ def distance_to_nearest(unit: str, goals: Container[str], default: int | None = 
 @cache
 def support_orders(unit: str) -> dict[int, tuple[str, ...]]:
     """Returns the orders by which ``unit`` supports each other unit without a convoy, by the supported unit's bit."""
-    table: dict[str, list[str]] = {}
+    table: dict[str, set[str]] = defaultdict(set)
     for dest in _SUPPORT_TARGETS[unit]:
-        for kind in "AF":
-            if f"{kind} {dest}" in UNIT_BIT:
-                table.setdefault(f"{kind} {dest}", []).append(f"{unit} S {kind} {dest}")
+        for other in {f"A {dest}", f"F {dest}"} & UNIT_BIT.keys():
+            table[other].add(f"{unit} S {other}")
     for other in UNITS:
         if province(other[2:]) == province(unit[2:]):
             continue
         for dest in set(_SUPPORT_TARGETS[unit]).intersection(MOVES[other]):
             # A support may omit the coast that the fleet moves to.
-            for target in {dest, province(dest)}:
-                table.setdefault(other, []).append(f"{unit} S {other} - {target}")
-    return {UNIT_BIT[other]: tuple(sorted(set(orders))) for other, orders in sorted(table.items())}
+            table[other] |= {f"{unit} S {other} - {dest}", f"{unit} S {other} - {province(dest)}"}
+    return {UNIT_BIT[other]: tuple(sorted(orders)) for other, orders in sorted(table.items())}
 
 
 @cache

@@ -44,25 +44,17 @@ def _convoy_routes(start: str, seas: int) -> ConvoyRoutes:
     return ways
 
 
-class _LazyConvoyTable(dict[str, ConvoyRoutes]):
-    """The package's table of sea routes, computed per province on first access: few are ever needed."""
-
-    def __init__(self, seas: int) -> None:
-        super().__init__()
-        self._seas = seas
-
-    def get(self, start: str, default: Any = None) -> Any:
-        return _convoy_routes(start, self._seas)
-
-
-class _LazyRouteList:
-    """The package's list of convoys that the fleets allow, computed when it is read."""
+class _LazyConvoys:
+    """The package's list and table of the convoys that the fleets allow, computed where they are read: few ever are."""
 
     def __init__(self, seas: int) -> None:
         self._seas = seas
 
     def __iter__(self) -> Iterator[Route]:
         return (route for mask, route in ROUTES if mask & self._seas == mask)
+
+    def get(self, start: str, default: object = None) -> ConvoyRoutes:
+        return _convoy_routes(start, self._seas)
 
 
 class _LatestPhaseHistory(dict[Any, Any]):
@@ -83,11 +75,8 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
     def build_caches(self) -> None:
         """Sets the tables of possible convoys without computing them."""
         self.clear_cache()
-        seas = 0
-        for power in self.powers.values():
-            for unit in power.units:
-                seas |= SEA_BIT.get(unit[2:], 0)
-        self.convoy_paths_possible, self.convoy_paths_dest = _LazyRouteList(seas), _LazyConvoyTable(seas)
+        seas = sum({SEA_BIT.get(unit[2:], 0) for power in self.powers.values() for unit in power.units})
+        self.convoy_paths_possible = self.convoy_paths_dest = _LazyConvoys(seas)
 
     _units_by_place: Mapping[str, str] | None = None
     """Units by location and by province during resolution, when no unit moves yet."""

@@ -159,9 +159,8 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     gains_SMP = np.array([table.gains(seat) for seat in seats])
     # One small product a matrix: large ones would wake the threads of the linear algebra library.
     spread = np.matmul(_averages(), gains_SMP.reshape(-1, len(board.PROVINCES)).T)
-    spread = (spread / (spread.max(axis=1, keepdims=True) + 1e-6)).reshape(
-        2, len(ROUNDS), len(board.PROVINCES), len(seats), MAPS
-    )
+    spread /= spread.max(axis=1, keepdims=True) + 1e-6
+    spread = spread.reshape(2, len(ROUNDS), len(board.PROVINCES), len(seats), MAPS)
     units = [(row, seat, unit) for row, seat in enumerate(seats) for unit in position.units[seat]]
     options = [_options(unit) for _, _, unit in units]
     lengths = [len(provinces) for provinces in options]
@@ -181,9 +180,7 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     relative_OF = spread_OF / (np.repeat(best_UF, lengths, axis=0) + 1e-9)
     is_unowned_SP, is_rivals_SP, _, is_threatened_SP = (gains_SMP > 0).swapaxes(0, 1)
     goals_SGP = np.stack([is_unowned_SP, is_rivals_SP, is_unowned_SP | is_rivals_SP, is_threatened_SP], axis=1)
-    # From each province to the nearest goal of a kind, for armies and fleets: (S, G, 2, P).
-    goals_moves = np.where(goals_SGP[:, :, None, None, :], moves_between(), float(UNREACHABLE)).min(axis=-1)
-    moves_OG = goals_moves[row_O, :, kind_O, at_O]
+    moves_OG = _moves_to_nearest(goals_SGP)[row_O, :, kind_O, at_O]
     detour_OG = moves_OG - np.repeat(np.minimum.reduceat(moves_OG, starts[:-1]), lengths, axis=0)
     holder_O, owner_O = table.holder_P[at_O], table.owner_P[at_O]
     is_goal, is_rivals = (owner_O != seat_O) & (owner_O != _NO_CENTER), (holder_O >= 0) & (holder_O != seat_O)
@@ -215,6 +212,13 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     for (_, seat, unit), provinces, (start, stop) in zip(units, options, pairwise(starts), strict=True):
         found[seat].append(UnitChoice(unit, provinces, features_OF[start:stop], joint_OCJ[start:stop]))
     return found
+
+
+def _moves_to_nearest(goals_SGP: NDArray[np.bool_]) -> Floats:
+    """Moves from each province to the nearest goal of a kind, for armies and fleets; shape (S, G, 2, P)."""
+    reachable = np.where(goals_SGP[:, :, None, None, :], moves_between(), float(UNREACHABLE))
+    nearest: Floats = reachable.min(axis=-1)
+    return nearest
 
 
 def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, stays_O: Floats) -> Floats:
