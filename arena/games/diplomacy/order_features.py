@@ -226,7 +226,8 @@ def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, sta
     always, contested, outnumbered = np.ones(len(stays_O)), strongest_O > 0, strongest_O > 1
     every = (always, contested, outnumbered, is_rivals, is_goal, stays_O)
     rows = (every, (always, outnumbered), (always, outnumbered), (always,))
-    joint_OCJ, column = np.zeros((len(stays_O), len(CONDITIONS), JOINT_FEATURES)), 0
+    joint_OCJ = np.zeros((len(stays_O), len(CONDITIONS), JOINT_FEATURES))
+    column = 0
     for condition, columns in enumerate(rows):
         joint_OCJ[:, condition, column : column + len(columns)] = np.column_stack(columns)
         column += len(columns)

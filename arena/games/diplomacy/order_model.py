@@ -120,7 +120,8 @@ class OrderModel:
 
 def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) -> dict[str, str]:
     """Draws the province that each unit of a seat chooses, in random order of the units."""
-    occupants, chosen = _occupants(units), dict[str, str]()
+    occupants = _occupants(units)
+    chosen: dict[str, str] = {}
     unit_terms = [
         (unit, (unit.features_OF @ weights_F).tolist(), (unit.joint_OCJ @ weights_F[-JOINT_FEATURES:]).tolist())
         for unit in rng.sample(units, len(units))
@@ -138,8 +139,10 @@ def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) 
 
 def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
     """Orders by which each unit helps to have the province that it chose; a hold where that is not legal."""
-    occupants, moves = {board.province(unit[2:]): unit for unit in chosen}, dict[str, str]()
-    choices, orders = {unit.unit: unit for unit in legal}, dict[str, str]()
+    occupants = {board.province(unit[2:]): unit for unit in chosen}
+    choices = {unit.unit: unit for unit in legal}
+    moves: dict[str, str] = {}
+    orders: dict[str, str] = {}
     for unit, province in chosen.items():
         occupant = occupants.get(province)
         if occupant == unit:

@@ -120,7 +120,8 @@ def _orders_by_code(unit: str) -> dict[Pieces, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=8192)
-def _unit_trie(choices: UnitOrders) -> Trie:
+def unit_trie(choices: UnitOrders) -> Trie:
+    """Builds the trie of a unit's orders, by the codes of ``encode_order``."""
     if choices.retreats:
         return build_trie(map(encode_order, choices.retreats))
     by_sea = build_trie(encode_order(order)[1:] for order in choices.by_sea).branches
@@ -163,7 +164,7 @@ def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, st
 
     ``numbers`` are pieces that stand for an order instead of its code, by the code after the place.
     """
-    ((place, orders),) = _unit_trie(unit).branches.items()
+    ((place, orders),) = unit_trie(unit).branches.items()
     for code in numbers:
         orders = _remove_code(orders, code)
     orders = Trie({**orders.branches, **dict.fromkeys(numbers.values(), LEAF)})
@@ -179,11 +180,6 @@ def _remove_code(trie: Trie, code: Pieces) -> Trie:
     if rest and (shorter := _remove_code(branch, tuple(rest))).branches:
         left[piece] = shorter
     return Trie(left)
-
-
-def unit_completions(units: tuple[UnitOrders, ...]) -> Phrases:
-    """Returns the completions that give each unit one order, in turn."""
-    return chain_tries(map(_unit_trie, units))
 
 
 def check_completion(place: Phrases, completion: Pieces) -> None:

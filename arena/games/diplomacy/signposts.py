@@ -210,7 +210,9 @@ class SignpostedText(DiplomacyText):
         if table.position.kind != "M":
             yield from super().split_orders(table, seat, completion)
             return
-        turn, start, earlier = self._get_turn(table, seat), 0, list[str]()
+        turn = self._get_turn(table, seat)
+        earlier: list[str] = []
+        start = 0
         while start < len(completion) - 1:
             at = completion.index(ORDER_MARK, start) + 1
             stop = at + CODE_LENGTH.get(completion[at], 2) - 1

@@ -60,12 +60,14 @@ class DiplomacySpec(GameSpec):
     def transcript(self, record: bytes) -> list[Turn]:
         """Returns the phases with their orders, what became of them, and the changes of supply centres."""
         recording = self.open_record(record)
-        game, turns = cast(DiplomacyGame, recording.start), []
+        game = cast(DiplomacyGame, recording.start)
+        turns: list[Turn] = []
         year_began = game.position
         for actions in recording.turns:
             before = game.position
             game.apply(actions)
-            after, notes = game.position, list[str]()
+            after = game.position
+            notes: list[str] = []
             if before.kind == "M":
                 notes += [
                     f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"

@@ -61,7 +61,8 @@ class UnitCredit:
     def _unit_after(self, at: int, order: str) -> str | None:
         """Returns the unit of an order under its name after the phase; None if it no longer exists."""
         after = self._positions[at + 1]
-        word, mine, unit = order.split(), after.units[self._power], _unit_of(order)
+        unit, word = _unit_of(order), order.split()
+        mine = after.units[self._power]
         if word[-1] in ("D", "WAIVE"):
             return None
         if word[2] in "-R":

@@ -74,8 +74,9 @@ class DiplomacyWords:
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """See ``Words.understand``; if a reply gives a unit several orders, the last one counts."""
-        table, clauses = cast(DiplomacyGame, game), split_clauses(strip_thinking(reply))
+        table = cast(DiplomacyGame, game)
         position = table.position
+        clauses = split_clauses(strip_thinking(reply))
         if position.kind == "A":
             due = position.adjustment_due(seat)
             parse = _parse_builds if due > 0 else _parse_disbands
