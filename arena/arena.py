@@ -3,23 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from arena.clients import InferenceClient
-from arena.model_call import (
-    JUDGE,
-    CallOptions,
-    CompletedCall,
-    EpisodeContext,
-    Limits,
-    RoleClients,
-    current_episode,
-    request_reply,
-    validate_response,
-)
+from arena.model_call import JUDGE, CallOptions, CompletedCall, EpisodeContext, Limits, current_episode, request_reply
 from arena.observer import LoggingObserver
 from arena.stores import ArtifactStore, Sink
 from arena.training_records import build_batch, format_batch
@@ -65,13 +56,12 @@ class Arena:
         self.credit_assigner = credit_assigner
         self.limits = limits or Limits()
         self.verbose = verbose
-        self.role_clients: RoleClients = {}
+        self.role_clients: Mapping[str, InferenceClient] = {}
         """Clients of single roles in place of the arena's, such as that of a frozen judge."""
         self.observer: LoggingObserver | None = None
         self.credit_state: dict[str, float] = {}
         """State of the credit assigner; set it to the recorded one to continue after a restart."""
         self.steps = 0
-        """Completed steps."""
         self._started = 0
 
     def add_role(self, role: Role) -> None:
@@ -117,10 +107,7 @@ class Arena:
 
         The call of a role enters the trajectory of the running episode; one without a role, as a judge's, is not
         trained on. By default, temperature and most tokens are the role's, or else 1 and the client's own bound, and
-        token ids are requested for roles.
-
-        Raises:
-            EpisodeError: unknown role, too many calls, or an unusable reply.
+        token ids are requested for roles. ``EpisodeError`` for an unknown role, too many calls, or an unusable reply.
         """
         return (await self.ask(messages, role_id, temperature, max_tokens, return_tokens)).response
 
@@ -151,9 +138,8 @@ class Arena:
         client = clients.get(JUDGE if role_id is None else role_id, self.client)
         options = CallOptions(temperature, max_tokens, return_tokens, seed, choices)
         began = time.perf_counter()
-        reply = await request_reply(client, messages, options)
         needs = role is not None and self.limits.needs_tokens and context is not None and context.is_trainable
-        response = validate_response(reply, self.limits, needs)
+        response = await request_reply(client, messages, options, self.limits, needs)
         if role is not None and running is not None:
             tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
             running.insert_step(number, Step(role.id, list(messages), response.completion, tokens))
@@ -251,9 +237,8 @@ class Arena:
         await self.startup()
         try:
             await self.on_train_start()
-            while num_steps is None or num_steps > 0:
+            for _ in count() if num_steps is None else range(num_steps):
                 yield await self.step(concurrency, verbose)
-                num_steps = None if num_steps is None else num_steps - 1
             await self.on_train_end()
         finally:
             await self.shutdown()

@@ -74,8 +74,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def problems(self, seed_offset: int = 0) -> list[tuple[str, str, Problem]]:
         """Questions with reference answers, empty where there is none; another seed gives other problems.
 
-        Raises:
-            ConfigError: the package is not installed, no such data set, or bad options.
+        ``ConfigError`` if the package is not installed, or has no such data set, or for bad options.
         """
         seed = self.seed + seed_offset
         made = _open_dataset(self.dataset, seed, self.size, _encode(self.options))

@@ -84,7 +84,8 @@ async def ask_judge(arena: Arena, system: str, ballots: Sequence[Ballot], judgin
     replies = [task.result() for task in tasks]
     names = [parse_verdict(reply, tuple(ballot.sides)) for ballot, reply in zip(used, replies, strict=True)]
     winners = [ballot.sides.get(name or "", "") for ballot, name in zip(used, names, strict=True)]
-    agreed, unread = len(set(winners)) == 1, names.count(None)
+    agreed = len(set(winners)) == 1
+    unread = names.count(None)
     return Verdict(winners[0] if agreed else "", unread, not (agreed or unread), replies)
 
 
@@ -126,7 +127,8 @@ def count_topic_words(text: str, topic: str) -> int:
 
 def improvised_speech(topic: str, rng: Random) -> str:
     """A sentence of four nouns; each is a word of the topic with a probability drawn for this speech."""
-    about, share = topic_words(topic), rng.random()
+    about = topic_words(topic)
+    share = rng.random()
     nouns = [rng.choice(about if rng.random() < share else _FILLERS) for _ in range(4)]
     return f"{nouns[0]} {rng.choice(_VERBS)} {nouns[1]} and {nouns[2]} {rng.choice(_VERBS)} {nouns[3]}."
 

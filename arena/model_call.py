@@ -53,15 +53,13 @@ class EpisodeContext(NamedTuple):
 
 
 class RunningEpisode:
-    """An episode in progress: its context, its state, and the numbers of its calls and children."""
+    """An episode in progress: its context, its state, and the numbers of its next calls and children."""
 
     def __init__(self, context: EpisodeContext, state: EpisodeState) -> None:
         self.context = context
         self.state = state
         self.call_numbers = count()
-        """Numbers of the next model calls."""
         self.child_numbers = count()
-        """Numbers of the next child episodes."""
         self._inserted_numbers: list[int] = []
 
     def insert_step(self, number: int, step: Step) -> None:
@@ -148,20 +146,20 @@ class CallOptions(NamedTuple):
     choices: Sequence[str] = ()
 
 
-async def request_reply(client: InferenceClient, messages: Sequence[Message], options: CallOptions) -> ModelResponse:
-    """A client's reply; one of the choices if there are any and the client supports them."""
+async def request_reply(
+    client: InferenceClient, messages: Sequence[Message], options: CallOptions, limits: Limits, needs_tokens: bool
+) -> ModelResponse:
+    """A client's reply as ``validate_response``; one of the choices if there are any and the client supports them."""
     temperature, max_tokens, return_tokens, seed, choices = options
     if choices and isinstance(client, SupportsChoices):
-        return await client.choose(messages, choices, temperature, return_tokens, seed)
-    return await client.complete(messages, temperature, max_tokens, return_tokens, seed)
+        response = await client.choose(messages, choices, temperature, return_tokens, seed)
+    else:
+        response = await client.complete(messages, temperature, max_tokens, return_tokens, seed)
+    return validate_response(response, limits, needs_tokens)
 
 
 def validate_response(response: ModelResponse, limits: Limits, needs_tokens: bool) -> ModelResponse:
-    """Return a reply that can be used.
-
-    Raises:
-        EpisodeError: it is empty where it must not be, too long, not text, or its tokens are missing or inconsistent.
-    """
+    """The reply, or ``EpisodeError`` if it is empty where it must not be, too long, not text, or lacks sound tokens."""
     if reason := _find_reply_error(response, limits, needs_tokens):
         raise EpisodeError(f"model reply: {reason}")
     return response

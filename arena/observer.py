@@ -11,7 +11,6 @@ from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelRespo
 from schemas.loggers import get_logger
 
 LOGGER_NAME = "arena"
-"""Name of the logger for play."""
 
 
 class LoggingObserver:

@@ -13,11 +13,12 @@ import msgspec
 
 from arena.arena import Arena
 from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
+from arena.environments import DatasetSpec
 from arena.episodes import Episode
 from arena.episodes.chat import SingleTurnEpisode
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, Rollout
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Rollout
 from schemas.errors import EpisodeError
 from schemas.numbers import PositiveInt
 
@@ -260,7 +261,12 @@ class ProposalEpisode(Episode):
         return rate
 
 
-def proposal_metrics(extras: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of a ``ProposalEpisode``: the pass rate, and whether a proposal was usable, as far as it has them."""
-    rate = {"pass_rate": extras["pass_rate"]} if "pass_rate" in extras else {}
-    return rate | ({"usable": float(not extras["unusable"])} if "unusable" in extras else {})
+class ProposalSpec(DatasetSpec):
+    """An arena of ``ProposalEpisode``s."""
+
+    def metrics(self, result: GenerateResult) -> Mapping[str, float]:
+        """Adds the pass rate, and whether a proposal was usable, as far as the episode has them."""
+        extras = result.rollout.extras
+        rate = {"pass_rate": extras["pass_rate"]} if "pass_rate" in extras else {}
+        usable = {"usable": float(not extras["unusable"])} if "unusable" in extras else {}
+        return {**super().metrics(result), **rate, **usable}

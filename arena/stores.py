@@ -1,6 +1,5 @@
 """Stores of artifacts, the subjects of episodes. Additions go to a sink, so that a history can record them."""
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 from math import isfinite
@@ -37,7 +36,8 @@ class ArtifactStore:
         Stores of many processes then hold the same artifacts, in the order in which they were recorded. Exceptions of
         the sink propagate to the caller of ``add``.
         """
-        self._sink, self._keeps_additions = sink, False
+        self._sink = sink
+        self._keeps_additions = False
 
     def add(self, artifact: Artifact) -> Artifact:
         """Add an artifact, by default named by its digest, or replace the one with its id; return it with its id.
@@ -78,10 +78,9 @@ class ArtifactStore:
             return [artifact for drawn in rounds for artifact in drawn]
         if self._cumulative_weights is None:
             self._cumulative_weights = list(accumulate(artifact.weight for artifact in known))
-        weights = self._cumulative_weights
-        if weights[-1] <= 0:
-            raise EpisodeError(f"store {self.name!r}: all {len(weights)} weights are 0; expected one above")
-        return [known[bisect_right(weights, rng.random() * weights[-1], 0, len(weights) - 1)] for _ in range(k)]
+        if self._cumulative_weights[-1] <= 0:
+            raise EpisodeError(f"store {self.name!r}: all {len(known)} weights are 0; expected one above")
+        return rng.choices(known, cum_weights=self._cumulative_weights, k=k)
 
     def count(self) -> int:
         """Number of artifacts."""

@@ -118,7 +118,8 @@ def _check_records(batch: TrainingBatch, steps: Mapping[StepKey, Step]) -> None:
 
 
 def _shorten(text: str) -> str:
-    line, half = " ".join(text.split()), _MAX_TEXT_LENGTH // 2
+    line = " ".join(text.split())
+    half = _MAX_TEXT_LENGTH // 2
     return line if len(line) <= _MAX_TEXT_LENGTH else f"{line[:half]} … {line[-half:]}"
 
 
@@ -189,7 +190,8 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
                 )
             )
             steps += calls
-    trajectory = _make_trajectory(result.rollout, seat, steps, members) if steps else None
+    top = result.rollout
+    trajectory = _make_trajectory(seat, top.group, top.group_size, steps, members) if steps else None
     return TrajectoryExtract(trajectory, dict(sorted(left.items())))
 
 
@@ -197,12 +199,11 @@ def make_tombstone(request: EpisodeRequest, seat: TrainedSeat) -> trajectories.T
     """The trajectory of an episode that failed or has no trainable calls, so that its group, if any, need not wait."""
     if request.group_size <= 1 or not request.group:
         return None
-    top = Rollout(seat.match_id, request.episode_type, None, [], group=request.group, group_size=request.group_size)
-    return _make_trajectory(top, seat, [], [])
+    return _make_trajectory(seat, request.group, request.group_size, [], [])
 
 
 def _make_trajectory(
-    top: Rollout, seat: TrainedSeat, steps: list[trajectories.ModelCall], members: list[RoleSegment]
+    seat: TrainedSeat, group: str, group_size: int, steps: list[trajectories.ModelCall], members: list[RoleSegment]
 ) -> trajectories.Trajectory:
     return trajectories.Trajectory(
         match_id=seat.match_id,
@@ -210,7 +211,7 @@ def _make_trajectory(
         policy=seat.policy,
         seat=seat.number,
         role=seat.name,
-        group=top.group,
+        group=group,
         steps=steps,
         final_clock=max((step.clock for step in steps), default=-1) + 1,
         final_progress=0.0,
@@ -218,7 +219,7 @@ def _make_trajectory(
         rank=seat.rank,
         scores=list(seat.scores),
         members=members,
-        group_size=top.group_size,
+        group_size=group_size,
     )
 
 

@@ -15,7 +15,7 @@ from benchmarks.synthetic_matches import simulate_ranked_matches
 from league.analysis.bradley_terry import FitOptions, fit_strengths
 from league.analysis.payoff import decompose_payoff, make_payoff_matrix
 from league.analysis.population import nash_average
-from league.evaluation.sprt import advance, initial_state
+from league.evaluation.promotion import advance, initial_state
 from schemas.events.rating import SprtConfig
 
 MATCHES, SEATS, AGENTS = size(100_000, 4_000), 7, size(199, 20)

@@ -17,7 +17,7 @@ from benchmarks.sizes import size
 from league.log.cluster import LocalCluster
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.server_process import find_nats_server, free_port, spawn, terminate
+from league.log.server import find_nats_server, free_port, spawn, terminate
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
 

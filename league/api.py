@@ -29,9 +29,8 @@ from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
 from league.queries.leaderboard import leaderboard_columns, leaderboard_heading, load_leaderboard
-from league.queries.matches import find_match, load_record
+from league.queries.matches import MatchReplay, find_match, load_record, match_replay
 from league.queries.notebook import Match, Table, struct_table
-from league.queries.replays import MatchReplay, match_replay
 from league.queries.tables import open_tables, query_run
 from league.run import DEFAULT_RUN, Run
 from schemas.config import LeagueConfig, to_builtins
@@ -283,7 +282,9 @@ class LineageRow(msgspec.Struct, frozen=True):
 
 
 def _place(at: At) -> str | None:
-    return at.isoformat() if isinstance(at, datetime) else None if at is None else str(at)
+    if isinstance(at, datetime):
+        return at.isoformat()
+    return None if at is None else str(at)
 
 
 async def _next_batch(batches: AsyncIterator[list[RecordedEvent]]) -> list[RecordedEvent] | None:

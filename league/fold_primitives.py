@@ -1,5 +1,6 @@
 """Building blocks of folds: versioned mappings, sets of seen ids, facts by key, and the configuration in force."""
 
+import re
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, TypeVar, get_args
 
@@ -118,7 +119,9 @@ class PersistentMap(Mapping[str, V]):
         return self._rows
 
 
-_MAX_DIGITS = 7
+_NUMBERED_ID = re.compile(r"(.+)-(0|[1-9][0-9]{0,6})", re.DOTALL)
+"""Only the canonical spelling ("7", not "07"), so that different ids never share a bit; bounded, so that one odd id
+cannot ask for a huge bitmap."""
 
 
 class SeenIdsSnapshot(msgspec.Struct, frozen=True):
@@ -143,25 +146,24 @@ class SeenIds:
 
     def add(self, name: str) -> bool:
         """Add an id; returns whether it is new."""
-        prefix, _, digits = name.rpartition("-")
-        if not prefix or not _is_index(digits):
-            known = name in self._others
+        if name in self:
+            return False
+        numbered = _NUMBERED_ID.fullmatch(name)
+        if numbered is None:
             self._others.add(name)
-            return not known
-        byte, bit = divmod(int(digits), 8)
-        bitmap = self._bitmaps.setdefault(prefix, bytearray())
-        if byte >= len(bitmap):
-            bitmap.extend(bytes(byte + 1 - len(bitmap)))
-        known = bool(bitmap[byte] >> bit & 1)
+            return True
+        byte, bit = divmod(int(numbered[2]), 8)
+        bitmap = self._bitmaps.setdefault(numbered[1], bytearray())
+        bitmap.extend(bytes(max(byte + 1 - len(bitmap), 0)))
         bitmap[byte] |= 1 << bit
-        return not known
+        return True
 
     def __contains__(self, name: str) -> bool:
-        prefix, _, digits = name.rpartition("-")
-        if not prefix or not _is_index(digits):
+        numbered = _NUMBERED_ID.fullmatch(name)
+        if numbered is None:
             return name in self._others
-        byte, bit = divmod(int(digits), 8)
-        bitmap = self._bitmaps.get(prefix, b"")
+        byte, bit = divmod(int(numbered[2]), 8)
+        bitmap = self._bitmaps.get(numbered[1], b"")
         return byte < len(bitmap) and bool(bitmap[byte] >> bit & 1)
 
     def to_snapshot(self) -> SeenIdsSnapshot:
@@ -175,12 +177,6 @@ class SeenIds:
         seen._bitmaps = {prefix: bytearray(bits) for prefix, bits in saved.bitmaps.items()}
         seen._others = set(saved.others)
         return seen
-
-
-def _is_index(digits: str) -> bool:
-    # Only the canonical spelling ("7", not "07"), so that different ids never share a bit; bounded, so that one odd
-    # id cannot ask for a huge bitmap.
-    return digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and (digits == "0" or digits[0] != "0")
 
 
 _SINGLE_WRITER_EVENTS = (

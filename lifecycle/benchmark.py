@@ -30,11 +30,10 @@ from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside, follow_league
 
-NAME = "benchmark"
+_NAME = "benchmark"
 """Name under which the command's process records results."""
-LAST_YEAR = "max_year"
+_LAST_YEAR = "max_year"
 """The game setting that ``until`` sets."""
-
 _POLL_INTERVAL_S = 0.5
 
 ReportGames = Callable[[int, int], None]
@@ -65,24 +64,17 @@ class BenchmarkReport(msgspec.Struct, frozen=True):
     seed: int
     settings: dict[str, Any]
     wanted: int
-    """Number of games that were asked for."""
     failed: int
-    """Matches that could not be completed."""
     last_failure: str
-    """Error of the last of them; empty without any."""
+    """Error of the last failed match; empty without any."""
     rows: list[SeatSummary]
     """A row for each seat, and the last one for all seats."""
 
 
 async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames) -> list[BenchmarkReport]:
-    """Play what is missing of a benchmark and return its results, one report for each opponent.
-
-    Raises:
-        UsageError: an unknown game, agent or bot, a spent budget, a paused league, or a benchmark in progress.
-        ConfigError: the game cannot be played until that year, or a remote agent's key is missing.
-    """
+    """Play what is missing of a benchmark and return its results, one report for each opponent."""
     identity = run.access.identity()
-    name = NAME if identity is None else identity.name
+    name = _NAME if identity is None else identity.name
     async with run.open_log(name) as history:
         # A key announced under this name must sign the results recorded here too.
         history.signer = None if run.access.seed() is None else Signer(run.access.seed())
@@ -118,11 +110,11 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
     environment = make_environment(config.game.name, config.game.settings)
     if len(environment.seats) < 2:
         raise UsageError(f"benchmark: {environment.name} has one seat; expected a game with opponents")
-    until, last_year = options.until, getattr(getattr(environment, "settings", None), LAST_YEAR, None)
+    until, last_year = options.until, getattr(getattr(environment, "settings", None), _LAST_YEAR, None)
     if last_year is None and until is not None:
         raise UsageError(f"--until {until}: {environment.name} has no last year; expected it for a game with years")
     has_years = last_year is not None and not isinstance(environment, ArenaSpec)
-    settings: dict[str, Any] = {LAST_YEAR: last_year if until is None else until} if has_years else {}
+    settings: dict[str, Any] = {_LAST_YEAR: last_year if until is None else until} if has_years else {}
     # An unplayable year is refused here, before it is recorded.
     environment = make_environment(config.game.name, config.game.settings | settings)
     bots = environment.bots
@@ -140,16 +132,9 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
 async def _read(
     context: Context, environment: EnvironmentSpec, all_terms: Sequence[BenchmarkTerms], games: int
 ) -> list[BenchmarkGames]:
-    requests = [
-        recorded.event
-        async for recorded in context.log.read(only=BenchmarkRequested)
-        if isinstance(recorded.event, BenchmarkRequested)
-    ]
-    ends = [
-        recorded.event
-        async for recorded in context.log.match_ends(BENCHMARK_PURPOSE)
-        if isinstance(recorded.event, MatchFinished | MatchFailed)
-    ]
+    requested, ended = context.log.read(only=BenchmarkRequested), context.log.match_ends(BENCHMARK_PURPOSE)
+    requests = [read.event async for read in requested if isinstance(read.event, BenchmarkRequested)]
+    ends = [read.event async for read in ended if isinstance(read.event, MatchFinished | MatchFailed)]
     seats, voided = seat_counts(evaluation_spec(environment)), context.state.voided
     return [BenchmarkGames(terms, seats, games, requests, ends, voided) for terms in all_terms]
 
@@ -191,8 +176,8 @@ async def _has_worker(context: Context, role: str) -> bool:
     """Whether a worker of a role has joined, and its heartbeat was heard within the last minute."""
     newest = await MetricsStream(context.client, context.log.league).newest()
     alive = {received.heartbeat.incarnation for received in newest.values()}
-    workers = [worker for worker in context.state.workers.values() if worker.left is None]
-    return any(worker.joined.role == role and worker.joined.incarnation in alive for worker in workers)
+    serving = (worker.joined for worker in context.state.workers.values() if worker.left is None)
+    return any(joined.role == role and joined.incarnation in alive for joined in serving)
 
 
 async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: ReportGames) -> None:
@@ -205,13 +190,14 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     check_api_keys(config, sorted(agents & set(config.agents)))
     # The league's own inference servers stop with it; those that the configuration names go on.
     has_servers = bool(config.inference.urls) or await _has_worker(context, "inference")
-    known, bots = context.state.standings().agents, make_environment(config.game.name, config.game.settings).bots
-    modelled = any(
-        known[agent].kind not in ("bot", "remote") if agent in known else agent not in bots for agent in agents
-    )
+    known = context.state.standings().agents
+    kinds = dict.fromkeys(make_environment(config.game.name, config.game.settings).bots, "bot")
+    kinds |= {name: agent.kind for name, agent in known.items()}
+    modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor(context, between_agents(context, models))
-    waiting, ended = iter(jobs), itertools.count(1)
+    waiting = iter(jobs)
+    ended = itertools.count(1)
 
     async def play_jobs() -> None:
         for job in waiting:

@@ -51,7 +51,7 @@ from schemas.files import atomic_folder
 from schemas.subjects import BLOB_BUCKET
 from workers.progress import ProgressReporter, progress_callback
 
-PRODUCER = "branch"
+_PRODUCER = "branch"
 
 
 class BranchResult(msgspec.Struct, frozen=True):
@@ -60,7 +60,6 @@ class BranchResult(msgspec.Struct, frozen=True):
     league: str
     origin: str
     asked: int
-    """Requested sequence."""
     at: int
     """Sequence of the branch point: the newest event at or before ``asked`` that is not inside a gradient step."""
     digest: str
@@ -74,25 +73,21 @@ class BranchResult(msgspec.Struct, frozen=True):
 async def make_branch(
     source: Run, history: JetStreamLog, at: int, target: Path, report: ProgressReporter
 ) -> BranchResult:
-    """Make a run in a new folder ``target``, whose league starts as a copy of another's up to the event ``at``.
-
-    Raises:
-        UsageError: the folder exists, or the league was not open yet at ``at``.
-    """
+    """Make a run in a new folder ``target``, whose league starts as a copy of another's up to the event ``at``."""
     state = await load_state_at(history, source.open_blob_store(history.client), await last_step_boundary(history, at))
     check_league_open(state, at)
     with make_new_folder(target) as draft:
         run = Run(draft, name=history.league)
-        async with run.connect(PRODUCER) as client:
+        async with run.connect(_PRODUCER) as client:
             artifacts = source.open_blob_store(history.client)
             # The broker first: reading through the cache would fill the other run's folder.
             stores = [artifacts.store, artifacts.cache]
-            copied = await copy_league(origin_name(source), history, state, client, stores, report, artifacts)
+            copied = await _copy_league(_origin_name(source), history, state, client, stores, report, artifacts)
     names = {stored.name for stored in await artifacts.stored()}
     trainers = await trainer_starts(history, state, state.sequence, names)
     left_behind = sum(state.in_play.matches_ahead(policy) for policy in state.policies)
     return BranchResult(
-        history.league, origin_name(source), at, state.sequence, state.digest(), trainers, left_behind, copied
+        history.league, _origin_name(source), at, state.sequence, state.digest(), trainers, left_behind, copied
     )
 
 
@@ -113,7 +108,7 @@ def make_new_folder(target: Path, option: str = "--run") -> Iterator[Path]:
         yield draft
 
 
-async def copy_league(
+async def _copy_league(
     name: str,
     history: EventLog,
     state: LeagueState,
@@ -132,7 +127,8 @@ async def copy_league(
     steps = [step for policy in state.policies if (step := state.last_step(policy)) is not None]
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
-    target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
+    target = JetStreamLog(client, history.league, _PRODUCER)
+    last = state.sequence
     events, references = await copy_history(history, target, last, progress_callback(report, "copying", last), archive)
     broker, locations = BrokerBlobStore(client, history.league), await find_locations(history, last)
     locations.branch(f"{history.league}-{secrets.token_hex(6)}")
@@ -140,21 +136,15 @@ async def copy_league(
     async def branched() -> list[BlobLocations]:
         return [locations]
 
-    copied = await copy_blobs(
-        references,
-        stores,
-        TieredBlobStore(broker, branched),
-        progress_callback(report, "copying", len(references), "artifacts"),
-        broker,
-    )
+    progress = progress_callback(report, "copying", len(references), "artifacts")
+    copied = await copy_blobs(references, stores, TieredBlobStore(broker, branched), progress, broker)
     copied.events = events
     folder = locations.current.folder if locations.current is not None else ""
     await target.append(LeagueBranched(origin=name, at=last, digest=state.digest(), blobs=folder))
     return copied
 
 
-def origin_name(source: Run) -> str:
-    """Name by which a branch refers to the run it was made from."""
+def _origin_name(source: Run) -> str:
     return source.nats or source.folder.name
 
 
@@ -191,7 +181,6 @@ async def restore_run(
     if not empty. ``target`` must not exist.
 
     Raises:
-        UsageError: the folder exists, no archive was found, or the expected seal is not in it.
         ArtifactError: no archive can be read from its beginning.
         LogError: the history does not match its seals.
     """
@@ -202,14 +191,14 @@ async def restore_run(
         async with contextlib.AsyncExitStack() as connection:
             is_there = source.nats is not None or source.exists()
             client = await connection.enter_async_context(source.connect("restore")) if is_there else None
-            stores: list[BlobStore] = [
-                copy_location(place).open() for place in (str(source.folder / "artifacts"), *archives)
-            ]
+            places = (str(source.folder / "artifacts"), *archives)
+            stores: list[BlobStore] = [copy_location(place).open() for place in places]
             if client is not None:
                 with contextlib.suppress(nats.js.errors.NotFoundError):
                     await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
                     stores.insert(0, BrokerBlobStore(client, "*"))
-            cache, left = FolderBlobStore(draft / "artifacts"), None
+            cache = FolderBlobStore(draft / "artifacts")
+            left = None
             manifests = await find_manifests(stores, league)
             recovered = await fetch_archive(manifests, [CachedBlobStore(store, cache) for store in stores])
             if client is not None:
@@ -222,7 +211,7 @@ async def restore_run(
                     # The stream no longer exists.
                     has_events = False
                 left = await append_stream(recovered, stream) if has_events else None
-            return await _rebuild(recovered, left, origin_name(source), stores, expect, draft, report)
+            return await _rebuild(recovered, left, _origin_name(source), stores, expect, draft, report)
 
 
 async def _rebuild(
@@ -246,21 +235,12 @@ async def _rebuild(
     locations = await find_locations(recovered.as_log, at)
     stores = [*stores, *(place.open() for place in locations.readable())]
     run = Run(draft, name=recovered.league)
-    async with run.connect(PRODUCER) as client:
-        copied = await copy_league(name, recovered.as_log, state, client, stores, report)
+    async with run.connect(_PRODUCER) as client:
+        copied = await _copy_league(name, recovered.as_log, state, client, stores, report)
         names = {stored.name for stored in await open_blobs(client, recovered.league).stored()}
     damage = await check_recovered(recovered)
     trainers = await trainer_starts(recovered.as_log, state, at, names)
+    archived_to = recovered.archived_to
     return RestoreResult(
-        recovered.league,
-        name,
-        recovered.archived_to,
-        at,
-        sealed_to,
-        seal,
-        state.digest(),
-        damage,
-        left,
-        trainers,
-        copied,
+        recovered.league, name, archived_to, at, sealed_to, seal, state.digest(), damage, left, trainers, copied
     )

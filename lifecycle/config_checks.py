@@ -107,9 +107,8 @@ def _check_agents(config: LeagueConfig, contest: EnvironmentSpec) -> None:
     drawn = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in contest.bots:
-            raise ConfigError(
-                f"agents.{name}: {config.game.name} has no such bot; expected {format_choices(contest.bots, name)}"
-            )
+            known = format_choices(contest.bots, name)
+            raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {known}")
         if agent.search is not None:
             if isinstance(contest, ArenaSpec):
                 raise ConfigError(f"agents.{name}.search: {contest.name} has no positions to copy; expected a game")
@@ -193,37 +192,32 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
 
 def _check_colocation(config: LeagueConfig) -> None:
     """Check that one inference process that can sleep, and one trainer, share one device."""
-    inference, trainer, place = config.inference, config.trainer, "inference.colocate"
+    inference, trainer = config.inference, config.trainer
     if not inference.colocate:
         return
+    ranks = inference.options.get("tensor_parallel_size", 1)
+    problem = ""
     if inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"):
-        raise ConfigError(
-            f"{place}: the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; "
-            "expected 'vllm'"
+        problem = (
+            f"the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; expected 'vllm'"
         )
-    if (ranks := inference.options.get("tensor_parallel_size", 1)) != 1:
-        raise ConfigError(
-            f"{place}: inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"
-        )
-    if inference.device != trainer.device:
-        raise ConfigError(
-            f"{place}: inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"
-        )
-    if inference.servers != 1 or inference.urls:
-        raise ConfigError(
-            f"{place}: inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process "
-            "beside the trainer"
-        )
-    if config.policies or trainer.ranks > 1:
+    elif ranks != 1:
+        problem = f"inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"
+    elif inference.device != trainer.device:
+        problem = f"inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"
+    elif inference.servers != 1 or inference.urls:
+        found = f"inference.servers is {inference.servers}, with {len(inference.urls)} urls"
+        problem = f"{found}; expected one process beside the trainer"
+    elif config.policies or trainer.ranks > 1:
         count = len(config.trained_policies) * trainer.ranks
-        raise ConfigError(f"{place}: {count} processes train; expected one, without policies and trainer.ranks")
-    if trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none":
-        raise ConfigError(
-            f"{place}: a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
-            "quantization"
-        )
-    if isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
-        raise ConfigError(f"{place}: trainer.advantage has a critic, which is used between steps; expected one without")
+        problem = f"{count} processes train; expected one, without policies and trainer.ranks"
+    elif trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none":
+        expected = "trainer.backend 'native' or 'peft' without quantization"
+        problem = f"a base model that this process cannot move; expected {expected}"
+    elif isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
+        problem = "trainer.advantage has a critic, which is used between steps; expected one without"
+    if problem:
+        raise ConfigError(f"inference.colocate: {problem}")
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:

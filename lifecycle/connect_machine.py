@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,9 +64,6 @@ class ConnectedWorkerPool:
 
     Names come with ``creds``, the credentials by worker name; where workers need none, they are generated with a
     ``token``, which is different on every machine.
-
-    Raises:
-        UsageError: there are credentials for fewer workers than to start with.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class ConnectedWorkerPool:
             self.initial_specs.append(self.next_spec(role, {spec.name for spec in self.initial_specs}))
 
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
-        """See ``WorkerPool.bounds``."""
+        """Bounds of the role, if it is one that a machine runs several workers of."""
         return {self._role: self._worker_bounds} if self._role in _SCALABLE_ROLES else {}
 
     def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
@@ -108,25 +105,17 @@ class ConnectedWorkerPool:
 async def connect_machine(
     nats: str, league: str | None, ca: Path | None, options: ConnectOptions, console: Console
 ) -> int:
-    """Check whether this machine can work for a league, then run workers until no work is left; return the exit code.
-
-    Raises:
-        LeagueError: the machine cannot work for the league; the message says why.
-    """
+    """Check whether this machine can work for a league, and run workers until no work is left; return the exit code."""
     creds = read_credentials(options.creds, options.role) if options.creds is not None else None
     if options.workers is not None and creds is not None and options.workers[1] > len(creds):
         raise UsageError(
             f"--workers {options.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
         )
-    first = next(iter(creds.items())) if creds else None
-    access = BrokerCredentials(first[1] if first is not None else None, ca)
-    name = first[0] if first is not None else "join"
-
-    def print_check(label: str, value: str) -> None:
-        console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
-
+    name, file = next(iter(creds.items())) if creds else ("join", None)
+    access = BrokerCredentials(file, ca)
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
-        print_check("broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}")
+        bearer = "without credentials" if creds is None else f"as {', '.join(creds)}"
+        _print_check(console, "broker", f"{nats}, {bearer}")
         resolved = await find_league(client) if league is None else league
         if resolved is None:
             raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
@@ -137,22 +126,22 @@ async def connect_machine(
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)
             run = Run(folder, nats=nats, name=resolved, access=access)
             context = Context(run, client, JetStreamLog(client, resolved, name), name)
-            return await _connect_workers(context, options, creds, print_check, console)
+            return await _connect_workers(context, options, creds, console)
+
+
+def _print_check(console: Console, label: str, value: str) -> None:
+    console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
 
 
 async def _connect_workers(
-    context: Context,
-    options: ConnectOptions,
-    creds: dict[str, Path] | None,
-    print_check: Callable[[str, str], None],
-    console: Console,
+    context: Context, options: ConnectOptions, creds: dict[str, Path] | None, console: Console
 ) -> int:
     context.refuses_newer = True
     await context.load_snapshot()
     async with beside(context.follow()):
         await context.wait_for_sequence(await context.log.last_sequence())
-        print_check("league", f"{context.log.league}, {context.state.sequence:,} events")
-        loaded = await _check_machine(context, options, print_check, console)
+        _print_check(console, "league", f"{context.log.league}, {context.state.sequence:,} events")
+        loaded = await _check_machine(context, options, console)
         context.refuses_newer = False
         if options.workers is not None:
             bounds = WorkerBounds(options.workers[0], *options.workers)
@@ -164,9 +153,10 @@ async def _connect_workers(
             bounds = WorkerBounds(count, count, count)
         token = read_machine_token(context.run.folder)
         pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
-        workers = f"{bounds.workers}{f' to {bounds.most}' if bounds.is_adjustable else ''}"
-        workers += f" worker{'s' if (bounds.most or 0) > 1 else ''} {options.role}"
-        console.print(f"{workers}; logs in {context.run.logs}", highlight=False, soft_wrap=True)
+        most = f" to {bounds.most}" if bounds.is_adjustable else ""
+        noun = "workers" if (bounds.most or 0) > 1 else "worker"
+        text = f"{bounds.workers}{most} {noun} {options.role}; logs in {context.run.logs}"
+        console.print(text, highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
         with stop_on_signals(context, supervisor, console):
             done = await supervisor.run()
@@ -176,35 +166,32 @@ async def _connect_workers(
     return 0
 
 
-async def _check_machine(
-    context: Context, options: ConnectOptions, print_check: Callable[[str, str], None], console: Console
-) -> ModelFootprint | None:
+async def _check_machine(context: Context, options: ConnectOptions, console: Console) -> ModelFootprint | None:
     """Check whether workers of the role can run here; return the footprint of one, if it loads a model."""
     config = context.config
     check_versions(context.name, older_deciders(context.state, context.name))
     check_rules(context.state, options.role, context.name)
-    print_check("versions", "all processes of the league work with this version")
+    _print_check(console, "versions", "all processes of the league work with this version")
     if options.policy is not None:
         resolve_policy(config, options.policy)
     seats = make_environment(config.game.name, config.game.settings).seats
-    print_check("play", f"{config.game.name}, {len(seats)} seats")
+    _print_check(console, "play", f"{config.game.name}, {len(seats)} seats")
     remotes = {"rollout": remote_agents_in_training, "evaluator": remote_agents_in_evaluation}
     if options.role in remotes and (remote_agents := remotes[options.role](config)):
         check_api_keys(config, remote_agents)
-        print_check("play", f"keys of {', '.join(remote_agents)}")
+        _print_check(console, "play", f"keys of {', '.join(remote_agents)}")
     free_gb = shutil.disk_usage(context.run.folder).free / 1e9
     if free_gb < options.room_gb:
         raise UsageError(
             f"--folder {context.run.folder}: {free_gb:.1f} GB of disk are free; expected {options.room_gb:g} or more "
             "(--room-gb)"
         )
-    print_check("space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free")
-    return await _check_model(context, options.role, print_check, console)
+    memory_gb = psutil.virtual_memory().available / 1e9
+    _print_check(console, "space", f"{free_gb:.1f} GB of disk, {memory_gb:.1f} GB of memory free")
+    return await _check_model(context, options.role, console)
 
 
-async def _check_model(
-    context: Context, role: str, print_check: Callable[[str, str], None], console: Console
-) -> ModelFootprint | None:
+async def _check_model(context: Context, role: str, console: Console) -> ModelFootprint | None:
     config = context.config
     if role not in _MODEL_ROLES:
         return None
@@ -215,14 +202,15 @@ async def _check_model(
     with show_progress(console, "the base model") as report:
         folder = await fetch_base_model(context, report)
     if role in _SCALABLE_ROLES and uses_inference_servers(config):
-        print_check("model", "inference processes have it")
+        _print_check(console, "model", "inference processes have it")
         return None
     # In a process of its own, so that all its memory is released afterwards, on a GPU too.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         loaded = await asyncio.get_running_loop().run_in_executor(
             pool, measure_model, config.inference.backend, folder, backend_settings(config)
         )
-    print_check("model", f"{context.state.model[:25]} loads, {loaded.memory_bytes / 1e6:,.0f} MB in a process")
+    memory = f"{loaded.memory_bytes / 1e6:,.0f} MB"
+    _print_check(console, "model", f"{context.state.model[:25]} loads, {memory} in a process")
     return loaded
 
 
@@ -230,9 +218,6 @@ def measure_model(backend: str, folder: Path, settings: dict[str, Any]) -> Model
     """Load a base model in this process as workers do, and return its cost.
 
     Only the built-in backend is started; others take minutes.
-
-    Raises:
-        LeagueError: the model cannot be used here.
     """
     import torch
 

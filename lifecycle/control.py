@@ -1,7 +1,8 @@
 """Commands to a running league: pause it, change its settings and agents, request matches, decide promotions.
 
 Everything but matches is an event, appended on the condition that no other command was appended meanwhile; workers
-see it in their own folds. Matches are jobs on ``WORK``, like those of evaluations.
+see it in their own folds. Matches are jobs on ``WORK``, like those of evaluations. What cannot be done is a UsageError
+(no such agent or policy, an immutable setting, a spent budget); invalid settings are a ConfigError.
 """
 
 import secrets
@@ -16,7 +17,6 @@ from league.evaluation.outlook import EvaluationOutlook, make_outlook, rater_dec
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.queues import WorkQueue
-from league.matchmaking.pool import is_over_budget
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.schedule import EVALUATION_ONLY, external_version
 from league.run import Run
@@ -76,32 +76,19 @@ async def append_decision(
 
 
 def pause(state: LeagueState, policy: str, reason: str) -> list[e.Event]:
-    """Returns the event that pauses a policy, or the league if the name is empty; no event if it is paused.
-
-    Raises:
-        UsageError: no such policy.
-    """
+    """Returns the event that pauses a policy, or the league if the name is empty; no event if it is paused."""
     last = _last_pause(state, policy)
     return [] if last.is_paused else [e.LeaguePaused(policy=policy, reason=reason, after=last.sequence)]
 
 
 def resume(state: LeagueState, policy: str, reason: str) -> list[e.Event]:
-    """Returns the event that resumes a policy, or the league if the name is empty; no event if it is not paused.
-
-    Raises:
-        UsageError: no such policy.
-    """
+    """Returns the event that resumes a policy, or the league if the name is empty; no event if it is not paused."""
     last = _last_pause(state, policy)
     return [e.LeagueResumed(policy=policy, reason=reason, after=last.sequence)] if last.is_paused else []
 
 
-def configure(state: LeagueState, settings: Sequence[str]) -> list[e.Event]:
-    """Returns the event that puts changed settings in force; no event if nothing changes.
-
-    Raises:
-        UsageError: an immutable setting is changed.
-        ConfigError: invalid settings.
-    """
+def configure(state: LeagueState, settings: Sequence[str]) -> list[e.LeagueConfigured]:
+    """Returns the event that puts changed settings in force; no event if nothing changes."""
     old = _require_config(state)
     new = with_settings(old, settings)
     if not check_change(state.league, old, new):
@@ -116,12 +103,7 @@ def keys_needing_restart(state: LeagueState, event: e.LeagueConfigured) -> dict[
 
 
 def add_agent(state: LeagueState, name: str, agent: AgentConfig) -> list[e.Event]:
-    """Returns the events that register a bot, a remote agent or one that searches.
-
-    Raises:
-        UsageError: the name is taken.
-        ConfigError: the game has no such bot, or the remote settings are invalid.
-    """
+    """Returns the events that register a bot, a remote agent or one that searches."""
     if name in state.agents or split_agent(name) is not None or name in state.policies:
         raise UsageError(f"agent {name!r}: the name is taken, or is that of a policy's version; expected another one")
     if not name or any(sign.isspace() or sign == "," for sign in name):
@@ -137,21 +119,13 @@ def add_agent(state: LeagueState, name: str, agent: AgentConfig) -> list[e.Event
 
 
 def add_external_version(state: LeagueState, name: str, version: int) -> list[e.Event]:
-    """Returns the event that adds a version of an external agent; no event if it is in the league.
-
-    Raises:
-        UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
-    """
+    """Returns the event that adds a version of an external agent; no event if it is in the league."""
     added = external_version(state, name, version, OPERATOR)
     return [] if added is None else [added]
 
 
 def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
-    """Returns the event that retires an agent for good; no event if it is retired already.
-
-    Raises:
-        UsageError: no such agent, or no opponent would be left to draw.
-    """
+    """Returns the event that retires an agent for good; no event if it is retired already."""
     agent, last = _require_agent(state, name), state.activity(name)
     if not agent.active and not last.resting:
         return []
@@ -168,11 +142,7 @@ def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
 
 
 def activate(state: LeagueState, name: str, reason: str) -> list[e.Event]:
-    """Returns the event that makes a retired agent active again; no event if it is active.
-
-    Raises:
-        UsageError: no such agent.
-    """
+    """Returns the event that makes a retired agent active again; no event if it is active."""
     if _require_agent(state, name).active:
         return []
     return [e.AgentActivated(agent=name, reason=reason, after=state.activity(name).sequence)]
@@ -185,9 +155,6 @@ async def request_matches(
 
     A seat is given as a registered agent, a version such as ``main@120``, or a policy for its newest version. With
     ``rotate`` agents move on by a seat from match to match; each match has its own seed.
-
-    Raises:
-        UsageError: no such agent, a wrong number of seats, or an agent whose budget is spent.
     """
     state = await load_state_at(history, run.open_blob_store(history.client))
     jobs = make_requested_jobs(state, seats, count, purpose, rotate, f"request-{secrets.token_hex(4)}")
@@ -245,7 +212,7 @@ def resolve_agent(state: LeagueState, agent: str, option: str, bots: Sequence[st
             f"{option}: {agent!r} is no agent; expected {format_choices(known)}, or a published version"
             + suggest(agent, known)
         )
-    if is_over_budget(state, agent):
+    if state.budget_left(agent) <= 0:
         raise UsageError(f"{option}: the budget of {agent!r} is spent; expected agents.{agent}.remote.budget raised")
     return agent
 

@@ -85,9 +85,8 @@ def _read_lines(data: bytes, source: str) -> Iterator[_Line]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{where}: found {_show(line.decode(errors='replace'))}; expected JSON ({error})"
-            ) from None
+            text = _show(line.decode(errors="replace"))
+            raise UsageError(f"{where}: found {text}; expected JSON ({error})") from None
         if not isinstance(fields, dict):
             raise UsageError(f"{where}: found {_show(fields)}; expected a JSON object")
         name = digest(line.strip())[:24]

@@ -48,13 +48,14 @@ FAMILIES = {
     "granitemoehybrid": Family("Granite 4 (hybrid)", is_packed=False, has_state=True),
 }
 """By ``model_type`` of ``config.json``."""
+_NO_TARGETS = ("norm", "embed", "lm_head")
+"""Parts of the names of weights that no adapter sits on: norms, embeddings and output heads."""
 
 
 def family_table() -> str:
     """The families as a Markdown table."""
-    header = ("family", "`model_type`", "learner", "minibatches", "vLLM on a CPU serves adapters", "own chat template")
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-    return "\n".join([*lines, *(family_row(model_type) for model_type in FAMILIES)])
+    header = "| family | `model_type` | learner | minibatches | vLLM on a CPU serves adapters | own chat template |"
+    return "\n".join([header, "|---" * 6 + "|", *map(family_row, FAMILIES)])
 
 
 def family_row(model_type: str) -> str:
@@ -74,19 +75,16 @@ def check_family(config: LeagueConfig, base: Path) -> None:
         ConfigError: one does not; the message names the key and what to set instead.
         ModelError: the folder's ``config.json`` cannot be read, or its weights are pickled.
     """
-    model_type, reason = read_model_shape(base).model_type, unsupported_reason(base)
+    model_type = read_model_shape(base).model_type
+    reason = unsupported_reason(base)
     if reason is not None:
         _check_native(config, reason)
     family = FAMILIES.get(model_type)
-    if family is None and reason is not None and config.trainer.backend.name != "tinker":
-        _check_architecture(config, base, model_type)
     if family is not None:
         _check_limits(config, family, model_type)
+    elif reason is not None and config.trainer.backend.name != "tinker":
+        _check_architecture(config, base, model_type)
     _check_weights(config, base)
-
-
-_NO_TARGETS = ("norm", "embed", "lm_head")
-"""Parts of the names of weights that no adapter sits on: norms, embeddings and output heads."""
 
 
 def _check_weights(config: LeagueConfig, base: Path) -> None:
@@ -115,11 +113,9 @@ def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -
         ConfigError: its rank or alpha is not the configured one.
         ModelError: no LoRA adapter, or one of another base model.
     """
-    fields, model = adapters.read_config(folder), config.model
-    for key, found, expected in (
-        ("lora_rank", fields["r"], model.lora_rank),
-        ("lora_alpha", fields["lora_alpha"], model.lora_alpha),
-    ):
+    fields = adapters.read_config(folder)
+    for key, name in ("lora_rank", "r"), ("lora_alpha", "lora_alpha"):
+        found, expected = fields[name], getattr(config.model, key)
         if found != expected:
             raise ConfigError(
                 f"model.{key}: {expected:g}, but the adapter in model.adapter has {found:g}; expected that"
@@ -174,7 +170,6 @@ def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> No
 
 
 def _check_limits(config: LeagueConfig, family: Family, model_type: str) -> None:
-    """Refuse what a tested family cannot do."""
     packed = config.trainer.learner.get("layout") == "packed"
     if packed and not family.is_packed and config.trainer.backend.name != "tinker":
         raise ConfigError(

@@ -81,15 +81,13 @@ def play(numbers: Iterable[int]) -> Samples:
 
 
 class _ModelPlayer:
-    """Bot that plays by an order model."""
-
     name = "order_model"
 
     def __init__(self, weights_F: Floats) -> None:
         self._model = OrderModel(weights_F)
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """The model's orders for the seat."""
         return self._model.act(game, [seat], rng)[seat]
 
 
@@ -109,7 +107,8 @@ def _weights_of_bots() -> Floats:
 
 def initial_parameters() -> dict[str, torch.Tensor]:
     """Random parameters of ``value_function.forward``, whose layers keep the variance of their inputs."""
-    seats, centers, rng = len(POWERS), len(board.CENTERS), torch.Generator().manual_seed(0)
+    seats, centers = len(POWERS), len(board.CENTERS)
+    rng = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
         drawn: torch.Tensor = torch.randn(*shape, generator=rng) / shape[0] ** 0.5
@@ -136,7 +135,8 @@ def initial_parameters() -> dict[str, torch.Tensor]:
 
 def play_all(games: int, processes: int, done: Callable[[int], None]) -> Samples:
     """Plays games in several processes; ``done`` is called with how many were played."""
-    chunks, played = [range(start, min(start + CHUNK, games)) for start in range(0, games, CHUNK)], list[Samples]()
+    chunks = [range(start, min(start + CHUNK, games)) for start in range(0, games, CHUNK)]
+    played: list[Samples] = []
     with ProcessPoolExecutor(processes) as pool:
         for chunk, samples in zip(chunks, pool.map(play, chunks), strict=True):
             played.append(samples)
@@ -149,19 +149,18 @@ def fit(samples: Samples, epochs: int, done: Callable[[int], None]) -> dict[str,
     parameters = {name: each.requires_grad_() for name, each in initial_parameters().items()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     count = len(samples.years_N)
-    steps, rng = epochs * max(count // BATCH, 1), np.random.default_rng(0)
+    steps = epochs * max(count // BATCH, 1)
+    rng = np.random.default_rng(0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     scale_L = torch.tensor(SCALE_L, dtype=torch.float32)
     for epoch in range(epochs):
         order = rng.permutation(count)
         for start in range(0, max(count - BATCH, 0) + 1, BATCH):
             batch = order[start : start + BATCH]
-            features_BSCL, years_BY, owners_BC, values_BS = (
-                torch.from_numpy(samples.features_NSCL[batch]) * scale_L,
-                torch.eye(MOST_YEARS)[samples.years_N[batch]],
-                torch.from_numpy(samples.owners_NC[batch]),
-                torch.from_numpy(samples.values_NS[batch]),
-            )
+            features_BSCL = torch.from_numpy(samples.features_NSCL[batch]) * scale_L
+            years_BY = torch.eye(MOST_YEARS)[samples.years_N[batch]]
+            owners_BC = torch.from_numpy(samples.owners_NC[batch])
+            values_BS = torch.from_numpy(samples.values_NS[batch])
             expected_BS, owned_BSC, unowned_BC = forward(parameters, features_BSCL, years_BY)
             odds_BOC = torch.cat([owned_BSC, unowned_BC[:, None]], 1)
             entropy = -torch.log(odds_BOC.gather(1, owners_BC[:, None]) + 1e-6).mean()

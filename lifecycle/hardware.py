@@ -127,7 +127,6 @@ HARDWARE = {
 """,
     ),
 }
-"""Hardware by name of the preset."""
 
 CARDS_GB = (16.0, 24.0, 48.0, 80.0, 141.0)
 """Memory of the cards that the documentation has a table for."""

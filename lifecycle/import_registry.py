@@ -61,8 +61,6 @@ async def import_registry(
     baselines go before the configured agents. ``target`` must not exist.
 
     Raises:
-        UsageError: the folder exists, or the newest adapter is not of the shape that the configuration trains.
-        ConfigError: invalid settings, once the registry's baselines are merged in.
         ModelError: the base model cannot be used, or the digest of a model or adapter is not the registry's.
     """
     config = merge_baselines(config, registry)
@@ -74,9 +72,9 @@ async def import_registry(
             _copy_base_model(folder / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
             history = await open_league(run, client, config, report, make_model=False)
+            source = run.model if config.model.base == "made" else config.model.base
             # There may be no base model until ``league up`` makes it.
-            source = config.model.base if config.model.base != "made" else run.model if run.model.is_dir() else None
-            shape = None if source is None else load_base(source).shape
+            shape = None if source == run.model and not run.model.is_dir() else load_base(source).shape
             adapters, without = _read_adapters(registry, folder, shape)
             _check_newest_adapter(adapters, config)
             # The league's processes would not load adapters of a larger rank.
@@ -113,9 +111,13 @@ def _copy_base_model(source: Path, folder: Path, expected: str | None, config: L
     except ModelError as error:
         reason = str(error).replace(str(folder), str(source))
         raise ModelError(f"{source}: not a base model for {config.game.name} with these settings: {reason}") from None
-    if expected is not None and (actual := digest(pack_folder(folder))) != expected:
+    _check_digest(f"{source}", pack_folder(folder), expected)
+
+
+def _check_digest(place: str, data: bytes, expected: str | None) -> None:
+    if expected is not None and (actual := digest(data)) != expected:
         raise ModelError(
-            f"{source}: damaged or edited: its digest is {actual}; expected {expected}, as league.json says"
+            f"{place}: damaged or edited: its digest is {actual}; expected {expected}, as league.json says"
         )
 
 
@@ -146,12 +148,8 @@ def _read_adapters(
                 raise ModelError(f"agents.{checkpoint.name}: {error}") from None
             without[checkpoint.name] = str(error)
             continue
-        expected = checkpoint.adapter_digest
-        if expected is not None and (actual := digest(adapters[checkpoint.name].data)) != expected:
-            raise ModelError(
-                f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {actual}; expected {expected}, as "
-                "league.json says"
-            )
+        place = f"agents.{checkpoint.name}: {path}"
+        _check_digest(place, adapters[checkpoint.name].data, checkpoint.adapter_digest)
     return adapters, without
 
 
@@ -197,7 +195,8 @@ async def _append_history(
 ) -> None:
     """Append the registry's history after the league's opening, with the registry's times."""
     batch: list[RecordedEvent] = []
-    first, done = await history.last_sequence() + 1, 0
+    done = 0
+    first = await history.last_sequence() + 1
     for sequence, (event, time_ns) in enumerate(imported_events(registry, config, stored), first):
         when = time.time_ns() if time_ns is None else time_ns
         batch.append(RecordedEvent(sequence, when, event_subject(config.name, event), PRODUCER, encode_event(event)))

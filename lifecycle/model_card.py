@@ -94,7 +94,6 @@ class SettingChange(msgspec.Struct, frozen=True):
     step: int
     """Number of gradient steps that the policy had taken before."""
     key: str
-    """Dotted key."""
     before: Any
     after: Any
 
@@ -137,7 +136,6 @@ class ReleaseContents(msgspec.Struct, frozen=True):
     """Contents of a release, as far as the card mentions them."""
 
     folder: str
-    """Name of the release's folder."""
     base_parameters: int | None
     """None where the release does not include the base model."""
     adapter_parameters: int | None
@@ -174,15 +172,14 @@ def render_card(facts: ReleaseFacts, config: LeagueConfig, parts: ReleaseContent
         max_opponents=_MAX_OPPONENTS,
         weak=[_code_span(one.opponent) for one in facts.benchmarks if one.high < 0.5],
         ahead=[
-            f"{_code_span(one.agent)} ({one.games:,} games, {_format_percent(one.share)})"
-            for one in facts.ahead[:_MAX_AHEAD]
+            f"{_code_span(one.agent)} ({one.games:,} games, {_percent(one.share)})" for one in facts.ahead[:_MAX_AHEAD]
         ],
         exploiters=[_code_span(name) for name, one in config.policies.items() if one.is_exploiter],
         code=_code_span,
         setting=lambda value: "what it is by default" if value is None else _code_span(to_json(value)),
         json=to_json,
         number="{:,}".format,
-        percent=_format_percent,
+        percent=_percent,
         join=lambda names: ", ".join(names[:-1]) + (" and " if len(names) > 1 else "") + names[-1],
     )
     return f"{card}\n"
@@ -193,5 +190,5 @@ def _code_span(text: str) -> str:
     return "`" + (escape_unprintable(text).replace("`", "'").replace("|", "¦") or " ") + "`"
 
 
-def _format_percent(share: float) -> str:
+def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"

@@ -8,7 +8,6 @@ import msgspec
 from schemas.config import LeagueConfig
 
 FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
-"""Bytes of a number in float32 and in bfloat16."""
 
 
 class ModelDimensions(msgspec.Struct, frozen=True):

@@ -41,8 +41,7 @@ async def open_league(
 
     Raises:
         UsageError: no league and no configuration, or an immutable setting is changed.
-        ModelError: the base model cannot be used, or cannot be prompted as configured.
-        ConfigError: the base model cannot be prompted as configured.
+        ModelError, ConfigError: the base model cannot be used, or cannot be prompted as configured.
     """
     if run.nats is None or config is None:
         existing = run.name or await find_league(client)

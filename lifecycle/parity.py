@@ -24,11 +24,10 @@ from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall
 from trainer.batch import Floats
 
-TEMPERATURES = (0.7, 1.0, 1.3)
-TOP_PS = (1.0, 0.9)
 PERCENTILES = (0, 1, 50, 99, 100)
-
-FREE_TOKENS = 24
+_TEMPERATURES = (0.7, 1.0, 1.3)
+_TOP_PS = (1.0, 0.9)
+_FREE_TOKENS = 24
 """Maximum length of an unconstrained completion, in tokens."""
 RecomputeLogprobs = Callable[[Sequence[ModelCall]], tuple[Floats, Floats]]
 """The learner's and the recorded log-probabilities [W] of all choices; see ``trainer.loss_inputs``."""
@@ -66,14 +65,14 @@ class SamplingVariant(msgspec.Struct, frozen=True):
 
     def make_request(self, place: PromptSample, adapter: str | None, seed: int) -> Request:
         """Returns the request for a prompt."""
-        free = self.kind == "free"
-        sampling = SamplingParameters(
-            self.temperature, seed, FREE_TOKENS if free else SamplingParameters().max_tokens, self.top_p
-        )
-        return Request(place.prompt_ids, adapter, None if free else place.constraint, sampling)
+        if self.kind == "free":
+            sampling = SamplingParameters(self.temperature, seed, _FREE_TOKENS, self.top_p)
+            return Request(place.prompt_ids, adapter, None, sampling)
+        sampling = SamplingParameters(self.temperature, seed, top_p=self.top_p)
+        return Request(place.prompt_ids, adapter, place.constraint, sampling)
 
 
-VARIANTS = [SamplingVariant(*values) for values in product(("constrained", "free"), TEMPERATURES, TOP_PS)]
+VARIANTS = [SamplingVariant(*values) for values in product(("constrained", "free"), _TEMPERATURES, _TOP_PS)]
 
 
 class VariantResult(msgspec.Struct, frozen=True):
@@ -110,11 +109,7 @@ class ParityReport(msgspec.Struct, frozen=True):
 
 
 def resolve_tolerance(dtype: str) -> ParityTolerance:
-    """Returns the tolerance of a data type.
-
-    Raises:
-        UsageError: no tolerance is known for it.
-    """
+    """Returns the tolerance of a data type; UsageError where none is known."""
     if dtype not in TOLERANCES:
         raise UsageError(f"parity: dtype {dtype!r}; expected {format_choices(TOLERANCES)}")
     return TOLERANCES[dtype]
@@ -189,9 +184,7 @@ def _compare_logprobs(
     if not sampled:
         return np.empty(0, np.float32), np.empty(0, np.float32)
     everything = list(range(vocabulary))
-    drawn, whole = zip(
-        *(_to_model_calls(request, generation, everything) for request, generation in sampled), strict=True
-    )
+    drawn, whole = zip(*(_to_model_calls(*each, everything) for each in sampled), strict=True)
     learnt_W, stated_W = recompute(drawn)
     # Per token, its probability among all allowed tokens over that among those it was drawn from.
     return learnt_W - stated_W, np.exp(recompute(whole)[0] - learnt_W)
@@ -222,9 +215,8 @@ def _to_model_calls(request: Request, generation: Generation, everything: list[i
         progress=0.0,
         temperature=request.sampling.temperature,
     )
-    return drawn, msgspec.structs.replace(
-        drawn, allowed=[open_to.get(at, tokens) for at, (_, tokens) in allowed.items()]
-    )
+    whole = [open_to.get(at, tokens) for at, (_, tokens) in allowed.items()]
+    return drawn, msgspec.structs.replace(drawn, allowed=whole)
 
 
 def format_summary(parity: ParityReport) -> str:

@@ -65,12 +65,7 @@ _BOTS = {"random_bot": (800.0, True), "chaos_bot": (900.0, True)}
 """Initial rating, and whether the bot is a baseline of the success criteria; a game's other bots have neither."""
 
 
-def check_options(answers: PresetOptions) -> None:
-    """Validate the options.
-
-    Raises:
-        UsageError: unknown hardware or game, an invalid training time, or an empty model name.
-    """
+def _check_options(answers: PresetOptions) -> None:
     if answers.card_gb is None and answers.hardware not in HARDWARE:
         raise UsageError(f"--hardware {answers.hardware}: no such preset; expected {format_choices(HARDWARE)}")
     if answers.game in ADAPTERS:
@@ -98,12 +93,8 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float
     """Render the settings file.
 
     ``explain`` returns comment lines on the settings' resource needs, given the memory of a GPU.
-
-    Raises:
-        UsageError: an invalid option.
-        ConfigError: the game needs a package that is not installed.
     """
-    check_options(answers)
+    _check_options(answers)
     if (gb := answers.card_gb) is None:
         hardware = HARDWARE[answers.hardware]
     else:
@@ -123,9 +114,8 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float
         if "/" not in answers.model:
             answers = msgspec.structs.replace(answers, model=model)
     body = _body(answers, hardware)
-    comments = [
-        f"# {line}".rstrip() for line in explain(convert(tomllib.loads(body), LeagueConfig, ""), hardware.gpu_gb)
-    ]
+    explanation = explain(convert(tomllib.loads(body), LeagueConfig, ""), hardware.gpu_gb)
+    comments = [f"# {line}".rstrip() for line in explanation]
     starting = f"#\n{hardware.starting}" if hardware.starting else ""
     head = (
         f"# A league of {answers.game} for {hardware.what}. Written by `league config init`.\n"
@@ -142,12 +132,16 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
     if is_made and answers.game in arena_names() and tuned.is_file():
         stop = "\n".join(_stop_lines(answers))
         return re.sub(r"\[stop\]\n(.*\n)+", lambda _: stop, tuned.read_text(encoding="utf-8"))
-    settings = _GAME_SETTINGS.get(answers.game, {}) | (
-        {} if is_made else _PRETRAINED_GAME_SETTINGS.get(answers.game, {})
-    )
+    settings = _GAME_SETTINGS.get(answers.game, {})
+    if not is_made:
+        settings = settings | _PRETRAINED_GAME_SETTINGS.get(answers.game, {})
     contest = make_environment(answers.game, settings)
-    known = [bot for bot in _BOTS if bot in contest.bots]
-    if not known:
+    bots = {
+        name: toml_value({"kind": "bot", "rating": rating, "baseline": is_baseline})
+        for name, (rating, is_baseline) in _BOTS.items()
+        if name in contest.bots
+    }
+    if not bots:
         raise ConfigError(f"game.name: {answers.game!r} has none of the bots {format_choices(_BOTS)}")
     return "\n".join(
         (
@@ -162,10 +156,7 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
             "# Who is there from the beginning. Baselines are those that the criteria speak of.",
             "[agents]",
             'base_model = { kind = "base", rating = 1000.0, baseline = true }',
-            *(
-                f"{bot} = {toml_value({'kind': 'bot', 'rating': _BOTS[bot][0], 'baseline': _BOTS[bot][1]})}"
-                for bot in known
-            ),
+            *(f"{name} = {agent}" for name, agent in bots.items()),
             "",
             "[model]",
             *_model_lines(answers, hardware),
@@ -182,11 +173,9 @@ def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
     if not isinstance(contest, ArenaSpec):
         return () if reports_progress(contest) else (_OUTCOME_REWARD.format("this game"),)
     # Attempts at one task are compared with each other; opponents' results with what the role has earned so far.
-    advantage, loss, settings = (
-        ("group_relative", "ppo_clip", {"entropy": 0.0})
-        if len(contest.seats) == 1
-        else ("rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}})
-    )
+    advantage, loss, settings = "rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}}
+    if len(contest.seats) == 1:
+        advantage, loss, settings = "group_relative", "ppo_clip", {"entropy": 0.0}
     return (
         _OUTCOME_REWARD.format("this arena"),
         f"[trainer.advantage]\nname = {toml_value(advantage)}",

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, UsageError
 from schemas.events import LeagueConfigured
 from schemas.ids import digest
 
-IMMUTABLE_KEYS = {
+_IMMUTABLE_KEYS = {
     "name": "every stream and subject of the league carries it",
     "seed": "every recorded draw derives from it",
     "game": "what was played, rated and learnt from is of this game",
@@ -32,11 +32,11 @@ def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]
     """
     before, after = to_builtins(old), to_builtins(new)
     changed = [key for key in after if after[key] != before[key]]
-    fixed = [key for key in changed if key in IMMUTABLE_KEYS]
+    fixed = [key for key in changed if key in _IMMUTABLE_KEYS]
     if "agents" in fixed and _agent_identities(new) == _agent_identities(old):
         fixed.remove("agents")
     if fixed:
-        reasons = "; ".join(f"{key}: {IMMUTABLE_KEYS[key]}" for key in fixed)
+        reasons = "; ".join(f"{key}: {_IMMUTABLE_KEYS[key]}" for key in fixed)
         raise UsageError(
             f"the league {league!r} of this run was opened with another {', '.join(fixed)} ({reasons}); expected the "
             "same, or another --run folder for another league"
@@ -64,9 +64,6 @@ def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig
     """Returns a configuration with the values of ``settings``, each ``KEY=VALUE``.
 
     Keys are dotted; a value is TOML or a plain word, and an empty one is null.
-
-    Raises:
-        ConfigError: an invalid key or value.
     """
     table = to_builtins(config)
     for setting in settings:
@@ -79,19 +76,14 @@ def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig
 
 def _agent_identities(config: LeagueConfig) -> dict[str, Any]:
     """Properties of agents that must not change; a remote agent's address may."""
-    identities = {}
-    for name, agent in config.agents.items():
-        played = agent.remote and (agent.remote.training, agent.remote.play_settings)
-        identities[name] = (agent.kind, agent.rating, agent.baseline, played)
-    return identities
+    return {
+        name: (each.kind, each.rating, each.baseline, each.remote and (each.remote.training, each.remote.play_settings))
+        for name, each in config.agents.items()
+    }
 
 
 def render_settings(config: LeagueConfig) -> str:
-    """Render a configuration as TOML.
-
-    Raises:
-        ConfigError: it contains a value that TOML cannot express.
-    """
+    """Render a configuration as TOML; ConfigError where TOML cannot express a value."""
     text = "\n".join(_lines(to_builtins(config), "")) + "\n"
     if convert(tomllib.loads(text), LeagueConfig, "") != config:
         raise ConfigError("settings: they hold what a TOML file cannot say, such as a list with null")

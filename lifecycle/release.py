@@ -53,16 +53,14 @@ class ReleaseResult(msgspec.Struct, frozen=True):
 
 
 async def write_release(
-    run: Run, version: str | None, target: Path, report: ProgressReporter, render: MatchRenderer | None = None
+    run: Run, version: str | None, target: Path, report: ProgressReporter, render: MatchRenderer
 ) -> ReleaseResult:
-    """Write a release; its games as pages too, if they can be rendered.
+    """Write a release.
 
     ``version`` is a version of the league's main policy; by default the newest benchmarked one, else its newest
     checkpoint. The folder ``target`` must not exist.
 
     Raises:
-        UsageError: no such version, the folder exists, or the base model is a folder of one machine.
-        ConfigError: the settings are invalid once those of a machine are left out.
         ArtifactError: the model or the adapter is missing or damaged.
         ModelError: they do not fit each other.
     """
@@ -73,7 +71,7 @@ async def write_release(
             async with open_tables(run, history) as tables:
                 [(position,)] = await tables.query("SELECT sequence FROM position")
                 state = await load_state_at(history, artifacts, position)
-                chosen, config = choose_version(state, version), released_settings(state)
+                chosen, config = choose_version(state, version), _released_settings(state)
                 report(f"looking where {chosen.agent} comes from", 0.2)
                 facts = await gather_facts(tables, state, chosen)
             report("writing the release", 0.7)
@@ -90,25 +88,17 @@ async def write_release(
             f"{render_settings(config)}"
         )
         _write(draft / SETTINGS_FILE, settings)
-        _write(draft / REGISTRY_FILE, _as_json(_registry_dict(facts, config, base if is_made else None)))
+        _write_json(draft / REGISTRY_FILE, _registry_dict(facts, config, base if is_made else None))
         lineage = {"agent": chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
-        _write(draft / "lineage.json", _as_json(lineage))
+        _write_json(draft / "lineage.json", lineage)
         _write(draft / "README.md", render_card(facts, config, parts))
-        sizes = {
-            path.relative_to(draft).as_posix(): path.stat().st_size
-            for path in sorted(draft.rglob("*"))
-            if path.is_file()
-        }
+        files = (path for path in sorted(draft.rglob("*")) if path.is_file())
+        sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
     return ReleaseResult(chosen.agent, str(target), facts.sequence, sizes)
 
 
-def released_settings(state: LeagueState) -> LeagueConfig:
-    """Returns the settings in force, without those that belong to a machine or to persons.
-
-    Raises:
-        UsageError: the base model is a folder, which exists on this machine only.
-        ConfigError: the settings are invalid without hosted opponents.
-    """
+def _released_settings(state: LeagueState) -> LeagueConfig:
+    """Returns the settings in force, without those that belong to a machine or to persons."""
     config = state.config or LeagueConfig()
     is_made = state.model.startswith("artifact:")
     if not is_made and (Path(config.model.base).expanduser().is_dir() or config.model.base.startswith((".", "/", "~"))):
@@ -117,7 +107,8 @@ def released_settings(state: LeagueState) -> LeagueConfig:
             "one of the hub (league model merge makes a whole model of an agent)"
         )
     hosted = {name for name, agent in config.agents.items() if agent.kind == "remote"}
-    replace, measured = msgspec.structs.replace, config.evaluation
+    replace = msgspec.structs.replace
+    measured = config.evaluation
     settled = replace(
         config,
         agents={name: agent for name, agent in config.agents.items() if name not in hosted},
@@ -141,7 +132,7 @@ def released_settings(state: LeagueState) -> LeagueConfig:
 
 
 async def _write_games(
-    run: Run, history: JetStreamLog, facts: ReleaseFacts, draft: Path, render: MatchRenderer | None
+    run: Run, history: JetStreamLog, facts: ReleaseFacts, draft: Path, render: MatchRenderer
 ) -> list[str]:
     """Write the first game of each benchmark, whatever its result; return the names of the files, without suffixes."""
     written: dict[str, str] = {}
@@ -157,8 +148,7 @@ async def _write_games(
         name = f"games/{len(written) + 1}"
         _write(draft / f"{name}.txt", escape_unprintable(text.getvalue(), lines=True))
         written[name] = match_id
-    pages = await render(run, history, list(written.values())) if render is not None else []
-    for name, page in zip(written, pages, strict=False):
+    for name, page in zip(written, await render(run, history, list(written.values())), strict=True):
         _write(draft / f"{name}.html", page)
     return list(written)
 
@@ -211,10 +201,10 @@ def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) 
     }
 
 
-def _as_json(value: Any) -> str:
-    return json.dumps(msgspec.to_builtins(value), indent=1, ensure_ascii=True) + "\n"
-
-
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write(path, json.dumps(msgspec.to_builtins(value), indent=1, ensure_ascii=True) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from league.analysis.leaderboard import LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import make_leaderboard
 from league.analysis.summary import wilson_interval
 from league.history.compare import config_differences
 from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_lineage
@@ -43,20 +43,13 @@ _CONFIGURATIONS_SQL = """
     FROM configurations c LEFT JOIN gradient_steps g ON g.policy = ? AND g.sequence < c.sequence
     WHERE c.sequence > 0 GROUP BY c.sequence, c.config ORDER BY c.sequence
 """
-_TRAINING_KEYS = tuple(
-    f"{table}."
-    for table in ("game", "matchmaking", "model", "policies", "prompts", "rollout", "schedule", "stop", "trainer")
-)
-"""Settings that determine a policy's training and contain no address."""
+_TRAINING_TABLES = ("game", "matchmaking", "model", "policies", "prompts", "rollout", "schedule", "stop", "trainer")
+"""Tables of settings that determine a policy's training and contain no address."""
 _TRAINING_TIME_SQL = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE policy = ? AND step BETWEEN ? AND ?"
 
 
 def choose_version(state: LeagueState, version: str | None) -> ReleaseVersion:
-    """Returns the version to release: the named one, else the newest benchmarked one, else the newest checkpoint.
-
-    Raises:
-        UsageError: there is none, or it has no adapter.
-    """
+    """Returns the version to release: the named one, else the newest benchmarked one, else the newest checkpoint."""
     policy = _require_config(state).trainer.policy
     adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
     adapters |= {f"{policy}@{number}": one.adapter for number, one in state.published.get(policy, {}).items()}
@@ -103,7 +96,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
             opponents[f"versions of {policy}" if parts is not None and parts[0] == policy else name] += seats
     settings = [(msgspec.json.decode(text), step) for text, step in _query_rows(tables, _CONFIGURATIONS_SQL, policy)]
     [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
-    board = make_leaderboard(tables.connection, LeaderboardQuery(state.sequence))
+    board = make_leaderboard(tables.connection, state.sequence)
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
     others = {row.agent: row.rating for row in board.rows if row.agent in config.agents and row.rating is not None}
     return ReleaseFacts(
@@ -117,8 +110,8 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         chosen=chosen,
         rating=state.rating(chosen.agent),
         system=board.system,
-        low=row.low if row is not None else None,
-        high=row.high if row is not None else None,
+        low=None if row is None else row.low,
+        high=None if row is None else row.high,
         rated_games=state.rating_table.games.get(chosen.agent, 0),
         baselines=others,
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
@@ -130,7 +123,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
             SettingChange(step, one.key, one.first, one.second)
             for (before, _), (after, step) in pairwise(settings)
             for one in config_differences(before, after)
-            if one.key.startswith(_TRAINING_KEYS) and step < version
+            if one.key.split(".")[0] in _TRAINING_TABLES and step < version
         ],
         ahead=[OpponentShare(*row) for row in _query_rows(tables, _OPPONENTS_SQL, chosen.agent)],
     )
@@ -174,6 +167,7 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
         roles.update(step.roles)
     frequent = dict(opponents.most_common(_MAX_OPPONENTS))
     rest = opponents.total() - sum(frequent.values())
+    sums = ("skipped", "accepted", "stale", "refused", "voided")
     return LineageSegment(
         agent=station.agent,
         kind=station.kind,
@@ -183,12 +177,8 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
         first_step=steps[0].step if steps else None,
         last_step=steps[-1].step if steps else None,
         steps=len(steps),
-        skipped=sum(step.skipped for step in steps),
         matches=sum(len(step.matches) for step in steps),
-        accepted=sum(step.accepted for step in steps),
-        stale=sum(step.stale for step in steps),
-        refused=sum(step.refused for step in steps),
-        voided=sum(step.voided for step in steps),
+        **{name: sum(getattr(step, name) for step in steps) for name in sums},
         tainted=sum(len(step.tainted) for step in steps),
         roles=dict(sorted(roles.items())),
         opponents=frequent | ({"others": rest} if rest else {}),
@@ -200,9 +190,6 @@ async def load_lineage(run: Run, agent: str) -> Lineage:
     """Load the ancestors of an agent, and the gradient steps between them.
 
     The agent is given by name, by its adapter's digest or first digits of it, or by the path of its adapter's files.
-
-    Raises:
-        UsageError: there is no such agent.
     """
     named = _name_or_digest(agent)
     async with open_tables(run) as tables:

@@ -120,7 +120,8 @@ class Estimate(msgspec.Struct, frozen=True):
 
 def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Estimate:
     """Estimate the resources of a whole configuration (see ``check_config``), with ``gpu_gb`` of memory per GPU."""
-    sizes, roles = model_dimensions(config), Counter(process.role for process in make_worker_specs(config))
+    sizes = model_dimensions(config)
+    roles = Counter(process.role for process in make_worker_specs(config))
     steps = config.stop.steps
     step = None
     if sizes is not None:
@@ -202,12 +203,11 @@ def _device_estimates(
     inference, trainer = config.inference, config.trainer
     is_engine = inference.backend.startswith("vllm") and inference.device != "cpu"
     engines = _vllm_config(config).tensor_parallel_size if is_engine else 1
-    playing, parts = _gpus(inference.device, engines), dict[str, list[MemoryItem]]()
+    playing = _gpus(inference.device, engines)
+    parts: dict[str, list[MemoryItem]] = {}
     for role in _playing_roles(config) if inference.device != "cpu" else ():
         for device in playing:
-            parts.setdefault(device, []).extend(
-                part for _ in range(roles[role]) for part in _playing_memory(config, role, sizes, gpu_gb)
-            )
+            parts.setdefault(device, []).extend([*_playing_memory(config, role, sizes, gpu_gb)] * roles[role])
     if trainer.device != "cpu":
         for device in _gpus(trainer.device, trainer.ranks if trainer.device == "cuda" else 1):
             held = trainer_device_memory(config, sizes)
@@ -231,10 +231,8 @@ def _playing_memory(
 ) -> Iterator[MemoryItem]:
     if not config.inference.backend.startswith("vllm"):
         if sizes is not None:
-            weights = sizes.parameters * BFLOAT16_BYTES / GB
-            yield MemoryItem(
-                f"{role}: the base model", weights, f"{_parameters_text(sizes)} in bfloat16; keys and values come to it"
-            )
+            text = f"{_parameters_text(sizes)} in bfloat16; keys and values come to it"
+            yield MemoryItem(f"{role}: the base model", _base_gb(sizes, "bfloat16"), text)
         return
     engine = _vllm_config(config)
     if gpu_gb is None:
@@ -257,7 +255,7 @@ def _vllm_config(config: LeagueConfig) -> "VllmConfig":
     """Settings of vLLM, without those of a server's client."""
     from inference.vllm.settings import VllmConfig
 
-    known = {field.name for field in msgspec.structs.fields(VllmConfig)}
+    known = VllmConfig.__struct_fields__
     settings = {name: value for name, value in backend_settings(config).items() if name in known}
     return convert(settings, VllmConfig, "inference")
 

@@ -39,33 +39,25 @@ from workers.progress import progress_callback, show_progress
 from workers.runtime import Context, beside
 from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, show_dashboard, stop_on_signals
 
-BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
-SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
+_BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
+_SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
 _CURVE_WIDTH, _CURVE_LINES = 72, 8
 
 
-def print_policies(console: Console, state: LeagueState) -> None:
-    """Print a table of the trained policies."""
+def _print_policies(console: Console, state: LeagueState, config: LeagueConfig) -> None:
     rows = []
-    for policy, role in state.config.trained_policies.items() if state.config is not None else ():
+    for policy, role in config.trained_policies.items():
         joined = [agent for agent in state.checkpoints if agent.policy == policy]
-        step, best = state.last_step(policy), max((agent.rating for agent in joined if agent.games), default=None)
-        resets = state.resets(policy)
-        rows.append(
-            [
-                policy,
-                role.role,
-                step.step if step is not None else 0,
-                len(joined),
-                "–" if best is None else f"{best:.0f}",
-                f"{len(resets)}, last @{resets[-1]}" if resets else "–",
-            ]
-        )
+        best = max((agent.rating for agent in joined if agent.games), default=None)
+        best_rating = "–" if best is None else f"{best:.0f}"
+        step, resets = state.last_step(policy), state.resets(policy)
+        last_reset = f"{len(resets)}, last @{resets[-1]}" if resets else "–"
+        rows.append([policy, role.role, 0 if step is None else step.step, len(joined), best_rating, last_reset])
     columns = ["policy", "role", *number_columns("steps", "checkpoints", "best Elo"), "resets"]
     print_table(console, columns, rows, ("role",), "Trained policies")
 
 
-async def print_report(run: Run, history: JetStreamLog, console: Console, progress: Console) -> bool:
+async def _print_report(run: Run, history: JetStreamLog, console: Console, progress: Console) -> bool:
     """Print the final report; return whether the replay was identical."""
     with show_progress(progress, "rebuilding the leaderboard from the events"):
         state = await load_state_at(history, run.open_blob_store(history.client))
@@ -74,13 +66,13 @@ async def print_report(run: Run, history: JetStreamLog, console: Console, progre
     console.print("Leaderboard, rebuilt from the events", highlight=False)
     console.file.write(leaderboard_text(board, table_width(console)))
     if state.config.policies:
-        print_policies(console, state)
+        _print_policies(console, state, state.config)
     curve = rating_curve(state, state.config.trainer.policy)
     for line in training_chart(curve, _CURVE_WIDTH, _CURVE_LINES):
         console.print(line)
     game = state.config.game
     alone = len(make_environment(game.name, game.settings).seats) == 1
-    print_benchmarks(console, benchmark_rows(state), SINGLE_SEAT_TITLE if alone else BOTS_TITLE)
+    print_benchmarks(console, benchmark_rows(state), _SINGLE_SEAT_TITLE if alone else _BOTS_TITLE)
     with show_progress(progress, "folding the whole history again, to compare all ratings") as update:
         count = progress_callback(update, "folded", await history.last_sequence())
         report = await verify_log(history, on_progress=count)
@@ -110,11 +102,7 @@ def _find_command() -> str:
 
 
 async def open_without_workers(run: Run, settings: LeagueConfig, console: Console) -> None:
-    """Open a league, or change an open one's settings, without starting any worker.
-
-    Raises:
-        ConfigError: invalid settings.
-    """
+    """Open a league, or change an open one's settings, without starting any worker."""
     check_config(settings)
     await check_servers(settings)
     run.make_folder()
@@ -128,12 +116,6 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
 
     ``stages`` are in force one after the other, each until its training is done; those whose stop condition the history
     has met already are passed over. Without any the settings stay as they are. ``console`` shows the progress.
-
-    Raises:
-        ConfigError: invalid settings, a package, GPU or store of blobs that this machine lacks, or a remote agent's key
-            is not in the environment.
-        ModelError: the adapter to begin with cannot be used.
-        UsageError: there is no league and no settings to open one with, or a stage changes an immutable setting.
     """
     for settings in stages:
         check_config(settings)
@@ -171,7 +153,7 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
                 if not done:
                     break
             if done:
-                identical = await print_report(run, history, Console(), console)
+                identical = await _print_report(run, history, Console(), console)
             ending.enter_context(show_progress(console, "stopping the broker"))
     if not done:
         console.print("stopped; the same command goes on from here", highlight=False)

@@ -27,7 +27,6 @@ class TaintedStep(msgspec.Struct, frozen=True):
     policy: str
     step: int
     voided: int
-    """Number of its matches that are voided."""
     matches: int
 
 
@@ -60,11 +59,7 @@ class VoidRequest(msgspec.Struct, frozen=True):
 
 
 async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, list[RatingShift]]:
-    """Void matches; return the consequences, and how ratings move.
-
-    Raises:
-        UsageError: there is no such match, worker, sequence or time, or a match was not finished.
-    """
+    """Void matches; return the consequences, and how ratings move."""
     async with run.open_log() as history:
         async with open_tables(run, history) as tables:
             impact = await _find_matches(tables.query, await _make_condition(tables.query, history, request))
@@ -145,7 +140,9 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
         ReplayError: the recorded ratings differ from what the history's rules give.
         VersionError: a newer version writes to this league. The matches are void; its raters correct the ratings.
     """
-    sequences, first, voids = impact.sequences, 0, []
+    sequences = impact.sequences
+    first = 0
+    voids: list[MatchVoided] = []
     selected = set(sequences)
     for place, sequence in enumerate(sequences):
         if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:

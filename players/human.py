@@ -65,16 +65,14 @@ class HumanSeat:
         """Ask the person; returns the parsed answer. Concurrent questions are asked one after the other.
 
         ``choices`` are those of the answer's lines; none where it can only be written. ``read`` parses an answer and
-        raises ``UsageError`` for one that is not legal.
-
-        Raises:
-            GameError: the person left, or gave no answer in time.
+        raises ``UsageError`` for one that is not legal. ``GameError`` if the person left, or gave no answer in time.
         """
         async with self._ask_lock:
             if self._leave_reason:
                 raise GameError(self._leave_reason)
             self._question_count += 1
-            self._reply, self._parse_answer = asyncio.get_running_loop().create_future(), read
+            self._parse_answer = read
+            self._reply = asyncio.get_running_loop().create_future()
             self.question = HumanQuestion(self._question_count, text, choices)
             await self.notify()
             try:
@@ -89,8 +87,7 @@ class HumanSeat:
     def answer(self, number: int, reply: str) -> None:
         """Submit an answer to the question of this number; one that is not legal changes nothing.
 
-        Raises:
-            UsageError: the question is another one by now, or the reply is not legal in every part.
+        ``UsageError`` if the question is another one by now, or the reply is not legal in every part.
         """
         if self.question is None or self._reply is None or self._reply.done() or number != self.question.number:
             raise UsageError(f"question {number} does not wait for an answer any more")
@@ -104,7 +101,8 @@ class HumanSeat:
 
     async def show_stage(self, stage: str, game: Game | None = None) -> None:
         """Show a stage of the preparation, empty when the match is ready, and the game at its beginning."""
-        self.stage, self.game = stage, game
+        self.stage = stage
+        self.game = game
         await self.notify()
 
     async def notify(self) -> None:

@@ -66,7 +66,7 @@ class PolicyPlayer(SeatPlayer):
             )
         reply = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
         call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
-        outcome = {"formatted": reply.formatted, "invalid": reply.invalid}
+        outcome = {"formatted": reply.formatted, "invalid": reply.illegal > 0}
         call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
         self.model_calls.append(call)
         # Behind the last part there may be an end token.
@@ -134,10 +134,8 @@ class BackendClient:
     """An ``InferenceClient`` over any ``InferenceBackend``, whose weights may change between calls.
 
     Samples are trained on as they are: ids, and log-probabilities under the distribution that was sampled from, which
-    is the nucleus below a ``top_p`` of 1.
-
-    Raises:
-        ModelError: the model knows whole words only, or not the configured family's special tokens.
+    is the nucleus below a ``top_p`` of 1. ``ModelError`` if the model knows whole words only, or not the configured
+    family's special tokens.
     """
 
     def __init__(
@@ -162,7 +160,8 @@ class BackendClient:
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
         """The same model with other weights; ``temperature`` overrides that of the calls, unless None."""
         other = copy.copy(self)
-        other._provider, other._temperature = provider, temperature
+        other._provider = provider
+        other._temperature = temperature
         return other
 
     async def complete(
@@ -185,11 +184,7 @@ class BackendClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``SupportsChoices``.
-
-        Raises:
-            ModelError: as ``complete``; or the model has no token for the end, where one choice begins another.
-        """
+        """See ``SupportsChoices``; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
         end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
         written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
         prefixes = (one for one, two in pairwise(sorted(written)) if two[: len(one)] == one)

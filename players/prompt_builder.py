@@ -135,8 +135,7 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
 def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> None:
     """Check the configuration before there is a model; ``made`` is whether it is made for the game's pieces.
 
-    Raises:
-        ConfigError: the game does not support it, or it has an unknown name; the message names the key.
+    ``ConfigError`` if the game does not support it, or it has an unknown name; the message names the key.
     """
     for each in (config, *_environment_configs(game, config).values()):
         check_prompt_names(each)
@@ -223,7 +222,8 @@ def _make_free_text_prompter(
             f"prompts.reply: 'free', but the tokenizer of {tokenizer.folder} knows whole words only; expected a model "
             "that writes text"
         )
-    words, conversing = _resolve_words(game, config), ConversationEncoder(tokenizer, config)
+    words = _resolve_words(game, config)
+    conversing = ConversationEncoder(tokenizer, config)
 
     def ask(table: Game, seat: int) -> list[int]:
         messages = build_game_messages(words, table, seat)

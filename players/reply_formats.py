@@ -43,11 +43,6 @@ class ParsedReply(NamedTuple):
     parts: Sequence[str] = ()
     """The part of the action that each token belongs to, where the game's text has parts; empty for no part."""
 
-    @property
-    def invalid(self) -> bool:
-        """Whether the action is not the model's own, or not all of it."""
-        return self.illegal > 0
-
 
 class DecisionPrompt(ABC):
     """One decision of a seat as tokens, and what its reply means."""
@@ -163,15 +158,13 @@ class GrammarPrompt(DecisionPrompt):
     def __init__(self, prompter: "GrammarPrompter", prompt_ids: list[int], game: Game, seat: int) -> None:
         super().__init__(prompter, prompt_ids, game, seat)
         self._grammar = prompter.text.grammar(game, seat)
-        self._grammar_constraint = prompter.get_constraint(self._grammar)
-        self.constraint = (
-            self._grammar_constraint if prompter.tagged is None else prompter.tagged(self._grammar_constraint)
-        )
+        self._inner = prompter.get_constraint(self._grammar)
+        self.constraint = self._inner if prompter.tagged is None else prompter.tagged(self._inner)
 
     def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action that was sampled, or a random one where the language allows what the rules forbid."""
         prompter = self._prompter
-        pieces = ids if prompter.tagged is None else prompter.tagged.read(self._grammar_constraint, ids)
+        pieces = ids if prompter.tagged is None else prompter.tagged.read(self._inner, ids)
         reply = prompter.grammars.vocabulary.decode(pieces).decode(errors="replace").removesuffix(self._grammar.closing)
         try:
             return ParsedReply(prompter.text.read_reply(self._game, self._seat, reply), choices=1)
@@ -183,7 +176,7 @@ class GrammarPrompt(DecisionPrompt):
     def encode_action(self, action: Action) -> list[int]:
         """See ``DecisionPrompt``."""
         text = self._prompter.text.write_reply(self._game, self._seat, action) + self._grammar.closing
-        return encode_along(self._grammar_constraint, self._prompter.grammars.vocabulary, text.encode())
+        return encode_along(self._inner, self._prompter.grammars.vocabulary, text.encode())
 
 
 class GrammarPrompter(Prompter):

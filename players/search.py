@@ -12,6 +12,7 @@ rollout player does, or by a model that is fitted to what they played in the mat
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean, stdev
 
@@ -59,13 +60,19 @@ class SearchPlayer(_PolicyOwner):
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
-        samples = await asyncio.gather(*(one.act(game, seat, each) for one in self._proposers for each in seeds))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one.act(game, seat, each)) for one in self._proposers for each in seeds]
+        except ExceptionGroup as failures:
+            # The other samples were cancelled, or failed likewise.
+            raise failures.exceptions[0] from None
+        samples = [task.result() for task in tasks]
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
             return candidates[0]
         if self._opponents is not None:
             self._opponents.observe(game, seat)
-        rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed, self._opponents)
+        rollouts = Rollouts(self._game, self._config, self._rollout_player, game.save(), seat, seed, self._opponents)
         best = await self._choose(candidates, samples, rollouts)
         return await self._improve(best, candidates, game, rollouts)
 
@@ -81,8 +88,10 @@ class SearchPlayer(_PolicyOwner):
 
     async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
         """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
-        left, rng = self._config.replacements, Random(derive_seed(rollouts.seed, "replacements"))
-        tried, improved = {*candidates}, True
+        left = self._config.replacements
+        rng = Random(derive_seed(rollouts.seed, "replacements"))
+        tried = {*candidates}
+        improved = True
         while improved:
             improved = False
             for index, part in _replacements(best, candidates, rng):
@@ -149,32 +158,23 @@ def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> 
     return parts
 
 
+@dataclass(eq=False)
 class Rollouts:
-    """Values of one seat's actions in one position, by rollout; all actions meet the same random numbers.
+    """Values of one seat's actions in one saved position, by rollout; all actions meet the same random numbers.
 
-    ``player`` acts in all seats; where there is an opponent model, in ``seat`` alone.
+    The player acts in all seats; where there is an opponent model, in ``seat`` alone.
     """
 
-    def __init__(
-        self,
-        spec: GameSpec,
-        config: SearchConfig,
-        player: Player,
-        game: Game,
-        seat: int,
-        seed: int,
-        opponents: OpponentModel | None = None,
-    ) -> None:
-        self.seat = seat
-        self.seed = seed
-        self._spec = spec
-        self._config = config
-        self._player = player
-        self._opponents = opponents
-        self._saved = game.save()
-        self._values: dict[Action, list[float]] = {}
-        self._others: dict[int, Mapping[int, Action]] = {}
-        """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
+    _spec: GameSpec
+    _config: SearchConfig
+    _player: Player
+    _position: bytes
+    seat: int
+    seed: int
+    _opponents: OpponentModel | None = None
+    _values: dict[Action, list[float]] = field(default_factory=dict)
+    _others: dict[int, Mapping[int, Action]] = field(default_factory=dict)
+    """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
 
     async def values(self, action: Action, count: int) -> Sequence[float]:
         """Values of the positions that the first ``count`` rollouts of an action end in, each computed once."""
@@ -186,22 +186,23 @@ class Rollouts:
     async def _roll_out(self, action: Action, number: int) -> float:
         # Rollouts by bots never wait, and other matches share this event loop.
         await asyncio.sleep(0)
-        game, seed, config = self._spec.load(self._saved), derive_seed(self.seed, "rollout", number), self._config
+        game = self._spec.load(self._position)
+        seed = derive_seed(self.seed, "rollout", number)
         if number not in self._others:
-            self._others[number] = await self._act(
-                game, [other for other in game.to_move() if other != self.seat], seed, 0
-            )
-        actions, turn = {**self._others[number], self.seat: action}, 0
+            others = [seat for seat in game.to_move() if seat != self.seat]
+            self._others[number] = await self._act(game, others, seed, 0)
+        actions = {**self._others[number], self.seat: action}
+        turn = 0
         while actions:
             clock = game.clock
             game.apply(actions)
             turn += 1
-            if turn >= config.horizon > 0 and (game.clock != clock or not config.whole_rounds):
+            if turn >= self._config.horizon > 0 and (game.clock != clock or not self._config.whole_rounds):
                 break
             actions = await self._act(game, game.to_move(), seed, turn)
-        if config.value == "fitted" and isinstance(self._spec, SupportsValueFunction) and game.to_move():
+        if self._config.value == "fitted" and isinstance(self._spec, SupportsValueFunction) and game.to_move():
             return self._spec.expected_value(game, self.seat)
-        return position_value(game, self.seat, config.value)
+        return position_value(game, self.seat, self._config.value)
 
     async def _act(self, game: Game, seats: Sequence[int], seed: int, turn: int) -> dict[int, Action]:
         actions: dict[int, Action] = {}

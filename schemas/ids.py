@@ -37,6 +37,11 @@ def agent_name(policy: str, version: int) -> str:
     return f"{policy}@{version}"
 
 
+def policy_of(agent: str) -> str:
+    """Policy of an agent named by ``agent_name``; empty for all others."""
+    return (split_agent(agent) or ("", 0))[0]
+
+
 def split_agent(agent: str) -> tuple[str, int] | None:
     """Policy and version of an agent named by ``agent_name``; None for all others.
 

@@ -37,9 +37,9 @@ def format_bytes(count: float) -> str:
     return f"{count / 1000:,.1f} GB"
 
 
-def format_count(count: int, noun: str) -> str:
-    """A number of things: ``1 seal``, ``2,000 seals``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """A number of things: ``1 seal``, ``2,000 seals``; ``plural`` where it is not the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def terminal_width() -> int | None:
@@ -50,11 +50,7 @@ def terminal_width() -> int | None:
 
 @contextlib.contextmanager
 def writing(to: Path) -> Iterator[None]:
-    """Translates an operating system's error about the file of ``--output``.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
+    """Translates an operating system's error about the file of ``--output`` to a UsageError."""
     try:
         yield
     except OSError as error:
@@ -83,8 +79,7 @@ def print_line(console: Console, text: str) -> None:
 
 def print_error(error: Exception) -> None:
     """Print an error as one red paragraph on stderr."""
-    message = f"error: {error}"
-    Console(stderr=True).print(message, style="red", markup=False, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_omitted(count: int, shown: int, noun: str = "", indent: str = "") -> None:

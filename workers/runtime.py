@@ -24,7 +24,7 @@ from league.log.queues import ExperienceStream, WorkQueue
 from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
-from players.remote import RemoteUsage
+from players.remote.model import RemoteUsage
 from players.remote.remote_player import RemoteAgents
 from schemas import events as e
 from schemas.codec import NewerSchemaError, UnknownEventError

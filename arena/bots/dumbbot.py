@@ -63,18 +63,16 @@ class _Tables(NamedTuple):
 def _tables() -> _Tables:
     from arena.games.diplomacy import board
 
-    reachable = {unit: {*board.MOVES[unit]} for unit in board.UNITS}
-    provinces = {unit: board.province(unit[2:]) for unit in board.UNITS}
-    members = {name: [i for i, unit in enumerate(board.UNITS) if provinces[unit] == name] for name in board.PROVINCES}
+    members = {name: [i for i, unit in enumerate(board.UNITS) if unit[2:5] == name] for name in board.PROVINCES}
     return _Tables(
         places={unit: i for i, unit in enumerate(board.UNITS)},
-        province=np.array([board.PROVINCES.index(provinces[unit]) for unit in board.UNITS]),
-        siblings=np.array([(members[provinces[unit]] * 3)[:3] for unit in board.UNITS]),
+        province=np.array([board.PROVINCES.index(unit[2:5]) for unit in board.UNITS]),
+        siblings=np.array([(members[unit[2:5]] * 3)[:3] for unit in board.UNITS]),
         inflow=np.array(
-            [[int(not {to[2:], to[2:5]}.isdisjoint(reachable[unit])) for unit in board.UNITS] for to in board.UNITS]
+            [[int(not {to[2:], to[2:5]}.isdisjoint(board.MOVES[unit])) for unit in board.UNITS] for to in board.UNITS]
         ),
         entries=np.array(
-            [[int(name in map(board.province, reachable[unit])) for unit in board.UNITS] for name in board.PROVINCES]
+            [[int(name in board.adjacent_provinces(unit)) for unit in board.UNITS] for name in board.PROVINCES]
         ),
     )
 
@@ -109,7 +107,8 @@ def place_values(position: "Position", seat: int, values_unowned: bool) -> Place
     """Computes the values of all places for a seat; unowned centres may count as those of one more power."""
     from arena.games.diplomacy import board
 
-    tables, season = _tables(), position.phase[0]
+    tables = _tables()
+    season = position.phase[0]
     columns = [[tables.places[unit] for unit in units] for units in position.units]
     counts = np.array([tables.entries[:, each].sum(axis=1) for each in columns])
     competition = np.delete(counts, seat, axis=0).max(axis=0, initial=0)
@@ -163,7 +162,6 @@ def _draw(ranked: Sequence[str], values: Mapping[str, int], rng: Random) -> str:
 class DumbBot:
     """The ruleset as published, in which unowned centres have no value."""
 
-    name = "dumbbot"
     values_unowned = False
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
@@ -182,13 +180,14 @@ class DumbBot:
 class DumbBotPlus(DumbBot):
     """With the value of unowned centres that the original has: they count as those of one more power."""
 
-    name = "dumbbot_plus"
     values_unowned = True
 
 
 class _MovementPhase:
     def __init__(self, table: "DiplomacyGame", seat: int, values: PlaceValues, rng: Random) -> None:
-        self._values, self._competition, self._rng = *values, rng
+        self._values = values.values
+        self._competition = values.competition
+        self._rng = rng
         self._legal: dict[str, UnitOrders] = {unit.unit: unit for unit in table.legal_orders(seat)}
         self._unit_at = {unit[2:5]: unit for unit in self._legal}
         self._orders: dict[str, str] = {}

@@ -84,8 +84,6 @@ def _size(position: "Position", seat: int, center: str, near: np.ndarray) -> int
 class DumbBotSimple:
     """Every unit takes the order with the best destination, in random order of units."""
 
-    name = "dumbbot_simple"
-
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """See ``Bot.act``."""
         from arena.games.diplomacy import board
@@ -101,7 +99,9 @@ class DumbBotSimple:
         choices = table.legal_orders(seat)
         if position.kind == "R":
             return tuple(f"{unit.unit} D" for unit in choices)
-        values, occupied, orders = _province_values(position, seat), set[str](), dict[str, str]()
+        values = _province_values(position, seat)
+        occupied: set[str] = set()
+        orders: dict[str, str] = {}
         for unit in rng.sample(choices, len(choices)):
             orders[unit.unit], target = _best_order(unit.orders, unit.unit[2:5], values, occupied)
             if target != unit.unit[2:5]:

@@ -26,18 +26,10 @@ class InferenceClient(Protocol):
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """Complete a conversation.
+        """Complete a conversation, whose last message is the user's; ``LeagueError`` if there is no reply.
 
-        Args:
-            messages: The conversation; the last message is the user's.
-            temperature: Sampling temperature.
-            max_tokens: Most tokens of the reply; None is the client's own bound.
-            return_tokens: Whether token ids and log-probabilities are requested. A client that lacks any of them
-                returns the text alone.
-            seed: Seed of this call, for clients that support one.
-
-        Raises:
-            LeagueError: no reply; the message says why.
+        ``max_tokens`` None is the client's own bound. ``return_tokens`` requests token ids and log-probabilities; a
+        client that lacks any of them returns the text alone. ``seed`` is this call's, for clients that support one.
         """
 
     async def get_policy_version(self) -> int:
@@ -60,9 +52,6 @@ class SupportsChoices(Protocol):
         """Sample one of the choices, all different, by the model's probabilities among them.
 
         All else is as in ``InferenceClient.complete``; log-probabilities are those among the choices.
-
-        Raises:
-            LeagueError: no reply; the message says why.
         """
 
 
@@ -82,7 +71,6 @@ class ScriptedCall(msgspec.Struct, frozen=True):
 
 
 ReplyFunction = Callable[[Sequence[Message]], str | ModelResponse]
-"""The reply to a conversation."""
 
 
 class ScriptedClient(InferenceClient):

@@ -50,8 +50,7 @@ class ImprovisedCall(NamedTuple):
 def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
     """An endless iterator over the calls of roles and judges, batch after batch; equal arguments give equal calls.
 
-    Raises:
-        EpisodeError: a batch without a model call, or an episode failed.
+    ``EpisodeError`` for a batch without a model call, or a failed episode.
     """
     calls: list[ImprovisedCall] = []
     limits = Limits(needs_tokens=False)

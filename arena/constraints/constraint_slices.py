@@ -75,10 +75,8 @@ def slice_constraint(place: Constraint, limit: int) -> ConstraintSlice:
     """The states around a state, the nearest first; equal ones are merged, those without ``__eq__`` by identity.
 
     There are ``limit`` at most. After ``TOKENS_PER_STATE`` times as many tokens no further ones are examined, but state
-    0, the given one, is always complete.
-
-    Raises:
-        ModelError: the state allows nothing, or raises; errors of later states are left to the walk that reaches them.
+    0, the given one, is always complete. ``ModelError`` if that allows nothing, or raises; errors of later states are
+    left to the walk that reaches them.
     """
     return _SliceBuilder(limit).build(place)
 
@@ -92,7 +90,6 @@ class _SliceBuilder:
         self._index: dict[Constraint, int] = {}
 
     def build(self, place: Constraint) -> ConstraintSlice:
-        """See ``slice_constraint``."""
         if not place.allowed():
             raise ModelError("constraint: it allows no token at all")
         self._add_state(place)

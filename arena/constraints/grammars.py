@@ -39,7 +39,8 @@ class GrammarState:
 
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
-        allowed, matcher = self.allowed(), self._matcher.deep_copy()
+        allowed = self.allowed()
+        matcher = self._matcher.deep_copy()
         at = bisect_left(allowed, token)
         if allowed[at : at + 1] != (token,) or not matcher.consume_token(token):
             raise ModelError(
@@ -67,10 +68,8 @@ class GrammarCompiler:
         r"""Completions that match a regular expression as a whole, followed by the literal text ``closing``.
 
         The syntax is that of Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold the digits and
-        letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token.
-
-        Raises:
-            ModelError: not a regular expression, or one that matches only the empty text.
+        letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token. ``ModelError`` for
+        another text, or an expression that matches only the empty text.
         """
         of_regex = self._library.LLMatcher.grammar_from_regex
         # The pattern is compiled alone first: the text around it must not balance its brackets.
@@ -82,8 +81,7 @@ class GrammarCompiler:
     def compile_json_schema(self, schema: Mapping[str, Any], closing: str = "") -> Constraint:
         """Completions that are JSON of a schema, without white space between its parts, followed by ``closing``.
 
-        Raises:
-            ModelError: not a schema, one with unsupported keywords, or one without valid values.
+        ``ModelError`` if it is no schema, has unsupported keywords, or no valid values.
         """
         rules = {**schema, "x-guidance": {"whitespace_flexible": False}}
         text = msgspec.json.encode(rules).decode()
@@ -98,7 +96,8 @@ class GrammarCompiler:
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shorten(matcher.get_error())})")
-        texts, end, may_end = self.vocabulary.texts, self.vocabulary.end, matcher.is_accepting()
+        texts, end = self.vocabulary.texts, self.vocabulary.end
+        may_end = matcher.is_accepting()
         known = _set_bits(mask, len(texts))
         if not known:
             # The mask contains only bytes without a token: the matcher is asked for one token after the other.

@@ -27,9 +27,7 @@ class TaggedConstraints:
         """Constraints with one pair of tags; ``closing`` is empty if the constrained part contains it.
 
         After ``free_tokens`` of free text, the beginning of the tag included, or an end token in it, the tag is forced.
-
-        Raises:
-            ModelError: the vocabulary cannot encode the tags, or has a token that continues after the whole tag.
+        ``ModelError`` if the vocabulary cannot encode the tags, or has a token that continues after the whole tag.
         """
         if not tag or free_tokens < 0:
             raise ModelError(f"constraint: tag {tag!r} after at most {free_tokens} tokens; expected a text and a count")
@@ -64,7 +62,8 @@ class TaggedConstraints:
 
     def read(self, inner: Constraint, ids: Sequence[int]) -> list[int]:
         """The tokens of the constrained part of a completion; ``ModelError`` unless it is whole."""
-        place, tokens = self(inner), list[int]()
+        place = self(inner)
+        tokens: list[int] = []
         for token in ids:
             if isinstance(place, _InnerState):
                 tokens.append(token)

@@ -7,6 +7,7 @@ but may not be in tokens; where one could both end and go on, the ``end`` token 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from arena.games.texts import Phrases, Pieces
@@ -70,17 +71,14 @@ class _PieceTable(NamedTuple):
     """The piece of each token, if every piece is a single token; otherwise None."""
 
 
+@dataclass(slots=True, eq=False)
 class SingleTokenState:
     """A state between pieces that are one token each: ``advance`` is a look-up. Made by ``PhraseCompiler``."""
 
-    __slots__ = ("_allowed", "_options", "_pieces", "_walks")
-
-    def __init__(self, walks: "PhraseCompiler", options: Mapping[str, Phrases], table: _PieceTable) -> None:
-        assert table.simple is not None
-        self._walks = walks
-        self._options = options
-        self._allowed = table.allowed
-        self._pieces = table.simple
+    _walks: "PhraseCompiler"
+    _options: Mapping[str, Phrases]
+    _allowed: tuple[int, ...]
+    _pieces: Mapping[int, str]
 
     def allowed(self) -> tuple[int, ...]:
         """See ``Constraint.allowed``."""
@@ -224,7 +222,7 @@ class PhraseCompiler:
         options = phrases.options()
         table = self._make_table(tuple(options))
         if table.simple is not None:
-            walk: Constraint = SingleTokenState(self, options, table)
+            walk: Constraint = SingleTokenState(self, options, table.allowed, table.simple)
         else:
             threads = [(self.encode_piece(piece), after) for piece, after in options.items()]
             walk = MultiTokenState(self, threads, may_end=False)

@@ -77,13 +77,10 @@ class Vocabulary:
 def read_vocabulary(
     tokenizer_json: str | bytes, end: int | None, encode: Callable[[str], Sequence[int]] | None = None
 ) -> Vocabulary:
-    """The vocabulary of a ``tokenizer.json`` of the `tokenizers` library.
+    """The vocabulary of a ``tokenizer.json`` of the `tokenizers` library; ``ModelError`` for another file.
 
     Byte-level vocabularies (GPT-2, Llama 3, Qwen), those of SentencePiece with ``▁`` for a space and ``<0x0A>`` for a
     byte (Llama 2, Gemma) and lists of words are supported. Special tokens have no text.
-
-    Raises:
-        ModelError: not such a file.
     """
     try:
         file = msgspec.json.decode(tokenizer_json)

@@ -171,7 +171,8 @@ class ListedSpec(GameSpec, Generic[S]):
     def transcript(self, record: bytes) -> list[Turn]:
         """See ``GameSpec.transcript``."""
         recording = self.open_record(record)
-        game, turns = cast(ListedGame[S], recording.start), []
+        game = cast(ListedGame[S], recording.start)
+        turns = []
         for actions in recording.turns:
             title = f"turn {game.length + 1}"
             game.apply(actions)

@@ -107,7 +107,8 @@ class ListedGame(ABC, Generic[S]):
 
     def apply(self, actions: Mapping[int, Action]) -> None:
         """See ``Game.apply``."""
-        moving, moves = self.to_move(), {}
+        moving = self.to_move()
+        moves = {}
         for seat in moving:
             if seat not in actions or not self.is_legal(seat, actions[seat]):
                 break

@@ -38,7 +38,7 @@ class Settings(Table, frozen=True):
     judging: JudgeConfig = JudgeConfig()
 
     def __post_init__(self) -> None:
-        if not self.topics or not all(topic.strip() and "\n" not in topic for topic in self.topics):
+        if not self.topics or not all(topic.strip() and topic.splitlines() == [topic] for topic in self.topics):
             raise ConfigError(f"topics: {list(self.topics)}; expected at least one, each a line of text")
 
 

@@ -214,11 +214,13 @@ class NegotiationEpisode(AlternatingRolesEpisode):
         assert isinstance(state, NegotiationState)
         assert state.deal is not None
         standing, state.standing = state.standing, None
-        me, move = state.current_actor, parse_move(state.last_completion_text)
+        me = state.current_actor
+        move = parse_move(state.last_completion_text)
         if move == REJECT:
             return ""
         if move == ACCEPT and standing is not None:
-            state.agreed, state.done = standing, True
+            state.agreed = standing
+            state.done = True
             return "Agreed."
         trade = parse_offer(move, me)
         if error := "Nothing to accept." if move == ACCEPT else find_offer_error(trade, state.deal):

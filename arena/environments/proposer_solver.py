@@ -7,7 +7,7 @@ their weights.
 With ``populations`` teachers and students are different agents: a seat for the solvers, and one for the proposer.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Annotated, Any
 
@@ -15,16 +15,16 @@ import msgspec
 
 from arena.arena import Arena
 from arena.datasets import ProblemSet
-from arena.environments import ArenaSpec, DatasetArena, DatasetSpec, register
+from arena.environments import ArenaSpec, DatasetArena, register
 from arena.episodes import Episode
 from arena.questions import (
     ProposalEpisode,
+    ProposalSpec,
     QuestionAnswer,
     QuestionEpisode,
     QuestionRules,
     list_questions,
     parse_question,
-    proposal_metrics,
     random_arithmetic,
 )
 from arena.rubrics import Rubric
@@ -38,7 +38,6 @@ STORE = "questions"
 EVALUATION_QUESTIONS = 64
 """Questions from which evaluations are drawn."""
 UNUSABLE_REWARD = -1.0
-"""Reward of an unusable question."""
 
 
 class Settings(QuestionRules, frozen=True):
@@ -161,7 +160,7 @@ class PractiseEpisode(SolverEpisode):
         return state
 
 
-class ProposerSolverSpec(DatasetSpec):
+class ProposerSolverSpec(ProposalSpec):
     """One seat: the policy is both the proposer and the solvers. With ``populations`` two."""
 
     name = "proposer_solver"
@@ -233,10 +232,6 @@ class ProposerSolverSpec(DatasetSpec):
         near = self.settings.near
         value = int(question.answer) if question else 0
         return f"Answer: {value + rng.randint(-near, near)}"
-
-    def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds the pass rate, and whether a proposal was usable."""
-        return {**super().metrics(result), **proposal_metrics(result.rollout.extras)}
 
     def passed(self, score: float) -> bool:
         """A right answer; at least half of the attempts in practice; a proposal that earns half of what it could."""

@@ -101,14 +101,13 @@ def _draft_scores(rollout: Rollout) -> list[float]:
 
 def finished(rollout: Rollout, arena: Arena) -> dict[str, float]:
     """Score of the last draft, for both roles."""
-    value = _draft_scores(rollout)[-1]
-    return {WRITER: value, CRITIC: value}
+    return dict.fromkeys((WRITER, CRITIC), _draft_scores(rollout)[-1])
 
 
 def gained(rollout: Rollout, arena: Arena) -> dict[str, float]:
     """Gain of the last draft over the first, for both roles."""
     scores = _draft_scores(rollout)
-    return {WRITER: scores[-1] - scores[0], CRITIC: scores[-1] - scores[0]}
+    return dict.fromkeys((WRITER, CRITIC), scores[-1] - scores[0])
 
 
 class RefineSpec(DatasetSpec):

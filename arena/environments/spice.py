@@ -5,7 +5,7 @@ challenger earns most where their answers vary most. Only the challenger sees th
 answer, so that it cannot invent one; a question that gives its answer away or is otherwise unusable is penalised.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import exp
 from random import Random
 from typing import Annotated, Any
@@ -14,20 +14,20 @@ import msgspec
 
 from arena.arena import Arena
 from arena.datasets import PASSAGES, ProblemSet
-from arena.environments import DatasetSpec, register
+from arena.environments import register
 from arena.episodes import Episode
 from arena.questions import (
     ProposalEpisode,
+    ProposalSpec,
     QuestionEpisode,
     list_questions,
     make_cloze,
     parse_challenge,
     parse_choices,
-    proposal_metrics,
 )
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Rollout
+from schemas.episodes import EpisodeRequest, EpisodeState, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.numbers import Count, PositiveFloat, PositiveInt
 
@@ -103,7 +103,7 @@ class ChallengeEpisode(ProposalEpisode):
         return state
 
 
-class SpiceSpec(DatasetSpec):
+class SpiceSpec(ProposalSpec):
     """One seat: the policy is both the challenger and the reasoners."""
 
     name = "spice"
@@ -148,10 +148,6 @@ class SpiceSpec(DatasetSpec):
             return f"Question: {challenge.question}\nAnswer: {challenge.answer}"
         offered = parse_choices(messages[-1].content)
         return f"Answer: {rng.choice(offered) if offered else 'unknown'}"
-
-    def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds the pass rate, and whether the challenge was usable."""
-        return {**super().metrics(result), **proposal_metrics(result.rollout.extras)}
 
 
 make = register("spice")(SpiceSpec.of)

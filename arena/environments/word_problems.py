@@ -53,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def correct(rollout: Rollout, arena: Arena) -> dict[str, float]:
     """1 for the right number; the score of a problem's verifier, if it has one."""
-    reply, question = rollout.steps[-1].completion_text, msgspec.convert(rollout.artifact, QuestionAnswer)
+    reply = rollout.steps[-1].completion_text
+    question = msgspec.convert(rollout.artifact, QuestionAnswer)
     if question.problem is not None:
         return {SOLVER: score_answer(extract_marked(reply), question.problem)}
     return {SOLVER: float(extract_number(reply) == parse_number(question.answer))}
@@ -128,12 +129,17 @@ def problems_of(settings: Settings) -> list[QuestionAnswer]:
 
 
 def _read_problems(path: str) -> list[QuestionAnswer]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    at = path
+    problems = []
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        problems = [convert(decode(line), QuestionAnswer, "") for line in lines if line.strip()]
+        # Not by ``splitlines``: texts in JSON may hold other characters that separate lines.
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+            at = f"{path}, line {number}"
+            if line.strip():
+                problems.append(convert(decode(line), QuestionAnswer, ""))
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, ConfigError) as error:
-        raise ConfigError(f"game.settings.problems: {path}: {error}; expected JSON lines of question, answer") from None
+        raise ConfigError(f"game.settings.problems: {at}: {error}; expected JSON lines of question, answer") from None
     if not problems:
         raise ConfigError(f"game.settings.problems: {path} is empty; expected a problem on each line")
     return problems

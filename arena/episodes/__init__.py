@@ -17,16 +17,7 @@ import msgspec
 from arena.arena import Arena
 from arena.model_call import EpisodeContext, RunningEpisode, run_within
 from arena.rubrics import Rubric, Scores
-from schemas.episodes import (
-    EpisodeRequest,
-    EpisodeState,
-    GenerateResult,
-    Message,
-    ModelResponse,
-    Role,
-    Rollout,
-    TranscriptEntry,
-)
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, ModelResponse, Rollout
 from schemas.errors import EpisodeError, LeagueError, describe_error
 from schemas.trajectories import ModelCall
 
@@ -44,10 +35,7 @@ class Episode(ABC):
         """Play about an artifact: call the model and run other episodes through the arena.
 
         The state is filled and returned; model calls enter its trajectory automatically. Results of other episodes that
-        are to be trained on must be added to its ``child_results``.
-
-        Raises:
-            Exception: recorded as the episode's failure; other episodes continue.
+        are to be trained on must be added to its ``child_results``. What it raises is recorded as its failure.
         """
 
     def new_state(self) -> EpisodeState:
@@ -131,7 +119,8 @@ def _apply_scores(rollout: Rollout, scores: Scores) -> Rollout:
     """The rollout with its scores; each step with its role's, and its tokens with what ``info`` adds to them."""
     steps = []
     for step in rollout.steps:
-        tokens, reward = step.tokens, scores.rewards.get(step.role_id, 0.0)
+        tokens = step.tokens
+        reward = scores.rewards.get(step.role_id, 0.0)
         data = {name: value for name, value in step.info.items() if name not in ModelCall.__struct_fields__}
         if tokens is not None and data:
             # As values that can be published.
@@ -153,29 +142,3 @@ def failure_reason(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) if isinstance(error, LeagueError) else describe_error(error)
-
-
-CONTINUE_PROMPT = "Go on."
-"""User message to a role that speaks twice in a row."""
-
-
-def build_role_messages(role: Role, transcript: Sequence[TranscriptEntry], observation: str = "") -> list[Message]:
-    """The conversation from a role's side: its own words are the assistant's, all others' the user's.
-
-    The observation ends this conversation and never enters the transcript, so that no other role ever sees it, nor this
-    one later.
-    """
-    messages = [Message("system", role.system_prompt)] if role.system_prompt else []
-    pending: list[str] = []
-    for entry in transcript:
-        if entry.speaker != role.id:
-            pending.append(f"{entry.speaker}: {entry.text}" if entry.speaker else entry.text)
-            continue
-        messages += [*_user_messages(pending), Message("assistant", entry.text)]
-        pending = []
-    return messages + (_user_messages([*pending, *filter(None, [observation])]) or [Message("user", CONTINUE_PROMPT)])
-
-
-def _user_messages(parts: Sequence[str]) -> list[Message]:
-    """One message: chat templates require the two sides to alternate."""
-    return [Message("user", "\n\n".join(parts))] if parts else []

@@ -6,8 +6,8 @@ from inspect import isawaitable
 from typing import Any
 
 from arena.arena import Arena
-from arena.episodes import Episode, build_role_messages
-from schemas.episodes import EpisodeState, TranscriptEntry
+from arena.episodes import Episode
+from schemas.episodes import EpisodeState, Message, Role, TranscriptEntry
 from schemas.errors import UsageError
 
 Text = str | Awaitable[str]
@@ -115,6 +115,32 @@ class SingleTurnEpisode(MultiTurnEpisode):
     def get_initial_prompt(self, arena: Arena, artifact: Any, state: EpisodeState) -> str:
         """The question."""
         return self.get_prompt(artifact)
+
+
+CONTINUE_PROMPT = "Go on."
+"""User message to a role that speaks twice in a row."""
+
+
+def build_role_messages(role: Role, transcript: Sequence[TranscriptEntry], observation: str = "") -> list[Message]:
+    """The conversation from a role's side: its own words are the assistant's, all others' the user's.
+
+    The observation ends this conversation and never enters the transcript, so that no other role ever sees it, nor this
+    one later.
+    """
+    messages = [Message("system", role.system_prompt)] if role.system_prompt else []
+    pending: list[str] = []
+    for entry in transcript:
+        if entry.speaker != role.id:
+            pending.append(f"{entry.speaker}: {entry.text}" if entry.speaker else entry.text)
+            continue
+        messages += [*_user_messages(pending), Message("assistant", entry.text)]
+        pending = []
+    return messages + (_user_messages([*pending, *filter(None, [observation])]) or [Message("user", CONTINUE_PROMPT)])
+
+
+def _user_messages(parts: Sequence[str]) -> list[Message]:
+    """One message: chat templates require the two sides to alternate."""
+    return [Message("user", "\n\n".join(parts))] if parts else []
 
 
 def _append_entry(state: EpisodeState, speaker: str, text: str) -> None:

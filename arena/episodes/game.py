@@ -138,7 +138,9 @@ class RolePlayer:
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """Ask the role; the game's default replaces a reply without a legal action, which is counted."""
-        system, clock, progress = self.arena.role(self.role_id).system_prompt, game.clock, game.progress(seat)
+        clock = game.clock
+        progress = game.progress(seat)
+        system = self.arena.role(self.role_id).system_prompt
         messages = with_system_prompt(build_game_messages(self.words, game, seat), system)
         choices = self.listing.replies(game, seat) if self.listing else ()
         call = await self.arena.ask(messages, self.role_id, choices=choices)

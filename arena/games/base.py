@@ -200,8 +200,6 @@ class GameSpec(Protocol):
 class Bot(Protocol):
     """A scripted agent: a pure function of (position, seat, rng)."""
 
-    name: str
-
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """Returns a legal action for ``seat``."""
 

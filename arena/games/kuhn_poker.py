@@ -16,13 +16,6 @@ from arena.games.texts import Pieces
 CARDS = ("jack", "queen", "king")
 """Ranks, ascending."""
 MOVES = ("bet", "call", "check", "fold")
-_TERMINAL_HISTORIES = (
-    ["check", "check"],
-    ["bet", "fold"],
-    ["bet", "call"],
-    ["check", "bet", "fold"],
-    ["check", "bet", "call"],
-)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -47,8 +40,10 @@ class KuhnPoker(ListedGame[State]):
     """One hand."""
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``."""
-        return () if self.state.said in _TERMINAL_HISTORIES else ((self.state.first + len(self.state.said)) % 2,)
+        """See ``Game.to_move``; an answered bet or two checks end the game."""
+        said = self.state.said
+        is_over = said[-1:] in (["call"], ["fold"]) or said == ["check", "check"]
+        return () if is_over else ((self.state.first + len(said)) % 2,)
 
     def moves(self, seat: int) -> Sequence[str]:
         """Returns the replies to an open bet, or check and bet."""

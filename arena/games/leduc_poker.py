@@ -41,7 +41,8 @@ class LeducPoker(ListedGame[State]):
 
     def to_move(self) -> Sequence[int]:
         """See ``Game.to_move``; seat 0 opens each round."""
-        actions, is_last_round = self.state.rounds[-1], len(self.state.rounds) == len(_BETS)
+        actions = self.state.rounds[-1]
+        is_last_round = len(self.state.rounds) == len(_BETS)
         is_over = actions[-1:] == ["fold"] or (is_last_round and _is_round_over(actions))
         return () if is_over else (len(actions) % 2,)
 

@@ -56,17 +56,19 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RockPaperScissors(ListedGame[State]):
     """A match of several rounds."""
 
+    spec: "RockPaperScissorsSpec"
+
     def to_move(self) -> Sequence[int]:
         """Returns both seats until the last round is played."""
         return (0, 1) if self.clock < self.spec.settings.rounds else ()
 
     def moves(self, seat: int) -> Sequence[str]:
         """Returns all moves; every one is always legal."""
-        return self._move_names
+        return self.spec.settings.moves
 
     def after(self, moves: Mapping[int, str]) -> State:
         """Returns the position after one more round."""
-        first, second = (self._move_names.index(moves[seat]) for seat in (0, 1))
+        first, second = (self.spec.settings.moves.index(moves[seat]) for seat in (0, 1))
         return State([*self.state.played, (first, second)])
 
     @property
@@ -93,17 +95,18 @@ class RockPaperScissors(ListedGame[State]):
     def metrics(self) -> Sequence[dict[str, float]]:
         """Returns the frequency of each move, by seat."""
         made = [[pair[seat] for pair in self.state.played] for seat in (0, 1)]
-        return [{word: float(mine.count(i)) for i, word in enumerate(self._move_names)} for mine in made]
+        return [{word: float(mine.count(i)) for i, word in enumerate(self.spec.settings.moves)} for mine in made]
 
     def sees(self, seat: int) -> Pieces:
         """Returns the earlier rounds, the seat's own move first."""
         rounds = ((mine[seat], mine[1 - seat]) for mine in self.state.played)
-        return tuple(self._move_names[move] for pair in rounds for move in pair)
+        return tuple(self.spec.settings.moves[move] for pair in rounds for move in pair)
 
     def tells(self, seat: int) -> str:
         """Returns the seat's view in English."""
         rounds = [
-            f"you {self._move_names[p[seat]]}, the other {self._move_names[p[1 - seat]]}" for p in self.state.played
+            f"you {self.spec.settings.moves[p[seat]]}, the other {self.spec.settings.moves[p[1 - seat]]}"
+            for p in self.state.played
         ]
         return f"Round {self.clock + 1} of {self.spec.settings.rounds}. Before: {'; '.join(rounds) or 'nothing'}."
 
@@ -112,16 +115,12 @@ class RockPaperScissors(ListedGame[State]):
         others = "" if self.spec.settings.second_payoffs is None else f", P2 {self.progress(1):g}"
         return [f"P1 has won {self.progress(0):g}{others}"]
 
-    @property
-    def _move_names(self) -> tuple[str, ...]:
-        words: tuple[str, ...] = self.spec.settings.moves
-        return words
-
 
 class RockPaperScissorsSpec(ListedSpec[State]):
     """Starts matches of rock, paper, scissors."""
 
     name = "rock_paper_scissors"
+    settings: Settings
     settings_type, state_type, game_type = Settings, State, RockPaperScissors
 
     def start(self, seed: int) -> State:
@@ -130,8 +129,7 @@ class RockPaperScissorsSpec(ListedSpec[State]):
 
     def pieces(self) -> Sequence[str]:
         """Returns the moves."""
-        words: tuple[str, ...] = self.settings.moves
-        return words
+        return self.settings.moves
 
     def rules(self) -> str:
         """Returns the rules in English, with the payoff of every pair of moves."""

@@ -1,20 +1,21 @@
 """The boundary to environments of other packages, and what their games have in common.
 
-A missing package is a ``ConfigError``; an error of an environment, or a call without an end, a ``GameError``. A small
-model reads their positions, and writes moves, letter by letter.
+A missing package is a ``ConfigError``; an error of an environment, or a call without an end, a ``GameError``. Positions
+are restored by playing all moves again. A small model reads positions, and writes moves, letter by letter.
 """
 
 import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
-from arena.enumerable import ListedGame, ListedSpec
+from arena.enumerable import InPlaceGame, ListedSpec
 from arena.enumerable.game import S
 from arena.games.texts import LETTERS, Pieces, to_letters
-from schemas.errors import ConfigError, GameError
+from schemas.errors import ConfigError, DecodeError, GameError
 
 CALL_LIMIT_S = 60.0
 """Seconds that an environment has for one call; then its match fails."""
@@ -35,8 +36,38 @@ def require_package(name: str, package: str) -> Iterator[None]:
         ) from error
 
 
-class LetteredGame(ListedGame[S]):
-    """A play-through whose positions are texts."""
+class LetteredGame(InPlaceGame[S]):
+    """A play-through whose positions are texts, under settings with ``max_turns``."""
+
+    label: str
+    """Name of the environment, for messages."""
+
+    @abstractmethod
+    def play(self, moves: Mapping[int, str]) -> None:
+        """Plays legal moves of all seats to move; after a ``GameError`` only ``replay`` may follow."""
+
+    @abstractmethod
+    def replay(self) -> None:
+        """Plays all moves so far anew, those before the first position included; ``GameError`` if they fail."""
+
+    def restore(self) -> None:
+        """Replays the moves of a saved position; ``DecodeError`` if they fail."""
+        try:
+            self.replay()
+        except (GameError, ValueError, IndexError) as error:
+            raise DecodeError(f"{self.name}: a saved position cannot be reached ({error})") from None
+
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on by legal moves; ``GameError`` if the environment raises, or at ``max_turns``."""
+        if self.clock >= self.spec.settings.max_turns:
+            raise GameError(
+                f"{self.name}, {self.label}: not over after {self.clock} turns; settings.max_turns allows no more"
+            )
+        try:
+            self.play(moves)
+        except GameError:
+            self.replay()
+            raise
 
     def sees(self, seat: int) -> Pieces:
         """Returns the end of the seat's observation, spelled letter by letter."""
@@ -44,7 +75,11 @@ class LetteredGame(ListedGame[S]):
 
 
 class LetteredSpec(ListedSpec[S]):
-    """Factory of such play-throughs."""
+    """Factory of such play-throughs; subclasses have ``new``."""
+
+    def start(self, seed: int) -> S:
+        """Returns the first position of a new play-through."""
+        return self.new(seed).state
 
     def pieces(self) -> Sequence[str]:
         """Returns the letters."""

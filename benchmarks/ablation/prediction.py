@@ -16,8 +16,7 @@ import msgspec
 
 from benchmarks.ablation.driver import DONE
 from benchmarks.ablation.measures import read_events
-from league.ratings.base import make_rating_system, rate_match
-from league.ratings.table import RatingTable, StartRatings
+from league.ratings.base import RatingTable, StartRatings, make_rating_system, rate_match
 from schemas.config import Plugin
 from schemas.events import AgentRegistered, CheckpointAdded, Event, MatchFinished, PolicyReset
 

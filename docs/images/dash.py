@@ -11,7 +11,6 @@ from pathlib import Path
 from league.queries.live_league import open_live_league
 from league.run import Run
 from ui.terminal.app import DashboardApp
-from ui.terminal.views import QuerySource
 from workers.runtime import beside
 
 _SIZE = (80, 24)
@@ -25,7 +24,7 @@ async def picture(run: Run, view: int) -> str:
         open_live_league(run, history) as league,
         beside(league.follow(), league.apply_events()),
     ):
-        app = DashboardApp(QuerySource(league))
+        app = DashboardApp(league)
         async with app.run_test(size=_SIZE) as pilot:
             await pilot.press(str(view))
             await pilot.pause(_SETTLED_S)

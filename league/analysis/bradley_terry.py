@@ -6,7 +6,7 @@ match (Bradley–Terry with Davidson's ties), ``ranks`` takes the order of all s
 - An agent in several seats plays each of them; comparisons between its own seats inform roles and ties only.
 - A weak Gaussian prior (sd 800 Elo: less evidence than a fifth of a game) keeps agents that never lost finite. Such an
   agent is marked ``one_sided``: its interval is the prior's as much as the data's.
-- Anchors are fixed and set the scale. Without any, the agents' mean is ``centre``.
+- The agents' mean is ``centre``.
 - Roles (powers, turn order) have a strength of their own, which sums to zero over the roles.
 - Intervals resample whole matches, since the comparisons within one depend on each other, or larger clusters that the
   caller passes, such as the matches of one seed. Where a draw leaves an agent unconnected, the prior stands in, and the
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 
 from league.analysis.comparisons import Z_95, Comparisons, connected_groups, make_comparisons
-from league.analysis.likelihood import log_likelihood, one_sided_mask
+from league.analysis.likelihood import one_sided_mask
 from league.analysis.posterior import (
     ELO_PER_LOG_UNIT,
     GOAL,
@@ -33,7 +33,7 @@ from league.analysis.posterior import (
     start_parameters,
 )
 from league.ratings.arrays import Codes, Floats, Ints, MatchArrays
-from schemas.errors import UsageError, format_choices
+from schemas.errors import UsageError
 from schemas.ids import derive_seed
 
 _TIE_SD = 5.0
@@ -47,10 +47,8 @@ class FitOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: Literal["pairs", "ranks"] = "pairs"
     ties: Literal["davidson", "half"] = "davidson"
     """For ``pairs``: a tie parameter, or half a win for each. ``ranks`` always uses the latter."""
-    anchors: dict[str, float] = {}
-    """Elo of agents held fixed, such as scripted bots."""
     centre: float = 1000.0
-    """Mean Elo of all agents without anchors."""
+    """Mean Elo of all agents."""
     prior_sd: float = 800.0
     """Standard deviation of the prior, Elo."""
     draws: int = 1000
@@ -74,7 +72,6 @@ class Strength(msgspec.Struct, frozen=True):
     naive_high: float
     matches: int
     """Matches of the agent; 0 for a role."""
-    anchored: bool = False
     one_sided: bool = False
     """Whether it won, or lost, every comparison with others."""
 
@@ -82,7 +79,6 @@ class Strength(msgspec.Struct, frozen=True):
 class FittedStrengths(msgspec.Struct, frozen=True):
     """Fitted strengths, best first, and properties of the fit."""
 
-    model: str
     agents: list[Strength]
     roles: list[Strength]
     """By name; empty where none were passed."""
@@ -91,13 +87,8 @@ class FittedStrengths(msgspec.Struct, frozen=True):
     matches: int
     passed_over: int
     """Matches without a comparison: a score that is not finite, or fewer than two different agents."""
-    log_likelihood: float
     steps: int
-    distance: float
-    """Remaining distance to the maximum, in units of the posterior's spread."""
     converged: bool
-    draws: int
-    seed: int
     unconverged_draws: int
 
 
@@ -122,31 +113,26 @@ def fit_strengths(
     draws_DP, unconverged = _bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
     agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return FittedStrengths(
-        model=options.model,
         agents=sorted(agents, key=lambda row: (-row.rating, row.name)),
         roles=roles,
         tie=exp(at_P[-1]) if problem.free_P[-1] else None,
         matches=len(compared.begin_M),
         passed_over=compared.passed_over,
-        log_likelihood=log_likelihood(problem.data, at_P),
         steps=steps,
-        distance=float(np.sqrt(max(distance, 0.0))),
         converged=bool(distance <= GOAL),
-        draws=options.draws,
-        seed=options.seed,
         unconverged_draws=unconverged,
     )
 
 
 def _make_problem(compared: Comparisons, options: FitOptions) -> PosteriorProblem:
-    _check_options(compared, options)
-    groups = connected_groups(compared, options.anchors)
+    _check_options(options)
+    groups = connected_groups(compared)
     if len(groups) > 1:
         raise UsageError(
             f"board: the agents fall into {len(groups)} groups that never met ({len(groups[0])} with {groups[0][0]}, "
-            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them, or an anchor in each"
+            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them"
         )
-    start_P, free_P, _ = start_parameters(compared, options.anchors, options.centre)
+    start_P, free_P, _ = start_parameters(compared, {}, options.centre)
     inside_S = np.ones(len(compared.rank_S), np.bool_)
     inside_S[compared.begin_M] = False
     has_ties = (inside_S[1:] & (np.diff(compared.rank_S) == 0)).any()
@@ -158,13 +144,7 @@ def _make_problem(compared: Comparisons, options: FitOptions) -> PosteriorProble
     return PosteriorProblem(compared, make_likelihood_data(compared, options.model), prior_PP, free_P, start_P)
 
 
-def _check_options(compared: Comparisons, options: FitOptions) -> None:
-    if unknown := sorted(set(options.anchors) - set(compared.agents)):
-        expected = format_choices(compared.agents[:20])
-        raise UsageError(f"board: anchor {unknown[0]!r} was in no match; expected {expected}")
-    for name, rating in options.anchors.items():
-        if not isfinite(rating):
-            raise UsageError(f"board: anchor {name!r} stands at {rating}; expected a finite Elo")
+def _check_options(options: FitOptions) -> None:
     if not (isfinite(options.prior_sd) and options.prior_sd > 0 and isfinite(options.centre)):
         raise UsageError(
             f"board: prior_sd is {options.prior_sd} and centre {options.centre}; expected finite Elo, prior_sd above 0"
@@ -202,16 +182,15 @@ def _strengths(
     compared = problem.compared
     size, agents = len(at_P), len(compared.agents)
     # Matches do not determine a common shift: it is removed from the spread, and from rounding errors.
-    kinds = [slice(agents, size - 1), *([] if options.anchors else [slice(0, agents)])]
+    kinds = [slice(0, agents), slice(agents, size - 1)]
     shift_PP = np.zeros((size, size))
     for kind in kinds:
         shift_PP[kind, kind] = 1 / (kind.stop - kind.start)
     spread_PP = _subtract_means(_subtract_means(problem.covariance(at_P, shift_PP), kinds).T, kinds)
     spread_P = np.sqrt(np.maximum(np.diag(spread_PP), 0.0)) * ELO_PER_LOG_UNIT * problem.free_P
     at_P, draws_DP = _subtract_means(at_P, kinds)[:-1], _subtract_means(draws_DP, kinds)[:, :-1]
-    known = list(options.anchors.values())
     offset_P = np.zeros(size - 1)
-    offset_P[:agents] = sum(known) / len(known) if known else options.centre
+    offset_P[:agents] = options.centre
     rating_P = offset_P + ELO_PER_LOG_UNIT * at_P
     bounds = offset_P + ELO_PER_LOG_UNIT * np.quantile(draws_DP, [0.025, 0.975], axis=0) if len(draws_DP) else None
     one_sided_A = one_sided_mask(problem.data)
@@ -227,7 +206,6 @@ def _strengths(
             naive_low=rating - naive,
             naive_high=rating + naive,
             matches=int(compared.games_A[code]) if agent else 0,
-            anchored=agent and name in options.anchors,
             one_sided=agent and bool(one_sided_A[code]),
         )
 

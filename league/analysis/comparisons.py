@@ -45,8 +45,8 @@ def make_comparisons(matches: MatchArrays, role_S: Sequence[str] | Codes | None 
     """Select the matches that compare at least two agents.
 
     Matches that no rating system counts (a score that is not finite, a single seat, one agent in all seats) are skipped
-    and counted: history cannot be edited, and one such match must not prevent the analysis. All matches are of one
-    game, none of them voided. ``role_S`` as in ``fit_strengths``; several seats may share one.
+    and counted, since history cannot be edited. All matches are of one game, none of them voided. ``role_S`` as in
+    ``fit_strengths``; several seats may share one.
 
     Raises:
         UsageError: arrays that do not fit together, a seat in two matches, or no match that compares.

@@ -67,8 +67,6 @@ class LearningCurves(msgspec.Struct, frozen=True):
     """Learning curves of all policies, in the order of first seats."""
 
     curves: list[LearningCurve]
-    matches: int
-    passed_over: int
     converged: bool
 
 
@@ -115,7 +113,7 @@ def fit_learning_curves(
         LearningCurve(policy, [CurvePoint(step, rating[at], low[at], high[at], games[at]) for step, at in chain])
         for policy, chain in chains
     ]
-    return LearningCurves(curves, len(compared.begin_M), compared.passed_over, bool(distance <= 1e-12))
+    return LearningCurves(curves, bool(distance <= 1e-12))
 
 
 def _sandwich_covariance(problem: PosteriorProblem, at_P: Floats, covariance_PP: Floats, cluster_M: Ints) -> Floats:

@@ -13,11 +13,10 @@ import numpy as np
 from league.analysis.comparisons import connected_groups, make_comparisons
 from league.analysis.roster import Grouping, LeaderboardEntry, Roster, split_entrant
 from league.ratings.arrays import Ints, MatchArrays, RatingRule, fold_arrays
-from league.ratings.base import SYSTEMS, make_rating_system
+from league.ratings.base import DEFAULT_RATING, SYSTEMS, RatingTable, make_rating_system
 from league.ratings.compiled import has_compiler
 from league.ratings.load import load_start_ratings
 from league.ratings.rating_history import Interval, affordable_draws, bootstrap_intervals
-from league.ratings.table import DEFAULT_RATING, RatingTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentRating
 
@@ -32,19 +31,6 @@ _MIN_SEEDS = 30
 
 _BOARD_COST = Fraction(1, 3) if has_compiler() else Fraction(8)
 """Cost of a seat of a draw for a likelihood model, in that of a fold."""
-
-
-class LeaderboardQuery(msgspec.Struct, frozen=True):
-    """Parameters of a leaderboard."""
-
-    upto: int
-    system: str | None = None
-    """A rating system or likelihood model; None for the official system."""
-    game: str | None = None
-    """None for the configured one."""
-    by: Grouping = "agent"
-    draws: int | None = None
-    """Number of resampled histories; 0 for no intervals, None for as many as the history's length allows."""
 
 
 class SeatEffect(msgspec.Struct, frozen=True):
@@ -76,26 +62,36 @@ class Leaderboard(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def make_leaderboard(connection: Any, query: LeaderboardQuery) -> Leaderboard:
-    """Make a leaderboard from a DuckDB connection to a projection of the history up to ``query.upto`` or later.
+def make_leaderboard(
+    connection: Any,
+    upto: int,
+    system: str | None = None,
+    game: str | None = None,
+    by: Grouping = "agent",
+    draws: int | None = None,
+) -> Leaderboard:
+    """Make a leaderboard from a DuckDB connection to a projection of the history up to ``upto`` or later.
+
+    ``system`` is a rating system or likelihood model, by default the official one, ``game`` by default the configured
+    one. ``draws`` resampled histories give the intervals: 0 for none, None for as many as the history's length allows.
 
     Raises:
         UsageError: an unknown system or game; or matches to which the model cannot be fitted.
     """
-    roster = Roster(connection, query.upto, query.game, query.by)
-    system = query.system or roster.official_system
+    roster = Roster(connection, upto, game, by)
+    system = system or roster.official_system
     valid = sorted({*SYSTEMS.names(), *LIKELIHOOD_MODELS})
     if system not in valid:
         expected = format_choices(valid, system)
         raise UsageError(f"system {system!r}: neither a rating system nor a board; expected {expected}")
-    if query.game is not None and query.game not in {*roster.games, roster.configured_game}:
-        expected = format_choices(roster.games or [roster.configured_game], query.game)
-        raise UsageError(f"game {query.game!r}: no match of it was played; expected {expected}")
+    if game is not None and game not in {*roster.games, roster.configured_game}:
+        expected = format_choices(roster.games or [roster.configured_game], game)
+        raise UsageError(f"game {game!r}: no match of it was played; expected {expected}")
     if system in LIKELIHOOD_MODELS:
-        return _likelihood_leaderboard(roster, system, query.draws)
-    if query.by == "agent" and system in roster.systems:
-        return _recorded_leaderboard(roster, system, query.draws)
-    return _computed_leaderboard(roster, system, query.draws)
+        return _likelihood_leaderboard(roster, system, draws)
+    if by == "agent" and system in roster.systems:
+        return _recorded_leaderboard(roster, system, draws)
+    return _computed_leaderboard(roster, system, draws)
 
 
 def _recorded_leaderboard(roster: Roster, system: str, wished: int | None) -> Leaderboard:
@@ -104,13 +100,14 @@ def _recorded_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
     ratings = [AgentRating(agent, rating, games, rest or []) for agent, rating, games, rest in recorded]
     places = roster.query(f"SELECT sequence FROM rated_matches_at({at})", *named)
     sequences = np.array([sequence for (sequence,) in places], np.int64)
-    rules, draws, spread = roster.rules(system), 0, dict[str, Interval]()
+    rules = roster.rules(system)
+    draws, spread = 0, dict[str, Interval]()
     # A match has at least two seats, so it is known before loading whether intervals are affordable.
     if affordable_draws(len(sequences), 2 * len(sequences)) if wished is None else wished:
         matches = roster.rated_matches(rules)
         draws = _bootstrap_draws(matches, wished)
         spread = bootstrap_intervals(matches, roster.game, system, rules, draws)
-    rows = roster.add_results(_agent_rows(roster, ratings, spread, rules), sequences)
+    rows = _agent_rows(roster, ratings, spread, rules)
     return _assemble(roster, system, sequences, draws, wished, rows, recorded=True)
 
 
@@ -129,7 +126,6 @@ def _computed_leaderboard(roster: Roster, system: str, wished: int | None) -> Le
             for one in ratings
             if (row := roster.entry_for(one.agent)) is not None
         ]
-    rows = roster.add_results(rows, matches.sequence_M)
     return _assemble(roster, system, matches.sequence_M, draws, wished, rows, notes=about)
 
 
@@ -183,7 +179,7 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
         if (row := roster.entry_for(one.name)) is not None:
             row = _with_rating(row, one.rating, None, one.matches, (one.low, one.high))
             rows.append(msgspec.structs.replace(row, one_sided=one.one_sided))
-    rows = roster.add_results(rows, matches.sequence_M) + _uncompared_rows(roster, [row.agent for row in rows])
+    rows += _uncompared_rows(roster, [row.agent for row in rows])
     seats, about = _seat_strengths(roster, options)
     return _assemble(roster, name, matches.sequence_M, draws, wished, rows, seats=seats, notes=[*notes, *about])
 
@@ -258,6 +254,7 @@ def _assemble(
         faster = "" if has_compiler() else ", pip install 'event-sourced-league[fast]' makes them faster"
         too_long = "Too long a history for intervals within seconds"
         notes = [*notes, f"{too_long}: --draws N makes them from N resampled histories{faster}."]
+    rows = roster.add_results(rows, sequences)
     ordered = sorted(rows, key=lambda r: (r.rating is None, -(r.rating or 0.0), r.agent, r.seat, r.kind))
     return Leaderboard(
         game=roster.game,

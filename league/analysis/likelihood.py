@@ -15,6 +15,7 @@ thread, so equal arguments give equal bits.
 """
 
 from collections.abc import Callable
+from math import comb
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -137,18 +138,12 @@ def _add_rank_derivatives(
         last = first
 
 
-@_compile
 def tie_order_shares(most: int) -> Floats:
     """By number of tied seats up to ``most`` and bit set of them: the chance that it remains in a random order."""
     table = np.zeros((most + 1, 1 << most))
     for size in range(1, most + 1):
         for tied in range(1, 1 << size):
-            members, ways = 0, 1.0
-            for bit in range(size):
-                members += (tied >> bit) & 1
-            for step in range(members):
-                ways = ways * (size - step) / (step + 1)
-            table[size, tied] = 1.0 / ways
+            table[size, tied] = 1 / comb(size, tied.bit_count())
     return table
 
 
@@ -265,48 +260,6 @@ def add_prior_gradient(prior_PP: Floats, at_P: Floats, free_P: Mask, slope_P: Fl
                 slope_P[i] -= prior_PP[i, j] * at_P[j]
         if not free_P[i]:
             slope_P[i] = 0.0
-
-
-@_compile
-def _log_choices(data: LikelihoodData, begin: int, end: int, at_P: Floats) -> float:
-    """The mean, over the orders that the ranks allow, of Σ log Σw over the choices of one match."""
-    total, first = 0.0, begin
-    while first < end:
-        last = first + 1
-        while last < end and data.rank_S[last] == data.rank_S[first]:
-            last += 1
-        for tied in range(1, 1 << (last - first)):
-            left = 0.0
-            for i in range(first, end):
-                if i >= last or (tied >> (i - first)) & 1:
-                    left += np.exp(at_P[data.agent_S[i]] + at_P[data.agents + data.role_S[i]])
-            total += data.share_CC[last - first, tied] * np.log(left)
-        first = last
-    return total
-
-
-@_compile
-def log_likelihood(data: LikelihoodData, at_P: Floats) -> float:
-    """Log-likelihood, without the prior."""
-    total, nu = 0.0, np.exp(at_P[-1])
-    for match in range(len(data.begin_M)):
-        begin, end = data.begin_M[match], data.end_M[match]
-        for i in range(begin, end):
-            mine = at_P[data.agent_S[i]] + at_P[data.agents + data.role_S[i]]
-            if data.model == RANKS:
-                total += mine
-                continue
-            for j in range(i + 1, end):
-                other = at_P[data.agent_S[j]] + at_P[data.agents + data.role_S[j]]
-                even = nu * np.exp(0.5 * (mine + other)) if nu > 0 else 0.0
-                total -= np.log(np.exp(mine) + np.exp(other) + even)
-                tied = data.rank_S[i] == data.rank_S[j]
-                total += 0.5 * (mine + other) if tied else mine
-                if tied and nu > 0:
-                    total += at_P[-1]
-        if data.model == RANKS:
-            total -= _log_choices(data, begin, end, at_P)
-    return total
 
 
 @_compile

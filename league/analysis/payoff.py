@@ -40,14 +40,12 @@ class PayoffMatrix(msgspec.Struct, frozen=True):
     def points(self) -> Floats:
         """Points taken by the row's agent, in matches."""
         share = [[value or 0.0 for value in row] for row in self.share]
-        points: Floats = np.array(share) * self.counts()
-        return points
+        return np.array(share) * self.counts()
 
     def log_odds(self, unmet_even: bool = False) -> Floats:
         """Antisymmetric matrix of log-odds of the row's agent, smoothed by half a match won and half a match lost.
 
-        Raises:
-            UsageError: two agents never met, unless ``unmet_even`` takes them for even.
+        Raises ``UsageError`` where two agents never met, unless ``unmet_even`` takes them for even.
         """
         counts, points = self.counts(), self.points()
         unmet = (counts == 0) & ~np.eye(len(counts), dtype=bool)
@@ -58,16 +56,11 @@ class PayoffMatrix(msgspec.Struct, frozen=True):
                 "pairs in all; expected matches between all, or --unmet-even"
             )
         odds = np.log((points + _SMOOTHING) / (counts - points + _SMOOTHING))
-        log_odds_AA: Floats = 0.5 * (odds - odds.T)
-        return log_odds_AA
+        return 0.5 * (odds - odds.T)
 
 
 def make_payoff_matrix(matches: MatchArrays) -> PayoffMatrix:
-    """Make the payoff matrix of a history, from matches of one game, none of them voided.
-
-    Raises:
-        UsageError: arrays that do not fit together, or nothing to compare.
-    """
+    """Make the payoff matrix of matches of one game, none of them voided; raises as ``make_comparisons`` does."""
     compared = make_comparisons(matches)
     agents = len(compared.agents)
     counts_AA, points_AA = np.zeros((2, agents, agents))

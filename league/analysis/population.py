@@ -29,8 +29,7 @@ class NashAverage(msgspec.Struct, frozen=True):
     share: list[float]
     """Share of the equilibrium; sums to 1. Agents with none lose to the mixture of the others."""
     worth: list[float]
-    """Mean payoff against the equilibrium: 0 for agents with a share of it, below 0 for others (to 1e-6 of the scale).
-    """
+    """Mean payoff against the equilibrium: 0 for agents with a share of it, else below 0 (to 1e-6 of the scale)."""
     entropy: float
     """Entropy of the shares, in nats: the logarithm of the number of equal agents with the same diversity."""
 
@@ -42,7 +41,7 @@ def nash_average(matrix_AA: Floats) -> NashAverage:
         UsageError: not a finite antisymmetric matrix.
         LeagueError: Newton's method did not converge along the path.
     """
-    check_antisymmetric(matrix_AA, "nash")
+    _check_antisymmetric(matrix_AA, "nash")
     scale = float(np.abs(matrix_AA).max()) or 1.0
     payoff_AA = matrix_AA / scale
     log_A = np.full(len(matrix_AA), -np.log(len(matrix_AA)))
@@ -63,7 +62,8 @@ def nash_average(matrix_AA: Floats) -> NashAverage:
 def _solve_fixed_point(payoff_AA: Floats, log_A: Floats, heat: float) -> Floats:
     """Logarithm of the fixed point at a temperature, starting from one nearby."""
     size = len(log_A)
-    constant, log_x = 0.0, log_A
+    constant = 0.0
+    log_x = log_A
     error = _fixed_point_error(payoff_AA, log_x, constant, heat)
     for _ in range(_MOST_STEPS):
         if np.abs(error).max() < 1e-9:
@@ -95,12 +95,8 @@ def _fixed_point_error(payoff_AA: Floats, log_A: Floats, constant: float, heat: 
     return np.append(log_A - payoff_AA @ share_A / heat + constant, share_A.sum() - 1.0)
 
 
-def check_antisymmetric(matrix_AA: Floats, name: str) -> None:
-    """Check that a matrix is finite and antisymmetric, as ``PayoffMatrix.log_odds`` gives it.
-
-    Raises:
-        UsageError: it is not; the message gives the reason.
-    """
+def _check_antisymmetric(matrix_AA: Floats, name: str) -> None:
+    """Check that a matrix is finite and antisymmetric, as ``PayoffMatrix.log_odds`` gives it."""
     if matrix_AA.ndim != 2 or matrix_AA.shape[0] != matrix_AA.shape[1] or not 0 < len(matrix_AA) <= MAX_AGENTS:
         raise UsageError(f"{name}: a matrix of shape {matrix_AA.shape}; expected agents by agents, 1 to {MAX_AGENTS}")
     if not np.isfinite(matrix_AA).all():
@@ -136,7 +132,7 @@ def decompose(odds_AA: Floats, weight_AA: Floats | None = None) -> HodgeDecompos
     Raises:
         UsageError: not a finite antisymmetric matrix, or weights that are negative, not finite or not symmetric.
     """
-    check_antisymmetric(odds_AA, "hodge")
+    _check_antisymmetric(odds_AA, "hodge")
     size = len(odds_AA)
     weight_AA = np.ones((size, size)) if weight_AA is None else weight_AA.copy()
     fits = weight_AA.shape == odds_AA.shape and np.isfinite(weight_AA).all() and (weight_AA >= 0).all()
@@ -148,8 +144,10 @@ def decompose(odds_AA: Floats, weight_AA: Floats | None = None) -> HodgeDecompos
     rest_AA = odds_AA - (potential[:, None] - potential[None, :])
     whole = 0.5 * float((weight_AA * odds_AA**2).sum())
     rest = 0.5 * float((weight_AA * rest_AA**2).sum())
-    edges = int((weight_AA > 0).sum()) // 2
-    cycles = edges - size + _count_components(weight_AA > 0)
+    met_AA = (weight_AA > 0).astype(np.float64)
+    edges = int(met_AA.sum()) // 2
+    # The rank of a graph's Laplacian is the number of edges of a spanning forest: each other edge closes a cycle.
+    cycles = edges - int(np.linalg.matrix_rank(np.diag(met_AA.sum(1)) - met_AA, hermitian=True))
     signal = whole - edges
     p_value = 1.0
     if cycles:
@@ -163,15 +161,3 @@ def decompose(odds_AA: Floats, weight_AA: Floats | None = None) -> HodgeDecompos
         cycles=cycles,
         p_value=p_value,
     )
-
-
-def _count_components(met_AA: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> int:
-    unseen, count = set(range(len(met_AA))), 0
-    while unseen:
-        count += 1
-        edge = [unseen.pop()]
-        while edge:
-            near = unseen & set(np.flatnonzero(met_AA[edge.pop()]).tolist())
-            unseen -= near
-            edge.extend(near)
-    return count

@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from league.history.counterfactual import Counterfactual, amend_rules
-from league.ratings.arrays import Ints, MatchArrays, RatingRule, StartRating, rated_mask
+from league.ratings.arrays import Ints, MatchArrays, RatingRule, rated_mask
 from league.ratings.load import load_matches, load_rules
 from schemas.ids import split_agent
 
@@ -47,15 +46,11 @@ def split_entrant(name: str) -> tuple[str, str]:
 
 
 def relabel_by_kind(matches: MatchArrays, kinds: Mapping[str, str]) -> MatchArrays:
-    """Merge all agents of a kind (``kind_of``) into one entrant.
-
-    All start equal, and seats of one kind in a match are not compared.
-    """
+    """Merge all agents of a kind into one entrant: all start equal, and seats of one kind are not compared."""
     of_agent = [kind_of(name, kinds) for name in matches.agents]
     names = sorted(set(of_agent))
-    table: NDArray[np.int32] = np.array([names.index(kind) for kind in of_agent], np.int32)
-    starts: dict[str, StartRating] = {}
-    return replace(matches, agent_S=table[matches.agent_S], agents=names, starts=starts, base=None, resets={})
+    table = np.array([names.index(kind) for kind in of_agent], np.int32)
+    return replace(matches, agent_S=table[matches.agent_S], agents=names, starts={}, base=None, resets={})
 
 
 def kind_of(agent: str, kinds: Mapping[str, str]) -> str:
@@ -100,7 +95,9 @@ class Roster:
     """
 
     def __init__(self, connection: Any, upto: int, game: str | None = None, by: Grouping = "agent") -> None:
-        self.connection, self.upto, self.by = connection, upto, by
+        self.connection = connection
+        self.upto = upto
+        self.by = by
         [(self.configured_game, self.official_system, self.systems)] = self.query(
             "SELECT game, system, systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", upto
         )
@@ -120,9 +117,9 @@ class Roster:
     @cached_property
     def agents(self) -> dict[str, LeaderboardEntry]:
         """Entries of all admitted agents in the order of admission, then of newest versions that are not."""
-        columns, at = "SELECT agent, kind, active, reason FROM", self.upto
-        rows = self.query(f"{columns} entrants_at({at})")
-        rows += self.query(f"{columns} unadmitted_versions_at({at}, playing := ?)", self.game)
+        columns = "SELECT agent, kind, active, reason FROM"
+        rows = self.query(f"{columns} entrants_at({self.upto})")
+        rows += self.query(f"{columns} unadmitted_versions_at({self.upto}, playing := ?)", self.game)
         return {
             agent: LeaderboardEntry(None, agent, "", kind, active=on, reason=reason) for agent, kind, on, reason in rows
         }

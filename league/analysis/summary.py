@@ -13,15 +13,15 @@ Z_95 = 1.96
 """Rounded, unlike ``comparisons.Z_95``: intervals with it decide when training stops, and are recorded."""
 
 
-def wilson_interval(wins: int, n: int, z: float = Z_95) -> tuple[float, float]:
-    """Lower and upper end of the Wilson score interval of a share; (0, 1) without trials.
+def wilson_interval(wins: int, n: int) -> tuple[float, float]:
+    """Lower and upper end of the 95 % Wilson score interval of a share; (0, 1) without trials.
 
-    ``z`` is a quantile of the normal distribution, 1.96 for 95 %. Source: Wilson (1927); Brown, Cai and DasGupta
-    (2001), eq. 4.
+    Source: Wilson (1927); Brown, Cai and DasGupta (2001), eq. 4.
     """
     if n == 0:
         return 0.0, 1.0
-    share, spread = wins / n, z * z / n
+    share = wins / n
+    spread = Z_95 * Z_95 / n
     centre = (share + spread / 2) / (1 + spread)
     half = math.sqrt(share * (1 - share) * spread + spread * spread / 4) / (1 + spread)
     return max(0.0, centre - half), min(1.0, centre + half)

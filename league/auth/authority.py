@@ -43,12 +43,12 @@ class User(msgspec.Struct, frozen=True):
 
     def status(self, now: float) -> str:
         """``good``, ``expired`` or ``revoked``."""
-        return "revoked" if self.revoked is not None else "expired" if now >= self.expires else "good"
+        if self.revoked is not None:
+            return "revoked"
+        return "expired" if now >= self.expires else "good"
 
 
 class _Secrets(msgspec.Struct, frozen=True):
-    """Secret keys."""
-
     operator: str
     system: str
     account: str
@@ -134,8 +134,11 @@ class Authority:
                 raise UsageError(f"--days {days:g}: expected more than 0")
             if any(user.name == name and user.status(now) == "good" for user in self.users):
                 raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
-        paths, issued, expires = [], int(now), int(now + days * DAY_S)
-        for name in names:
+        issued, expires = int(now), int(now + days * DAY_S)
+        folder = self.folder / "creds" if folder is None else folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths = [folder / f"{name}.creds" for name in names]
+        for name, path in zip(names, paths, strict=True):
             seed = new_seed("user")
             may = permissions(role, name, league or own, legacy=self._secrets.version < VERSION)
             claims = {
@@ -146,20 +149,18 @@ class Authority:
             }
             user = User(name, role, public_key(seed), issued, expires, league=league or own)
             token = sign_token("user", self._secrets.account, user.public, name, claims, issued=issued, expires=expires)
-            paths.append(self.credentials_path(name) if folder is None else folder / f"{name}.creds")
-            paths[-1].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_private_file(paths[-1], format_credentials(token, seed).encode())
+            _write_private_file(path, format_credentials(token, seed).encode())
             self.users.append(user)
         self._save()
         return paths
 
-    def revoke(self, name: str, now: float | None = None) -> int:
+    def revoke(self, name: str) -> int:
         """Revoke all credentials of a user; return their number. UsageError for an unknown name."""
-        now = time.time() if now is None else now
         users = [user for user in self.users if user.name == name and user.revoked is None]
         if not users:
             raise UsageError(f"{name}: no user of that name; `league auth list` prints all")
-        self.users = [msgspec.structs.replace(u, revoked=int(now)) if u in users else u for u in self.users]
+        now = int(time.time())
+        self.users = [msgspec.structs.replace(u, revoked=now) if u in users else u for u in self.users]
         self._save()
         return len(users)
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from schemas.ids import digest
 
 _LARGE = 1024 * 1024
 """Bytes from which work on a blob is done in a thread."""
+_NAME = re.compile(r"[0-9a-f]{64}")
 T = TypeVar("T")
 
 
@@ -34,14 +36,12 @@ class BlobInfo(msgspec.Struct, frozen=True):
 class BlobStore(Protocol):
     """A content-addressed store."""
 
-    async def put(self, data: bytes, note: str = "") -> str:
-        """Store ``data`` and return its name, which is its digest. Putting it again only renews its time.
+    async def put(self, data: bytes | Path, note: str = "") -> str:
+        """Store bytes, or a file of any size without reading it into memory; return the name, which is their digest.
 
-        ArtifactError if the store cannot be written; StoreFullError if no space is left, or a disk is read-only.
+        Putting them again only renews their time. ArtifactError if the store cannot be written; StoreFullError if no
+        space is left, or a disk is read-only.
         """
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """Store a file of any size like ``put``, without reading it into memory."""
 
     async def get(self, name: str) -> bytes:
         """Read a blob and check it against its name; ArtifactError if it is missing or damaged."""
@@ -56,29 +56,28 @@ class BlobStore(Protocol):
         """Delete a blob; does nothing for a missing one."""
 
 
-class RemoteBlobStore(ABC):
-    """Base of stores outside of this machine, which transfer blobs as streams of bytes."""
+class StreamedBlobStore(ABC):
+    """Base of stores that read and write blobs as streams of bytes."""
 
-    async def put(self, data: bytes, note: str = "") -> str:
+    async def put(self, data: bytes | Path, note: str = "") -> str:
         """See ``BlobStore.put``."""
-        name = await off_loop(len(data), digest, data)
+        if isinstance(data, Path):
+            name = await asyncio.to_thread(file_digest, data)
+        else:
+            name = await off_loop(len(data), digest, data)
         await self._upload(name, data, note)
-        return name
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """See ``BlobStore.put_file``."""
-        name = await asyncio.to_thread(file_digest, path)
-        await self._upload(name, path, note)
         return name
 
     async def get(self, name: str) -> bytes:
         """See ``BlobStore.get``."""
+        _check_name(name)
         data = io.BytesIO()
         await self._fetch(name, data)
         return data.getvalue()
 
     async def download(self, name: str, path: Path) -> None:
         """See ``BlobStore.download``."""
+        _check_name(name)
         try:
             with path.open("wb") as file:
                 await self._fetch(name, file)
@@ -95,21 +94,31 @@ class RemoteBlobStore(ABC):
         """Write a blob to a file; raises ArtifactError where none of these bytes is there."""
 
 
+def is_blob_name(name: str) -> bool:
+    """Whether a blob can have this name: events and subjects that name one were written by others."""
+    return _NAME.fullmatch(name) is not None
+
+
+def _check_name(name: str) -> None:
+    if not is_blob_name(name):
+        raise ArtifactError(f"blob {name[:12]!r} is not in any store; expected a name of 64 hexadecimal digits")
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
-    return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
-
-
 def remove_draft(draft: Path | None) -> None:
     """Remove an unfinished file."""
     if draft is not None:
         draft.unlink(missing_ok=True)
+
+
+async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
+    """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
+    return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
 
 
 def conflicting_blob_error(name: str, digest: str, where: str) -> ArtifactError:

@@ -25,7 +25,7 @@ import msgspec
 import nats.js.errors
 from nats.aio.client import Client
 
-from league.blobs.base import BlobInfo, RemoteBlobStore, corrupt_blob_error
+from league.blobs.base import BlobInfo, StreamedBlobStore, corrupt_blob_error, is_blob_name
 from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
@@ -78,7 +78,7 @@ class _Copy(msgspec.Struct, frozen=True):
         return "the broker's object store" + (f", stored by {self.writer}" if self.writer else "")
 
 
-class BrokerBlobStore(RemoteBlobStore):
+class BrokerBlobStore(StreamedBlobStore):
     """Blobs of a league, ``*`` for reading those of all, in JetStream streams; the connection's name is the writer's.
 
     ``area`` is where blobs are put: ``BLOB_AREA``, ``ARCHIVE_AREA`` or ``STATE_AREA``. Reads search all of them.
@@ -108,7 +108,8 @@ class BrokerBlobStore(RemoteBlobStore):
                         while chunk := file.read(_CHUNK_BYTES):
                             entry.last = (await self._js.publish(entry.subject, chunk)).seq
                             entry.first = entry.last if not entry.chunks else entry.first
-                            entry.chunks, entry.size = entry.chunks + 1, entry.size + len(chunk)
+                            entry.chunks += 1
+                            entry.size += len(chunk)
                 # A new entry for an old copy, too: it renews the time. An event that refers to the blob is about to be
                 # recorded, and `league gc` spares new blobs; an old one without references could be dropped in between.
                 entry.description = note or entry.description
@@ -137,24 +138,23 @@ class BrokerBlobStore(RemoteBlobStore):
     async def _read(self, name: str, file: IO[bytes] | None, buckets: list[str] | None = None) -> _Copy:
         """Write the newest copy whose bytes match the digest to a file, and return it; else raise what is wrong."""
         problem = ArtifactError(f"blob {name[:12]}… is not in the broker's object store")
-        with translate_broker_errors(f"fetching blob {name[:12]}…"):
-            async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:
-                async for copy in copies:
-                    sha = hashlib.sha256()
-                    if file is not None:
-                        file.seek(0)
-                        file.truncate()
-                    try:
-                        async for chunk in self._chunks(copy):
-                            sha.update(chunk)
-                            if file is not None:
-                                file.write(chunk)
-                    except ArtifactError as error:
-                        problem = error
-                        continue
-                    if sha.hexdigest() == name:
-                        return copy
-                    problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
+        async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:
+            async for copy in copies:
+                sha = hashlib.sha256()
+                if file is not None:
+                    file.seek(0)
+                    file.truncate()
+                try:
+                    async for chunk in self._chunks(copy):
+                        sha.update(chunk)
+                        if file is not None:
+                            file.write(chunk)
+                except ArtifactError as error:
+                    problem = error
+                    continue
+                if sha.hexdigest() == name:
+                    return copy
+                problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
         raise problem
 
     async def _copies(self, name: str, buckets: list[str]) -> AsyncGenerator[_Copy, None]:
@@ -178,7 +178,8 @@ class BrokerBlobStore(RemoteBlobStore):
 
     async def _chunks(self, copy: _Copy) -> AsyncIterator[bytes]:
         """The chunks of a copy, in order; ArtifactError if the entry refers to others or one is missing."""
-        entry, count, subject = copy.entry, 0, copy.entry.chunk_subject(copy.bucket)
+        entry, count = copy.entry, 0
+        subject = entry.chunk_subject(copy.bucket)
         tokens = subject.split(".")
         is_own = len(tokens) == 8 and tokens[6] == entry.name
         is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
@@ -208,10 +209,9 @@ class BrokerBlobStore(RemoteBlobStore):
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the broker's."""
         blobs: dict[str, BlobInfo] = {}
-        with translate_broker_errors("listing blobs"):
-            listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
-            for bucket in (BLOB_BUCKET, STATE_BUCKET):
-                listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
+        listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
+        for bucket in (BLOB_BUCKET, STATE_BUCKET):
+            listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
         for copy in listed:
             entry, known = copy.entry, blobs.get(copy.entry.name)
             if known is not None and copy.area == BLOB_AREA and not known.is_shared:
@@ -225,6 +225,8 @@ class BrokerBlobStore(RemoteBlobStore):
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``. Workers may not purge, except trainers the area of states."""
+        if not is_blob_name(name):
+            return
         with translate_broker_errors(f"dropping blob {name[:12]}…"):
             if self._area != STATE_AREA:
                 for copy in await self._list(BLOB_BUCKET, _legacy_subject(name)):
@@ -244,14 +246,19 @@ def _legacy_subject(name: str) -> str:
 
 
 def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
-    """The entry in a message. Name, area and writer are those of its subject, which permissions guard."""
+    """The entry in a message; None without one. Name, area and writer are those of its subject.
+
+    Permissions guard the subject, except its last token, the name: a broker takes ``*`` for one, too.
+    """
     tokens = pulled.msg.subject.split(".")
     try:
         entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    area = writer = ""
     if len(tokens) == 7:
         _, _, _, _, area, writer, entry.name = tokens
         # Any client can direct the broker's answers here, some of which have a name; none has a subject.
-        return _Copy(entry, bucket, area, writer, pulled.time_ns) if entry.subject else None
-    return _Copy(entry, bucket, "", "", pulled.time_ns)
+        if not entry.subject:
+            return None
+    return _Copy(entry, bucket, area, writer, pulled.time_ns) if is_blob_name(entry.name) else None

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from league.blobs.base import BlobInfo, RemoteBlobStore, conflicting_blob_error, corrupt_blob_error
+from league.blobs.base import BlobInfo, StreamedBlobStore, conflicting_blob_error, corrupt_blob_error, is_blob_name
 from schemas.errors import AccessError, ArtifactError, LeagueError, LogUnavailableError, StoreFullError, UsageError
 
-_NAME = re.compile(r"[0-9a-f]{64}")
 _PART_BYTES = 8 * 1024 * 1024
 _RENEW_AFTER = timedelta(minutes=10)
 """Age from which an object that is stored again is rewritten: ``league gc`` spares young ones."""
@@ -30,7 +29,7 @@ _REFUSED = re.compile(r"status code: 40[13]|AccessDenied|InvalidAccessKeyId|Sign
 _STATUS_4XX = re.compile(r"status code: 4\d\d")
 
 
-class BucketBlobStore(RemoteBlobStore):
+class BucketBlobStore(StreamedBlobStore):
     """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>`` of a bucket, ``s3://bucket/prefix``, without notes.
 
     ``endpoint`` is the address of an S3-compatible service, empty for AWS. UsageError if the extra is not installed.
@@ -92,7 +91,8 @@ class BucketBlobStore(RemoteBlobStore):
 
     async def _read(self, name: str, write: Any = None) -> tuple[Any, str]:
         """Pass an object's parts to ``write``; returns its metadata and the digest of its bytes."""
-        result, sha = await self._obstore.get_async(self._store, _key(name)), hashlib.sha256()
+        result = await self._obstore.get_async(self._store, _key(name))
+        sha = hashlib.sha256()
         async for part in result.stream(min_chunk_size=_PART_BYTES):
             data = memoryview(part)
             await asyncio.to_thread(sha.update, data)
@@ -113,13 +113,15 @@ class BucketBlobStore(RemoteBlobStore):
             async for batch in self._obstore.list(self._store):
                 for each in batch:
                     name = each["path"].rpartition("/")[2]
-                    if _NAME.fullmatch(name) and each["path"] == _key(name):
+                    if is_blob_name(name) and each["path"] == _key(name):
                         time_ns = int(each["last_modified"].timestamp()) * 10**9
                         blobs.append(BlobInfo(name, each["size"], time_ns, is_shared=True))
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""
+        if not is_blob_name(name):
+            return
         with self._translate(name, "dropping"), contextlib.suppress(FileNotFoundError):
             await self._obstore.delete_async(self._store, _key(name))
 

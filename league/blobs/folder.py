@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -9,26 +10,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from league.blobs.base import (
     BlobInfo,
     BlobStore,
+    StreamedBlobStore,
     conflicting_blob_error,
     corrupt_blob_error,
     file_digest,
+    is_blob_name,
     off_loop,
     remove_draft,
 )
 from schemas.errors import AccessError, ArtifactError, DiskError, LeagueError
 from schemas.files import fsync_path
-from schemas.ids import digest
 from schemas.loggers import get_logger
 
 log = get_logger()
-_NAME = re.compile(r"[0-9a-f]{64}")
+_FILE_NAME = re.compile(r"[0-9a-z_-]+")
+"""Name of a blob's file or of a draft; no other one may lead out of the folder."""
+_CHUNK_BYTES = 1024 * 1024
 
 
-class FolderBlobStore:
+class FolderBlobStore(StreamedBlobStore):
     """Blobs as files of a folder, two levels deep, without notes; the folder is made when the first one is stored.
 
     With ``write_once``, for a store that others share, files are on the disk before a call returns, and none is ever
@@ -40,13 +45,16 @@ class FolderBlobStore:
         self._write_once = write_once
 
     def path(self, name: str) -> Path:
-        """Path of a blob, whether it exists or not."""
+        """Path of a blob, whether it exists or not; ArtifactError for what no blob can be named."""
+        if not _FILE_NAME.fullmatch(name):
+            raise ArtifactError(f"blob {name[:12]!r} is not in {self.folder}; expected a name of 64 hexadecimal digits")
         return self.folder / name[:2] / name
 
     @contextmanager
     def write_atomically(self, name: str) -> Iterator[Path]:
         """Yield a draft file that becomes the blob's file when the block succeeds, so readers see only whole files."""
-        path, draft = self.path(name), None
+        path = self.path(name)
+        draft = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Listed and deleted under this name, should this process be killed.
@@ -88,11 +96,11 @@ class FolderBlobStore:
             return file_digest(self.path(name)) == name
         return False
 
-    async def put(self, data: bytes, note: str = "") -> str:
-        """See ``BlobStore.put``."""
-        name = await off_loop(len(data), digest, data)
-        await off_loop(len(data), self._put, name, data)
-        return name
+    async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
+        if isinstance(data, Path):
+            await asyncio.to_thread(self._put, name, data)
+        else:
+            await off_loop(len(data), self._put, name, data)
 
     def _put(self, name: str, data: bytes | Path) -> None:
         if self.is_intact(name):
@@ -107,39 +115,17 @@ class FolderBlobStore:
             else:
                 draft.write_bytes(data)
 
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """See ``BlobStore.put_file``."""
-        name = await asyncio.to_thread(file_digest, path)
-        await asyncio.to_thread(self._put, name, path)
-        return name
-
-    async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
-        with self._reading(name) as own:
-            data = await off_loop(own.stat().st_size, own.read_bytes)
-        if (found := await off_loop(len(data), digest, data)) != name:
-            raise corrupt_blob_error(name, found, str(self.folder))
-        return data
-
-    async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
-        with self._reading(name) as own:
-            await asyncio.to_thread(shutil.copyfile, own, path)
-        if (found := await asyncio.to_thread(file_digest, path)) != name:
-            remove_draft(path)
-            raise corrupt_blob_error(name, found, str(self.folder))
-
-    @contextmanager
-    def _reading(self, name: str) -> Iterator[Path]:
+    async def _fetch(self, name: str, file: IO[bytes]) -> None:
         path = self.path(name)
         try:
-            # This fails, too, in a folder that may not be entered or whose network is away.
-            if path.exists():
-                yield path
-                return
+            with path.open("rb") as own:
+                found = await off_loop(os.fstat(own.fileno()).st_size, _copy_hashed, own, file)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
-        raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}")
+        if found != name:
+            raise corrupt_blob_error(name, found, str(self.folder))
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
@@ -147,13 +133,23 @@ class FolderBlobStore:
         for path in sorted(self.folder.glob("??/*")):
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
-                note = "" if _NAME.fullmatch(path.name) else "left by a writer that was killed"
+                note = "" if is_blob_name(path.name) else "left by a writer that was killed"
                 blobs.append(BlobInfo(path.name, about.st_size, about.st_mtime_ns, note))
         return blobs
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""
-        self.path(name).unlink(missing_ok=True)
+        with contextlib.suppress(ArtifactError):
+            self.path(name).unlink(missing_ok=True)
+
+
+def _copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
+    """Copy a file; returns the SHA-256 of its bytes in hex."""
+    sha = hashlib.sha256()
+    while chunk := source.read(_CHUNK_BYTES):
+        sha.update(chunk)
+        target.write(chunk)
+    return sha.hexdigest()
 
 
 class CachedBlobStore:
@@ -163,15 +159,10 @@ class CachedBlobStore:
         self.store = store
         self.cache = cache
 
-    async def put(self, data: bytes, note: str = "") -> str:
+    async def put(self, data: bytes | Path, note: str = "") -> str:
         """Store ``data`` in both."""
         await self._keep(data)
         return await self.store.put(data, note)
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """Store a file in both."""
-        await self.cache.put_file(path)
-        return await self.store.put_file(path, note)
 
     async def get(self, name: str) -> bytes:
         """Read from the cache if it holds an intact copy, else from the store."""
@@ -182,7 +173,7 @@ class CachedBlobStore:
             await self._keep(data)
             return data
 
-    async def _keep(self, data: bytes) -> None:
+    async def _keep(self, data: bytes | Path) -> None:
         """Store in the cache; one that cannot be written hides no blob of the store. A full disk is an error."""
         try:
             await self.cache.put(data)

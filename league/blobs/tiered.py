@@ -103,7 +103,8 @@ class BlobLocations:
     def branch(self, folder: str) -> None:
         """Write to another folder from here on; the locations so far are only read."""
         self.inherited += self.own
-        self.own, self._folder = [], folder
+        self.own = []
+        self._folder = folder
         self._add_current()
 
     @property
@@ -159,17 +160,13 @@ class TieredBlobStore:
         self._leagues: Sequence[BlobLocations] | None = None
         self._opened: dict[BlobLocation, BlobStore] = {}
 
-    async def put(self, data: bytes, note: str = "") -> str:
+    async def put(self, data: bytes | Path, note: str = "") -> str:
         """See ``BlobStore.put``."""
-        return await (await self._choose(len(data))).put(data, note)
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """See ``BlobStore.put_file``."""
-        size = await asyncio.to_thread(os.path.getsize, path)
-        return await (await self._choose(size)).put_file(path, note)
+        size = await asyncio.to_thread(os.path.getsize, data) if isinstance(data, Path) else len(data)
+        store = await self._choose(size)
+        return await store.put(data, note)
 
     async def _choose(self, size: int) -> BlobStore:
-        """The store for a new blob of ``size`` bytes."""
         if self._area != ARCHIVE_AREA:
             leagues = await self._locate()
             if len(leagues) == 1 and (place := leagues[0].current) is not None and size >= leagues[0].config.min_bytes:

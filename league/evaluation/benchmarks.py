@@ -42,8 +42,6 @@ class BenchmarkTerms(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A game of a benchmark."""
-
     seed: int
     seat: int
 

@@ -11,8 +11,7 @@ from math import isclose
 
 import msgspec
 
-from league.evaluation import sprt
-from league.evaluation.promotion import pairs_of
+from league.evaluation.promotion import pair_score, pairs_of, recompute
 from league.fold_primitives import ConfigFold
 from league.log.base import EventLog
 from league.state.evaluation_table import share_of
@@ -78,15 +77,18 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
 
 async def collect_evidence(history: EventLog, sequence: int, certificate: e.PromotionDecided) -> CertificateEvidence:
     """Collect the history's evidence on the test of a certificate that was recorded at ``sequence``."""
-    evidence, first = CertificateEvidence(), 0
+    evidence = CertificateEvidence()
+    first = 0
     async for recorded in history.read(only=e.EvaluationRequested):
         event = recorded.event
         if isinstance(event, e.EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
-            evidence.requested, first = event, recorded.sequence
+            evidence.requested = event
+            first = recorded.sequence
             break
     if evidence.requested is None or first > sequence:
         return CertificateEvidence()
-    evidence.terms, in_force = LeagueConfig().promotion.test, ConfigFold()
+    evidence.terms = LeagueConfig().promotion.test
+    in_force = ConfigFold()
     for kind in (e.LeagueOpened, e.LeagueConfigured):
         async for recorded in history.read(1, first, only=kind):
             if isinstance(recorded.event, e.LeagueOpened | e.LeagueConfigured):
@@ -167,7 +169,7 @@ def _score_differences(certificate: e.PromotionDecided, evidence: CertificateEvi
         shares = [share_of(match, certificate.candidate, [certificate.incumbent]) for match in (first, second)]
         if shares[0] is None or shares[1] is None:
             yield f"pair {pair}: its scores say nothing"
-        elif (score := sprt.pair_score(shares[0], shares[1])) != recorded:
+        elif (score := pair_score(shares[0], shares[1])) != recorded:
             yield f"pair {pair}: recorded {recorded}, its matches give {score}"
 
 
@@ -175,7 +177,7 @@ def _verdict_differences(
     certificate: e.PromotionDecided, requested: e.EvaluationRequested, evidence: CertificateEvidence
 ) -> Iterator[str]:
     try:
-        again = sprt.recompute(certificate.test, certificate.scores)
+        again = recompute(certificate.test, certificate.scores)
     except UsageError as error:
         yield str(error)
         return

@@ -73,8 +73,7 @@ class EvaluationOutlook(msgspec.Struct, frozen=True):
 
 def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlook:
     """Forecast the decisions that follow from a state, which is not changed; ``seats`` as of ``plan_evaluations``."""
-    terms = state.config.promotion if state.config is not None else PromotionConfig()
-    is_off = state.config is not None and not state.config.schedule.elite
+    config = state.config_or_default
     less = capped_evaluations(state, seats)
     capped = [cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches]
     due = [event.agent for event in promotion.due_promotions(state)]
@@ -82,7 +81,7 @@ def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlo
     reasons |= dict.fromkeys(due, "is to be promoted without a test")
     return EvaluationOutlook(
         sequence=state.sequence,
-        rule="off" if is_off else terms.rule,
+        rule=config.promotion.rule if config.schedule.elite else "off",
         elite=list(state.elite),
         contests=[_promotion_test(test) for test in state.evaluation_table.tests.values()],
         waiting=[

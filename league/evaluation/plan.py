@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 
 from league.evaluation.promotion import candidates_to_test
-from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
@@ -64,7 +63,7 @@ def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[Evalua
 
 def capped_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[CappedEvaluation]:
     """Requests that ``plan_evaluations`` reduces or omits because of a cap of the table ``evaluation``."""
-    if state.config is None or not _has_cap(state.config):
+    if not _has_cap(state.config_or_default):
         return []
     return [
         CappedEvaluation(request.evaluation_id, request.agent, request.suite, uncapped, len(request.matches))
@@ -86,7 +85,6 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
     """
     known = state.evaluations.get(requested.evaluation_id)
     waiting = set(requested.matches) if known is None else known.waiting
-    master = state.config.seed if state.config is not None else 0
     return [
         PlayMatch(
             match_id=match_id,
@@ -95,7 +93,7 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
             seed=unit.seed,
             evaluation_id=requested.evaluation_id,
         )
-        for match_id, index, unit in _locate_matches(master, requested, seats)
+        for match_id, index, unit in _locate_matches(state.config_or_default.seed, requested, seats)
         if match_id in waiting
     ]
 
@@ -154,18 +152,18 @@ class _Allowance:
 
     def __init__(self, state: LeagueState, config: LeagueConfig, counts: SeatCounts) -> None:
         self.counts = counts
-        self._state, self._master, self._has_cap = state, config.seed, _has_cap(config)
-        self._most, self._most_each = config.evaluation.max_games, config.evaluation.max_games_per_environment
+        self._state = state
+        self._config = config
         self._used: dict[str, Counter[str]] = {}
         """Matches by agent and environment."""
 
     def cut(self, request: EvaluationRequested, least: int = 0) -> EvaluationRequested:
         """Reduce a request to the matches left: whole rounds or pairs, and none if fewer than ``least``."""
-        if not self._has_cap:
+        if not _has_cap(self._config):
             return request
         kept: list[tuple[str, int, _Unit]] = []
         looked_at = 0
-        for unit, group in groupby(_locate_matches(self._master, request, self.counts), key=itemgetter(2)):
+        for unit, group in groupby(_locate_matches(self._config.seed, request, self.counts), key=itemgetter(2)):
             located = list(group)
             is_whole = len(located) == unit.size or len(kept) == looked_at
             looked_at += len(located)
@@ -189,7 +187,8 @@ class _Allowance:
 
     def _has_room(self, agent: str, environment: str, games: int) -> bool:
         used = self._matches_of(agent)
-        limits = ((used.total(), self._most), (used[environment], self._most_each))
+        terms = self._config.evaluation
+        limits = ((used.total(), terms.max_games), (used[environment], terms.max_games_per_environment))
         return all(most is None or taken + games <= most for taken, most in limits)
 
     def _matches_of(self, agent: str) -> Counter[str]:
@@ -198,7 +197,7 @@ class _Allowance:
             self._used[agent] = Counter(
                 unit.environment
                 for request in requests
-                for _, _, unit in _locate_matches(self._master, request, self.counts)
+                for _, _, unit in _locate_matches(self._config.seed, request, self.counts)
             )
         return self._used[agent]
 
@@ -297,7 +296,7 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
 
 
 def _is_available(state: LeagueState, agent: str) -> bool:
-    return agent in state.agents and not is_over_budget(state, agent)
+    return agent in state.agents and state.budget_left(agent) > 0
 
 
 class _Unit(NamedTuple):

@@ -11,8 +11,7 @@ from itertools import pairwise
 import msgspec
 
 from league.blobs import BlobStore, CachedBlobStore
-from league.integrity.archive import ArchiveManifest
-from league.integrity.archive_reader import archived_batches
+from league.integrity.archive import ArchiveManifest, archived_batches
 from league.log.base import EventLog
 from league.state import LeagueState
 from schemas import events as e
@@ -21,8 +20,6 @@ from schemas.ids import agent_name
 
 _PARALLEL = 16
 """Number of blobs copied concurrently: the broker syncs its disk after each."""
-
-_ARCHIVE_KINDS = ("manifest", "archive")
 
 ProgressCallback = Callable[[int], None]
 
@@ -111,11 +108,7 @@ def _is_same_step(event: e.Event | None, following: e.Event | None) -> bool:
 
 
 def check_league_open(state: LeagueState, at: int) -> None:
-    """Check that the league was completely open at a sequence.
-
-    Raises:
-        UsageError: it was not open yet, or not all of its first agents had been admitted.
-    """
+    """Raise UsageError if the league was not open at a sequence, or not all of its first agents had been admitted."""
     if state.config is None or set(state.config.agents) - set(state.agents):
         raise UsageError(f"event {at}: the league was not wholly open there; expected a later place to branch at")
 
@@ -167,7 +160,8 @@ async def copy_history(
     Archived events are copied from the store ``archive``, which repairs a damaged stream. ``report`` is called with the
     sequence reached.
     """
-    events, references = 0, dict[BlobReference, None]()
+    events = 0
+    references: dict[BlobReference, None] = {}
     async for batch in source.batches(1, at) if archive is None else archived_batches(source, archive, 1, at):
         await target.copy(batch)
         for recorded in batch:
@@ -189,13 +183,16 @@ async def copy_blobs(
     Stores are searched in the order of ``sources``; ``report`` is called with the number of blobs processed. Manifests
     and the files that they list go to ``archive``, by default to ``target``.
     """
-    done, copied = set[str](), CopyReport()
+    done: set[str] = set()
+    copied = CopyReport()
     queue = list(references)
     while queue:
         batch, queue = queue[:_PARALLEL], queue[_PARALLEL:]
         fresh = [reference for reference in batch if reference.digest not in done]
         done.update(reference.digest for reference in fresh)
-        targets = [archive if archive is not None and each.kind in _ARCHIVE_KINDS else target for each in fresh]
+        targets = [
+            archive if archive is not None and each.kind in ("manifest", "archive") else target for each in fresh
+        ]
         sizes = await asyncio.gather(
             *(_copy_blob(each, sources, chosen, queue) for each, chosen in zip(fresh, targets, strict=True))
         )

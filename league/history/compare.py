@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from operator import attrgetter
 from typing import Any, cast
 
@@ -82,11 +82,7 @@ class RunComparison(msgspec.Struct, frozen=True):
 
 
 async def summarise_run(run: str, history: EventLog, state: LeagueState) -> RunSummary:
-    """Summarise one run for a comparison.
-
-    Raises:
-        ReplayError: its history holds no configuration.
-    """
+    """Summarise one run for a comparison; ReplayError if its history holds no configuration."""
     config = _require_config(state, run)
     policy = config.trainer.policy
     step, end, live = state.last_step(policy), state.training_finished(policy), state.live_version(policy)
@@ -187,14 +183,12 @@ def _require_config(state: LeagueState, run: str) -> LeagueConfig:
     return state.config
 
 
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    entries = []
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, part in value.items():
         if isinstance(part, Mapping) and part:
-            entries += _flatten(part, f"{prefix}{key}.")
+            yield from _flatten(part, f"{prefix}{key}.")
         else:
-            entries.append((f"{prefix}{key}", part))
-    return entries
+            yield f"{prefix}{key}", part
 
 
 def _comparability_notes(first: LeagueConfig, second: LeagueConfig) -> list[str]:

@@ -23,11 +23,7 @@ _SKIPPED_PREFIXES = (b'{"type":"RatingUpdated"', b'{"type":"OpponentsSampled"')
 
 
 def apply_checked(fold: RatingFold, recorded: RecordedEvent) -> None:
-    """Fold one event of the history.
-
-    Raises:
-        ReplayError: it is an update that differs from the fold's own.
-    """
+    """Fold one event of the history; ReplayError if it is an update that differs from the fold's own."""
     if isinstance(recorded.event, RatingUpdated):
         mine = fold.unrecorded.get(recorded.event.key)
         if mine is not None and mine != recorded.event:
@@ -50,7 +46,8 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
     from league.ratings.arrays import fold_arrays
     from league.ratings.load import MatchArrayBuilder
 
-    gatherer, corrections = MatchArrayBuilder(fold.voided.copy()), []
+    gatherer = MatchArrayBuilder(fold.voided.copy())
+    corrections = []
 
     def add_batch(batch: list[RecordedEvent]) -> None:
         for recorded in batch:
@@ -92,9 +89,7 @@ async def skip_undecodable(history: EventLog, known: int) -> int:
 
 
 async def record_pending(history: EventLog, fold: RatingFold) -> None:
-    """Fold the history to its end and append all pending rating events once, as a rater would.
-
-    Waits for a concurrent rater.
+    """Fold the history to its end and append all pending rating events once, as a rater would; waits for another one.
 
     Raises:
         ReplayError: the history holds an update that these rules do not give.

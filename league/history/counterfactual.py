@@ -100,7 +100,7 @@ def rating_shifts(recorded: Sequence[AgentRating], after: Sequence[AgentRating])
     """Pair two tables of ratings by agent, in the order of the second."""
     olds, news = _rank_ratings(recorded), _rank_ratings(after)
     shifts = []
-    for agent in [*news, *(agent for agent in olds if agent not in news)]:
+    for agent in news | olds:
         rank, rating, games = news.get(agent, _UNRATED)
         recorded_rank, recorded_rating, recorded_games = olds.get(agent, _UNRATED)
         shifts.append(RatingShift(agent, rank, recorded_rank, rating, recorded_rating, games, recorded_games))
@@ -121,8 +121,7 @@ def _rank_ratings(ratings: Sequence[AgentRating]) -> dict[str, _Ranked]:
 def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[RatingRule]:
     """Rules of a history with the changed settings applied to each.
 
-    Raises:
-        ConfigError: a setting that does not exist, or that concerns a system which no rule has.
+    ConfigError for a setting that does not exist, or that concerns a system which no rule has.
     """
     amended = [
         RatingRule(rule.sequence, _with_system(rule.ratings, otherwise.system))
@@ -132,7 +131,8 @@ def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or not key.startswith("ratings."):
             raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
-        value, path = parse_value(text), key.split(".")[1:]
+        value = parse_value(text)
+        path = key.split(".")[1:]
         system = None
         if len(path) == 2 and path[0] not in RatingsConfig.__struct_fields__:
             # ``ratings.elo.k`` is a setting of the system where that is Elo.

@@ -122,11 +122,7 @@ class _Offspring(msgspec.Struct, frozen=True):
 
 
 async def resolve_agent(query: QueryFunction, name: str) -> str:
-    """Resolve the name of an agent, or the beginning of an adapter's digest.
-
-    Raises:
-        UsageError: no agent or several match.
-    """
+    """Resolve the name of an agent, or the beginning of an adapter's digest; UsageError if none or several match."""
     versions = await _load_versions(query)
     registered = [row[0] for row in await query("SELECT agent FROM agents")]
     if name in versions or name in registered:
@@ -168,13 +164,15 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
         if not is_end and name not in registered and name not in crossed:
             # A version between two agents: its step counts for the later one.
             continue
-        version, entry, made = versions.get(name), registered.get(name), offspring.get(name, _GRADIENT_STEPS)
-        adapter = version.adapter if version is not None else entry[4] if entry is not None else None
-        sequence = version.sequence if version is not None else entry[5] if entry is not None else None
-        kind, reason = (entry[1], entry[2] or "") if entry is not None else ("version", "")
+        _, kind, reason, _, adapter, sequence = registered.get(name, (name, "version", None, None, None, None))
+        if (version := versions.get(name)) is not None:
+            adapter = version.adapter
+            sequence = version.sequence
+        made = offspring.get(name, _GRADIENT_STEPS)
         parents = made.parents or [station for station in (nearest[name],) if station]
-        stations.append(LineageNode(name, kind, reason, adapter, sequence, pending, parents, made.operator))
-        nearest[name], pending = name, []
+        stations.append(LineageNode(name, kind, reason or "", adapter, sequence, pending, parents, made.operator))
+        nearest[name] = name
+        pending = []
     return Lineage(agent, stations)
 
 

@@ -118,14 +118,9 @@ class ImportedRegistry(msgspec.Struct, frozen=True):
 
 
 def read_registry(path: Path) -> ImportedRegistry:
-    """Read and check a ``league.json``.
-
-    Raises:
-        UsageError: it cannot be read or is invalid; the message names the place.
-    """
+    """Read and check a ``league.json``; UsageError, which names the place, if it cannot be read or is invalid."""
     try:
-        data = path.read_bytes()
-        return parse_registry(data, path.name)
+        return parse_registry(path.read_bytes(), path.name)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); expected a league.json") from None
     except UsageError as error:
@@ -231,10 +226,7 @@ def merge_baselines(config: LeagueConfig, registry: ImportedRegistry) -> LeagueC
     """The configuration of the imported league: the file's baselines, at their ratings, before the configured ones.
 
     A baseline that is not configured is a bot, unless it has the base model's name. For a configured one the settings
-    decide whether the criteria cover it.
-
-    Raises:
-        ConfigError: the result is no valid league, e.g. without a base model.
+    decide whether the criteria cover it. ConfigError if the result is no valid league, e.g. without a base model.
     """
     agents = dict(config.agents)
     for baseline in registry.baselines:

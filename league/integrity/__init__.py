@@ -5,8 +5,7 @@
 - ``references``    checks that events refer only to what the history held before them
 - ``blob_scrub``    checks that the blobs are there that events refer to
 - ``signatures``    signed results of workers, their verification, and forged ones for the rater to void
-- ``archive``       writes sealed history as Parquet files to the blob store; ``archive_reader`` reads it, and
-                    ``recovery`` restores a history from it
+- ``archive``       sealed history as Parquet files in the blob store; ``recovery`` restores a history from it
 - ``snapshots``     saved folds for workers to start from
 - ``garbage``       unreferenced blobs
 """

@@ -1,16 +1,19 @@
 """Archive of sealed history: Parquet segments in the blob store.
 
 A manifest lists all segments; ``HistoryArchived`` names the newest manifest. A segment spans whole seals and is checked
-against them before it is written, so the archive holds sealed history only. ``archive_reader`` reads it.
+against them before it is written, so the archive holds sealed history only. It is disposable: readers take missing or
+damaged parts from the stream instead.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,10 +25,15 @@ from schemas.events import HistoryArchived
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
 
+if TYPE_CHECKING:
+    from league.projections.dedup_index import DedupIndex
+    from league.projections.segments import SegmentFiles
+
 log = get_logger()
 VERSION = 3
 """Version of the manifest's schema and of the segments' content; archives of other versions are rewritten."""
 _STALE_S = 3600.0
+_UNUSABLE = "archived segment cannot be used, reading the stream instead"
 
 
 class ArchiveFile(msgspec.Struct, frozen=True):
@@ -113,7 +121,8 @@ async def archive_sealed(
         LogError: the stream differs from its seals; ``league verify`` has the details.
         ConflictError: another archivist appended first.
     """
-    expected, done = await history.last_sequence(event_type_filter(history.league, HistoryArchived)), []
+    expected = await history.last_sequence(event_type_filter(history.league, HistoryArchived))
+    done = []
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
     for ranges in _segment_groups(await read_chain(history), manifest.last, every, rest):
         segment = await _archive_segment(history, blobs, ranges, manifest, progress)
@@ -145,14 +154,15 @@ async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") 
     Each file is written once, the manifest after all others. LeagueError if the place cannot be written, or holds other
     bytes under a digest.
     """
-    place, manifest = (await find_locations(history)).copy_of_archive(to), await newest_manifest(history, blobs)
+    place = (await find_locations(history)).copy_of_archive(to)
+    manifest = await newest_manifest(history, blobs)
     if place is None or manifest is None:
         return None
     store = place.open()
     present = {blob.name for blob in await store.stored()}
     added = {file.digest: file.bytes for _, file in manifest.files() if file.digest not in present}
     for name in added:
-        await store.put_file(await blobs.fetch(name))
+        await store.put(await blobs.fetch(name))
     await store.put(msgspec.json.encode(manifest))
     where = f"{place.url}/{place.folder}"
     log.info("archive copied", to=where, last=manifest.last, files=len(added))
@@ -203,7 +213,7 @@ async def _archive_segment(
         files = {}
         for part, path in written.files.items():
             size = await asyncio.to_thread(os.path.getsize, path)
-            files[part] = ArchiveFile(await blobs.put_file(path, f"{part} {first}-{last}"), size)
+            files[part] = ArchiveFile(await blobs.put(path, f"{part} {first}-{last}"), size)
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     saved = marks.to_bytes()
@@ -215,8 +225,10 @@ def _make_scratch_folder(path: Path) -> Path:
     """Create a scratch folder for a segment; remove stale ones of archivists that were killed."""
     path.mkdir(parents=True, exist_ok=True)
     for left in path.glob("segment-*"):
-        if time.time() - left.stat().st_mtime > _STALE_S:
-            shutil.rmtree(left, ignore_errors=True)
+        # Another archivist with this cache may be removing its own.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
 
 
@@ -234,4 +246,84 @@ def _checked_batches(
     while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
         checker.apply_batch(batch)
         progress(batch[-1].sequence)
+        yield batch
+
+
+class AttachableSegments(msgspec.Struct, frozen=True):
+    """Verified local segments for a projection to attach."""
+
+    segments: "list[SegmentFiles]"
+    marks: "DedupIndex"
+    """The dedup index at the end of the last segment."""
+
+
+async def fetch_attachable(history: EventLog, blobs: CachedBlobStore, after: int) -> AttachableSegments | None:
+    """Fetch the segments that continue at ``after``, up to the first that cannot be fetched; None without any."""
+    from league.projections.dedup_index import DedupIndex
+
+    manifest = await newest_manifest(history, blobs)
+    segments: list[SegmentFiles] = []
+    marks: DedupIndex | None = None
+    for segment in manifest.segments if manifest is not None else []:
+        if segment.first <= after:
+            continue
+        if segment.first != (segments[-1].last if segments else after) + 1:
+            break
+        try:
+            files = await fetch_segment(blobs, segment)
+            marks = DedupIndex.from_bytes(await blobs.get(segment.marks.digest))
+        except (ArtifactError, DecodeError) as error:
+            log.warning(_UNUSABLE, first=segment.first, last=segment.last, error=str(error))
+            break
+        segments.append(files)
+    return AttachableSegments(segments, marks) if marks is not None and segments else None
+
+
+async def next_segment_start(history: EventLog, blobs: CachedBlobStore, position: int) -> int | None:
+    """Start of the next segment beyond ``position + 1``: events before it come from the stream."""
+    manifest = await newest_manifest(history, blobs)
+    firsts = [segment.first for segment in manifest.segments] if manifest is not None else []
+    return next((first for first in firsts if first > position + 1), None)
+
+
+async def fetch_segment(blobs: CachedBlobStore, segment: ArchiveSegment, parts: str = "") -> "SegmentFiles":
+    """Fetch a segment's parts that begin with ``parts`` into the cache; ArtifactError if one is missing or damaged."""
+    from league.projections.segments import SegmentFiles
+
+    files = {part: await blobs.fetch(file.digest) for part, file in segment.files.items() if part.startswith(parts)}
+    return SegmentFiles(segment.first, segment.last, files)
+
+
+async def archived_batches(
+    history: EventLog, blobs: CachedBlobStore, first: int = 1, last: int | None = None
+) -> AsyncIterator[list[RecordedEvent]]:
+    """Like ``EventLog.batches``: the archived part from the archive, the rest from the stream."""
+    stop = last if last is not None else await history.last_sequence()
+    manifest = await newest_manifest(history, blobs)
+    at = first
+    for segment in manifest.segments if manifest is not None else []:
+        if segment.last < at or segment.first > stop:
+            continue
+        try:
+            files = await fetch_segment(blobs, segment, "events")
+        except ArtifactError as error:
+            log.warning(_UNUSABLE, first=segment.first, last=segment.last, error=str(error))
+            async for batch in history.batches(at, min(segment.last, stop)):
+                yield batch
+        else:
+            async for batch in segment_batches(files):
+                if selected := [recorded for recorded in batch if at <= recorded.sequence <= stop]:
+                    yield selected
+        at = segment.last + 1
+    if at <= stop:
+        async for batch in history.batches(at, stop):
+            yield batch
+
+
+async def segment_batches(files: "SegmentFiles") -> AsyncIterator[list[RecordedEvent]]:
+    """Yield the events of a segment in order, as they were recorded."""
+    from league.projections.segments import read_segment
+
+    batches = read_segment(files)
+    while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         yield batch

@@ -10,8 +10,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore, find_locations
-from league.integrity.archive import ArchiveSegment, newest_manifest
-from league.integrity.archive_reader import segment_batches
+from league.integrity.archive import ArchiveSegment, newest_manifest, segment_batches
 from league.integrity.blob_scrub import ScrubCallback, ScrubReport, scrub_blobs
 from league.integrity.garbage import BlobReferences
 from league.integrity.recovery import find_manifests
@@ -104,7 +103,8 @@ async def audit_integrity(
     report = IntegrityReport(
         history.league, checker.events, last, len(chain.ranges), chain.last, chain.digest, checker.unsealed
     )
-    report.results, report.references = results.finish(), references.finish()
+    report.results = results.finish()
+    report.references = references.finish()
     report.damage += chain.damage + checker.damage
     _check_unsealed(report, held, checker, contents)
     for _ in range(reads - 1):
@@ -181,7 +181,8 @@ async def _check_truncation(report: IntegrityReport, artifacts: CachedBlobStore,
     named = re.compile(rf"(archive|snapshot) of {re.escape(report.league)} (?:to|at) ([0-9]{{1,18}})")
     witnesses = dict(known)
     for stored in await artifacts.stored():
-        if match := named.fullmatch(stored.note):
+        # Any worker may store a blob under such a note; archivists alone write where it is not shared.
+        if not stored.is_shared and (match := named.fullmatch(stored.note)):
             what = f"the {match[1]} {stored.name}" if int(match[2]) > report.last else f"the newest {match[1]}"
             witnesses[what] = max(int(match[2]), witnesses.get(what, 0))
     for what, reached in witnesses.items():
@@ -218,12 +219,14 @@ async def _check_copy(
     place = (await find_locations(history)).copy_of_archive(url)
     if place is None:
         return {}
-    report.copy, store = f"{place.url}/{place.folder}", place.open()
+    report.copy = f"{place.url}/{place.folder}"
+    store = place.open()
     try:
         manifest = (await find_manifests([store], report.league))[0]
     except UsageError:
         return {}
-    report.copied_to, blobs = manifest.last, CachedBlobStore(store, artifacts.cache)
+    report.copied_to = manifest.last
+    blobs = CachedBlobStore(store, artifacts.cache)
     for segment in manifest.segments:
         await _check_segment(report, blobs, chain, "copy", segment)
     return {"the copy of the archive": manifest.last}
@@ -235,7 +238,8 @@ async def _check_segment(
     """Check a segment of the archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
     from league.projections.segments import SegmentFiles
 
-    cache, place = blobs.cache, (segment.first, segment.last)
+    cache = blobs.cache
+    place = (segment.first, segment.last)
     events: dict[str, Path] = {}
     with tempfile.TemporaryDirectory(prefix="segment-") as folder:
         for part, file in {**segment.files, "marks": segment.marks}.items():

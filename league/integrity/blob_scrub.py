@@ -83,12 +83,14 @@ async def scrub_blobs(
     if client is not None and isinstance(blobs.store, BrokerBlobStore | TieredBlobStore):
         intact = await _read_bucket(client, names, total, on_progress)
     report = ScrubReport(len(intact), sum(intact.values()))
-    rest, done = sorted(names - intact.keys()), report.bytes
+    rest = sorted(names - intact.keys())
+    done = report.bytes
     for start in range(0, len(rest), _PARALLEL):
         batch = rest[start : start + _PARALLEL]
         for name, fault in zip(batch, await asyncio.gather(*(_read_blob(blobs.store, n) for n in batch)), strict=True):
             if fault is None:
-                report.checked, report.bytes = report.checked + 1, report.bytes + stored.get(name, 0)
+                report.checked += 1
+                report.bytes += stored.get(name, 0)
             else:
                 what = "damaged" if name in stored else "missing"
                 cached = await asyncio.to_thread(blobs.cache.is_intact, name)
@@ -141,7 +143,9 @@ async def _read_bucket(
                     uploads[entry.chunk_subject(BLOB_BUCKET)] = _Upload(entry.name, entry.size)
     # The chunks of an upload are hashed in one thread, in order, while the next ones are read.
     lanes = [ThreadPoolExecutor(1, "scrub") for _ in range(_LANES)]
-    loop, hashing, done = asyncio.get_running_loop(), list[asyncio.Future[None]](), 0
+    loop = asyncio.get_running_loop()
+    hashing: list[asyncio.Future[None]] = []
+    done = 0
     try:
         async for batch in _bucket_messages(client, "C"):
             chunks: dict[str, list[bytes]] = {}

@@ -171,7 +171,8 @@ class BlobReferences:
         Kept are versions that joined the league, sat in a match, are to be evaluated or were the newest at a kept
         snapshot, the newest ``keep_versions``, and those published at ``before_ns`` or later.
         """
-        keep, removals = self._keep_versions, list[e.AdaptersDropped]()
+        keep = self._keep_versions
+        removals: list[e.AdaptersDropped] = []
         if keep is None:
             return removals
         for policy, versions in sorted(self._published.items()):
@@ -250,11 +251,13 @@ def find_garbage(
     leagues = list(leagues)
     required = {name: by for league in leagues for name, by in league.required.items()}
     spared = required.keys() | {name for league in leagues for name in league.optional}
-    report, there = GarbageReport(), set()
+    report = GarbageReport()
+    there = set()
     for artifact in stored:
         there.add(artifact.name)
         if artifact.name in spared:
-            report.kept, report.kept_bytes = report.kept + 1, report.kept_bytes + artifact.bytes
+            report.kept += 1
+            report.kept_bytes += artifact.bytes
         elif artifact.time_ns >= before_ns:
             report.young += 1
         else:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from league.blobs import BlobStore, BucketBlobStore, CachedBlobStore, FolderBlobStore
-from league.integrity.archive import VERSION, ArchiveManifest
-from league.integrity.archive_reader import fetch_segment, segment_batches
+from league.integrity.archive import VERSION, ArchiveManifest, fetch_segment, segment_batches
 from league.integrity.seals import event_digest, range_digest
 from league.integrity.verification import Damage, SealChain, SealChecker, read_chain
 from league.log.base import EventLog, EventReader, RecordedEvent

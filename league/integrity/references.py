@@ -59,7 +59,8 @@ class _ResultIndex:
     """Sequences of matches' results with a checksum of their match ids: 12 to 16 bytes a match."""
 
     def __init__(self) -> None:
-        self._sequences, self._checksums = array("Q"), array("L")
+        self._sequences = array("Q")
+        self._checksums = array("L")
 
     def add(self, sequence: int, match_id: str) -> None:
         self._sequences.append(sequence)
@@ -94,7 +95,9 @@ class ReferenceChecker:
         self._permitted: dict[tuple[str, str], bool] = {}
         self._draws: dict[str, e.OpponentsSampled] = {}
         """Draws of matches without a result yet."""
-        self._drawn, self._ended, self._requested = SeenIds(), SeenIds(), SeenIds()
+        self._drawn = SeenIds()
+        self._ended = SeenIds()
+        self._requested = SeenIds()
         self._unfinished: set[str] = set()
         """Matches that were trained on before their result was recorded."""
         self._evaluations: dict[str, str] = {}
@@ -216,7 +219,8 @@ class ReferenceChecker:
         self._resets.add((event.policy, event.version))
 
     def _on_gradient_step(self, event: e.GradientStepTaken) -> None:
-        name, at = f"gradient step {event.step} of {event.policy}", (event.policy, event.step)
+        name = f"gradient step {event.step} of {event.policy}"
+        at = (event.policy, event.step)
         self._stepless.pop(at, None)
         before = self._steps.get(event.policy)
         if before is not None and event.step <= before:

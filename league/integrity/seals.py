@@ -105,10 +105,14 @@ class Sealer:
             self.first, self.previous = event.last + 1, event.digest
             self._pending = [entry for entry in self._pending if entry[0] > event.last]
 
-    def make_seal(self, events: int = MAX_EVENTS) -> HistorySealed:
-        """A seal for the oldest ``events`` pending events, at most ``MAX_EVENTS``; at least one must be pending."""
+    async def record_seal(self, history: EventLog, events: int = MAX_EVENTS) -> HistorySealed | None:
+        """Append a seal for the oldest ``events``, at most ``MAX_EVENTS``, of which at least one is pending.
+
+        Returns the seal as it was recorded. ConflictError if another sealer appended first; its seal is still to be
+        read then.
+        """
         digests = [digest for _, digest, _ in self._pending[: min(events, MAX_EVENTS)]]
-        return HistorySealed(
+        made = HistorySealed(
             first=self.first,
             last=self._pending[len(digests) - 1][0],
             events=len(digests),
@@ -116,13 +120,7 @@ class Sealer:
             digest=range_digest(self.previous, digests),
             checks=base64.b64encode(b"".join(digest[:CHECK_BYTES] for digest in digests)).decode(),
         )
-
-    async def record_seal(self, history: EventLog, events: int = MAX_EVENTS) -> HistorySealed | None:
-        """Append a seal for the oldest ``events`` and return it as it was recorded.
-
-        ConflictError if another sealer appended first; its seal is still to be read then.
-        """
-        sequence = await history.append(self.make_seal(events), expected=self.newest_sequence)
+        sequence = await history.append(made, expected=self.newest_sequence)
         seal = None
         async for recorded in history.read(sequence, sequence, only=HistorySealed):
             self.observe_seal(recorded)

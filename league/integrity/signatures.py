@@ -135,7 +135,8 @@ class SignatureVerifier:
             if isinstance(event, WorkerJoined):
                 self.keys.announce(event)
             elif isinstance(event, MatchFinished):
-                keys, verdict = self.keys.for_worker(event.worker), "unsigned"
+                keys = self.keys.for_worker(event.worker)
+                verdict = "unsigned"
                 if keys and event.signature:
                     is_signed = any(verify_signature(recorded.payload, event.signature, key) for key in keys)
                     verdict = "signed" if is_signed else "forged"
@@ -186,7 +187,8 @@ class SignatureChecker:
         for recorded in batch:
             if not recorded.subject.partition(".")[2].partition(".")[2].startswith(_SUBJECTS):
                 continue
-            event, is_forged = recorded.event, bool(self._signatures.verify_batch([recorded]))
+            event = recorded.event
+            is_forged = bool(self._signatures.verify_batch([recorded]))
             if isinstance(event, MatchFinished | MatchFailed):
                 counts = self._ended_matches.add(event.match_id)
                 if is_forged and counts:
@@ -262,7 +264,8 @@ class SignatureAudit:
     async def collect_voids(self, fold: RatingFold) -> Sequence[MatchVoided]:
         """Returns the events that void forged results; each result is returned once."""
         await self.check_waiting()
-        forged, self._forged, voids = self._forged, [], list[MatchVoided]()
+        forged, self._forged = self._forged, []
+        voids: list[MatchVoided] = []
         for sequence, match in ((recorded.sequence, recorded.event) for recorded in forged):
             if isinstance(match, MatchFinished) and match.match_id not in fold.voided:
                 log.error("forged result voided", match=match.match_id, worker=match.worker, sequence=sequence)

@@ -8,6 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
+from itertools import groupby, pairwise
 
 import msgspec
 from nats.aio.client import Client
@@ -79,15 +80,16 @@ class SealChain(msgspec.Struct):
 
 async def read_chain(history: EventLog) -> SealChain:
     """Read the seals of a history, without the rest of it."""
-    chain, seals = SealChain(), list[tuple[int, HistorySealed]]()
+    chain = SealChain()
+    seals: list[tuple[int, HistorySealed]] = []
     async for recorded in history.read(only=HistorySealed):
         if isinstance(recorded.event, HistorySealed):
             seals.append((recorded.sequence, recorded.event))
         else:
-            at, what = recorded.sequence, f"no seal: {recorded.error}"
-            chain.damage.append(Damage("stream", at, at, what))
-    known: list[HistorySealed | None] = []
-    at, bounds = 1, []
+            what = f"no seal: {recorded.error}"
+            chain.damage.append(Damage("stream", recorded.sequence, recorded.sequence, what))
+    closed: list[tuple[int, int, HistorySealed | None, int]] = []
+    at = 1
     for sequence, seal in seals:
         if seal.first < at or seal.last < seal.first:
             what = f"a seal does not continue the one that ends at {at - 1}"
@@ -96,17 +98,14 @@ async def read_chain(history: EventLog) -> SealChain:
         if seal.first > at:
             what = "the seal of this range is lost or cannot be read"
             chain.damage.append(Damage("stream", at, seal.first - 1, what))
-            bounds.append((at, seal.first - 1, 0))
-            known.append(None)
-        bounds.append((seal.first, seal.last, sequence))
-        known.append(seal)
+            closed.append((at, seal.first - 1, None, 0))
+        closed.append((seal.first, seal.last, seal, sequence))
         at = seal.last + 1
-    for place, (first, last, sequence) in enumerate(bounds):
-        own = known[place]
-        after = known[place + 1] if place + 1 < len(known) else None
-        expected = after.previous if after is not None else own.digest if own is not None else ""
-        before = chain.ranges[-1].expected if chain.ranges else ""
-        previous = own.previous if own is not None else before
+    for (first, last, own, sequence), (_, _, after, _) in pairwise([*closed, (0, 0, None, 0)]):
+        expected = own.digest if own is not None else ""
+        if after is not None:
+            expected = after.previous
+        previous = own.previous if own is not None else chain.digest
         chain.ranges.append(SealedRange(first, last, previous, own, expected, sequence))
     return chain
 
@@ -149,10 +148,12 @@ class SealChecker:
         return self.damage
 
     def _close(self) -> None:
-        checked, actual = self._ranges[self._at], self._found
-        self._at, self._found = self._at + 1, []
+        checked = self._ranges[self._at]
+        self._at += 1
+        actual, self._found = self._found, []
         digests = [digest for _, digest in actual]
-        digest, seal = range_digest(checked.previous, digests), checked.seal
+        digest = range_digest(checked.previous, digests)
+        seal = checked.seal
         located: list[DamagedEvents] = []
         if digest == checked.expected:
             checks = [each[:CHECK_BYTES] for each in digests]
@@ -195,15 +196,17 @@ def _locate_by_place(first: int, sealed: Sequence[bytes], digests: Sequence[tupl
     present: defaultdict[int, list[bytes]] = defaultdict(list)
     for sequence, digest in digests:
         present[sequence].append(digest[:CHECK_BYTES])
-    located: list[DamagedEvents] = []
-    for sequence, check in enumerate(sealed, first):
-        there = present[sequence]
-        if there != [check]:
-            what = "missing" if not there else "added" if check in there else "differs"
-            before = located.pop() if located and (located[-1].what, located[-1].last) == (what, sequence - 1) else None
-            start = sequence if before is None else before.first
-            located.append(DamagedEvents(what, start, sequence, sequence - start + 1))
-    return located
+
+    def damage(place: tuple[int, bytes]) -> str:
+        there = present[place[0]]
+        if there == [place[1]]:
+            return ""
+        if not there:
+            return "missing"
+        return "added" if place[1] in there else "differs"
+
+    runs = ((what, [sequence for sequence, _ in run]) for what, run in groupby(enumerate(sealed, first), damage))
+    return [DamagedEvents(what, run[0], run[-1], len(run)) for what, run in runs if what]
 
 
 def _damaged_spans(
@@ -229,14 +232,11 @@ def _common_prefix_length(one: Sequence[bytes], other: Sequence[bytes]) -> int:
     return next((at for at in range(most) if one[at] != other[at]), most)
 
 
-BatchFold = Callable[[list[RecordedEvent]], None]
-
-
 async def check_stream(
     history: EventLog,
     chain: SealChain,
     on_progress: ProgressCallback = lambda events: None,
-    folds: Sequence[BatchFold] = (),
+    folds: Sequence[Callable[[list[RecordedEvent]], None]] = (),
 ) -> SealChecker:
     """Read the whole history and compare it with its seals.
 

@@ -137,7 +137,8 @@ class FailFastClient(Client):  # type: ignore[misc]
 
     async def handle_server_error(self, message: str) -> None:
         """Turn an error message of the broker into failed requests."""
-        text, name = message.lower(), self.options.get("name")
+        text = message.lower()
+        name = self.options.get("name")
         why = next((word.rpartition(" ")[2] for word in _ENDED if word in text), "")
         has_ended = bool(why)
         if _REFUSED in text:

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from league.log import server_process
+from league.log import server
 from schemas.errors import LogUnavailableError, UsageError
 
 NODES = 3
@@ -54,10 +54,8 @@ class LocalCluster:
 
         ``nodes`` is odd, 3 or more; ``port`` is the first node's, the others follow, and 0 takes free ones. ``sync``
         says when a node flushes to its disk, for comparing what that costs. ``access`` is what the nodes have to know
-        of credentials (``league/auth/authority.py``); None admits every client.
-
-        Raises:
-            UsageError: another number of nodes, or a port that is taken.
+        of credentials (``league/auth/authority.py``); None admits every client. UsageError for another number of nodes,
+        or a port that is taken.
         """
         if nodes < NODES or nodes % 2 == 0:
             raise UsageError(f"--nodes {nodes}: expected an odd number, {NODES} or more: most of them have to agree")
@@ -74,10 +72,10 @@ class LocalCluster:
             if (before := len(self._ports.clients)) != nodes:
                 raise UsageError(f"--nodes {nodes}: the cluster under {self.folder} has {before}")
             return
-        clients = [port + nth for nth in range(nodes)] if port else [server_process.free_port() for _ in range(nodes)]
+        clients = [port + nth for nth in range(nodes)] if port else [server.free_port() for _ in range(nodes)]
         for chosen in clients:
-            server_process.check_port_is_free(chosen)
-        self._ports = _Ports(clients, [server_process.free_port() for _ in range(nodes)])
+            server.check_port_is_free(chosen)
+        self._ports = _Ports(clients, [server.free_port() for _ in range(nodes)])
         plan.write_bytes(msgspec.json.encode(self._ports))
 
     @property
@@ -88,7 +86,7 @@ class LocalCluster:
     @property
     def running(self) -> list[int]:
         """Numbers of the nodes that run."""
-        return [number for number, pid in sorted(self._pids.items()) if not server_process.has_ended(pid)]
+        return [number for number, pid in sorted(self._pids.items()) if not server.has_ended(pid)]
 
     def __enter__(self) -> "LocalCluster":
         try:
@@ -115,7 +113,8 @@ class LocalCluster:
 
         LogUnavailableError, with its log's last error, if it ends at once.
         """
-        config, log = self._write_config(number), self.folder / f"{number}.log"
+        config = self._write_config(number)
+        log = self.folder / f"{number}.log"
         for index in self.store(number).glob("jetstream/*/streams/*/msgs/index.db"):
             # A node that trusts its index finds no damage, and hands out a history that lacks what is damaged (seen
             # with nats-server 2.15.1). Without it, all messages are read and compared with their checksums.
@@ -124,18 +123,17 @@ class LocalCluster:
             # The nodes end with this process, however it ends.
             self._claim = self._users_file.open("a")
             fcntl.flock(self._claim, fcntl.LOCK_SH)
-        command = [server_process.find_nats_server(), "-c", str(config)]
-        self._pids[number] = pid = server_process.spawn(command, log, self._users_file)
+        command = [server.find_nats_server(), "-c", str(config)]
+        self._pids[number] = pid = server.spawn(command, log, self._users_file)
         deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:
-            if server_process.has_ended(pid):
+            if server.has_ended(pid):
                 del self._pids[number]
-                why = server_process.last_error(log)
+                why = server.last_error(log)
                 raise LogUnavailableError(f"node {number} of the cluster under {self.folder} ended at once: {why}")
             time.sleep(0.02)
 
     def _write_config(self, number: int) -> Path:
-        """Write a node's configuration; returns its file."""
         config = self.folder / f"{number}.conf"
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
         places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
@@ -151,11 +149,11 @@ class LocalCluster:
 
     def stop(self, number: int) -> None:
         """End a node in good order."""
-        server_process.terminate(self._pids.pop(number))
+        server.terminate(self._pids.pop(number))
 
     def kill(self, number: int) -> None:
         """End a node at once, as a crash would."""
         pid = self._pids.pop(number)
         os.kill(pid, signal.SIGKILL)
-        while not server_process.has_ended(pid):
+        while not server.has_ended(pid):
             time.sleep(0.005)

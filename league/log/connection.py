@@ -66,8 +66,10 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
         LogUnavailableError: no broker answers at ``url``.
         AccessError: it refuses these credentials, or its certificate is not trusted.
     """
-    client, access = FailFastClient(), access or BrokerCredentials()
-    last_error, let_in = ["no answer"], False
+    client = FailFastClient()
+    access = access or BrokerCredentials()
+    last_error = ["no answer"]
+    let_in = False
 
     async def remember(error: Exception) -> None:
         last_error[0] = str(error) or type(error).__name__
@@ -81,7 +83,8 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
             check_access(client)
 
     access.check_current()
-    options, client.identity = access.connect_options(), access.identity()
+    options = access.connect_options()
+    client.identity = access.identity()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await client.connect(
@@ -120,7 +123,8 @@ def is_clustered(client: Client) -> bool:
 
 async def retry_until_ready(request: Callable[[], Awaitable[Answer]]) -> Answer:
     """Retry a request while a cluster elects its leader, a broker's buffer is full or a batch arrives incomplete."""
-    deadline, delay_s = time.monotonic() + _ELECTION_S, _RETRY_S
+    deadline = time.monotonic() + _ELECTION_S
+    delay_s = _RETRY_S
     while True:
         try:
             return await request()

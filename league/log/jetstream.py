@@ -105,7 +105,8 @@ class JetStreamLog(EventReader):
                     return False
                 known.add(key)
                 newest = recorded.sequence
-        has_moved, self.fence = newest > self.fence[1], (subject, newest)
+        has_moved = newest > self.fence[1]
+        self.fence = (subject, newest)
         return has_moved
 
     async def copy(self, events: Sequence[RecordedEvent]) -> None:

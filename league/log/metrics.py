@@ -46,12 +46,11 @@ class MetricsStream:
         batches = present_messages(
             self._client, METRICS_STREAM, metrics_subject(self.league, "*"), deliver=DeliverPolicy.LAST_PER_SUBJECT
         )
-        with translate_broker_errors(f"reading {METRICS_STREAM}"), contextlib.suppress(nats.js.errors.NotFoundError):
-            async for batch in batches:
-                for each in batch:
-                    if (heartbeat := _decode_heartbeat(each.msg.data)) is not None:
-                        age_s = max(now_s - each.time_ns / 1e9, 0.0)
-                        latest[heartbeat.worker] = WorkerHeartbeat(heartbeat, round(age_s, 3))
+        async for batch in batches:
+            for each in batch:
+                if (heartbeat := _decode_heartbeat(each.msg.data)) is not None:
+                    age_s = max(now_s - each.time_ns / 1e9, 0.0)
+                    latest[heartbeat.worker] = WorkerHeartbeat(heartbeat, round(age_s, 3))
         return dict(sorted(latest.items()))
 
     async def follow(self) -> AsyncIterator[Heartbeat]:

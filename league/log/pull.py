@@ -62,10 +62,8 @@ async def pull_messages(
     """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once, as many as have arrived.
 
     ``subject`` may have wildcards. ``last`` is the last sequence, at or after which there must be a message on
-    ``subject``; None never ends.
-
-    Raises:
-        LogError: there is no such stream; AccessError if the connection's credentials are no longer accepted.
+    ``subject``; None never ends. LogError if there is no such stream, AccessError once the connection's credentials are
+    no longer accepted.
     """
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
@@ -94,10 +92,8 @@ async def present_messages(
 ) -> AsyncGenerator[list[PulledMessage], None]:
     """Messages of ``stream`` on ``subject`` that can be read now; ends without waiting for further ones.
 
-    ``first`` is the sequence to begin at, for the default of ``deliver``.
-
-    Raises:
-        LogError: there is no such stream; LogUnavailableError if the broker did not answer.
+    ``first`` is the sequence to begin at, for the default of ``deliver``. LogError if there is no such stream,
+    LogUnavailableError if the broker did not answer.
     """
     try:
         async with contextlib.aclosing(_consumer_session(client, stream, subject, first, deliver)) as batches:

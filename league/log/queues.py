@@ -215,7 +215,8 @@ class ExperienceStream:
         accept no trajectory, and the trainer would wait without end for the step that accounts for them.
         """
         self._damaged += 1
-        is_reported, msg = self._damaged <= _MAX_DEAD_LETTERS, pulled.msg
+        is_reported = self._damaged <= _MAX_DEAD_LETTERS
+        msg = pulled.msg
         is_kept = bool(received.match_id) and len(self._kept) < _MAX_KEPT_DAMAGED
         if is_kept:
             self._kept.add(pulled.sequence)

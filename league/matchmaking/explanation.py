@@ -12,13 +12,13 @@ import msgspec
 from league.evaluation.plan import evaluation_jobs
 from league.integrity.snapshots import BlobReader, load_state_at
 from league.log.base import EventReader
-from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw, recorded_differences
+from league.matchmaking.matchmaker import RecomputedDraw, recompute_draw, recorded_differences
 from league.matchmaking.sessions import SessionDraws, draw_session, draw_steps
 from league.samplers import SeatDraw
 from schemas.config import LeagueConfig
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled, SessionOpened
-from schemas.ids import SESSION_PREFIX
+from schemas.ids import SESSION_PREFIX, policy_of
 from schemas.jobs import SESSION_PURPOSE, PlayMatch, SeatCounts
 from schemas.standings import Standings
 
@@ -94,7 +94,7 @@ async def explain_draw(
         hero_rating = standings.agents[sampled.hero].rating
     else:
         explanation = recompute_draw(sampled, standings, state.config)
-        hero_rating = standings.live[policy_of(sampled, state.config)].rating
+        hero_rating = standings.live[policy_of(sampled.hero) or state.config.trainer.policy].rating
     eligible = {agent for bucket in explanation.distribution.values() for agent in bucket.weights}
     return DrawExplanation(
         sampled=sampled,
@@ -121,7 +121,7 @@ async def explain_evaluation(
         if isinstance(event, EvaluationRequested) and match_id in event.matches:
             # Right after the request none of its matches has ended, so all of its jobs can be computed.
             state = await load_state_at(history, artifacts, recorded.sequence)
-            seats = count_seats(state.config or LeagueConfig())
+            seats = count_seats(state.config_or_default)
             match = next(job for job in evaluation_jobs(state, event, seats) if job.match_id == match_id)
             index = event.matches.index(match_id)
             return EvaluationExplanation(event, recorded.sequence, index, match, _differences(match, played))

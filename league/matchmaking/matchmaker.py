@@ -15,7 +15,7 @@ from schemas.codec import canonical_json
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.events import Event, OpponentPick, OpponentsSampled
-from schemas.ids import derive_seed, digest, split_agent
+from schemas.ids import derive_seed, digest, policy_of
 from schemas.jobs import PlayMatch, SeatCounts
 from schemas.standings import Standings
 
@@ -83,23 +83,12 @@ def make_match(
         hero=hero,
         hero_seat=hero_seat,
         sampler=sampler.name,
-        sampler_digest=sampler_digest(config, policy),
+        sampler_digest=digest(canonical_json(sampler_of(config, policy))),
         standings_sequence=standings.sequence,
         draw=seed,
         picks=picks,
     )
     return match, sampled
-
-
-def sampler_digest(config: LeagueConfig, policy: str) -> str:
-    """SHA-256 of a policy's sampler configuration."""
-    return digest(canonical_json(sampler_of(config, policy)))
-
-
-def policy_of(event: OpponentsSampled, config: LeagueConfig) -> str:
-    """The hero's policy."""
-    hero = split_agent(event.hero)
-    return config.trainer.policy if hero is None else hero[0]
 
 
 def recompute_draw(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> RecomputedDraw:
@@ -113,7 +102,7 @@ def recompute_draw(event: OpponentsSampled, standings: Standings, config: League
     index = event.match_id.rpartition("-")[2]
     if not (index.isascii() and index.isdigit()):
         raise UsageError(f"match id {event.match_id!r}; expected <worker>-<number>")
-    policy = policy_of(event, config)
+    policy = policy_of(event.hero) or config.trainer.policy
     sampler = make_sampler(sampler_of(config, policy))
     match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1, policy)
     draws = sampler.draws(standings, policy, [pick.seat for pick in again.picks], Random(again.draw))

@@ -23,9 +23,9 @@ from math import inf, isfinite
 from league.matchmaking.schedule import EVALUATION_ONLY, LANDMARK, has_expired
 from league.samplers import SeatDraw, live_hero
 from league.state import LeagueState
-from schemas.config import LeagueConfig, MatchmakingConfig
+from schemas.config import LeagueConfig
 from schemas.events import AgentActivated, AgentRetired, OpponentPick
-from schemas.ids import agent_name, split_agent
+from schemas.ids import agent_name, policy_of
 from schemas.standings import Agent, LivePolicy, Standings
 
 ACTIVE_MARGIN = 50.0
@@ -39,7 +39,7 @@ def pool_changes(state: LeagueState) -> list[PoolChange]:
 
     Without ``max_active_adapters`` every resting agent is activated.
     """
-    most = (state.config.matchmaking if state.config is not None else MatchmakingConfig()).max_active_adapters
+    most = state.config_or_default.matchmaking.max_active_adapters
     if most is None and not state.has_resting_agents:
         return []
     # Checkpoints that are active or resting, and still in the schedule.
@@ -93,7 +93,7 @@ def _choose_active(state: LeagueState, members: list[Agent], most: int, active: 
     chosen |= _spaced_landmarks(
         state, [agent for agent in members if agent.name not in chosen], (most - len(chosen)) // 2
     )
-    live = state.live_version(_trained_policy(state))
+    live = state.live_version(state.config_or_default.trainer.policy)
     near = sorted(
         (agent for agent in members if agent.name not in chosen),
         key=lambda agent: (_distance(agent, live) - ACTIVE_MARGIN * (agent.name in active), -agent.version, agent.name),
@@ -113,7 +113,7 @@ def _priority_members(state: LeagueState, members: list[Agent], active: set[str]
     best = max(
         rated, key=lambda agent: (agent.rating + ACTIVE_MARGIN * (agent.name in active), agent.version), default=None
     )
-    own = newest.pop(_trained_policy(state), None)
+    own = newest.pop(state.config_or_default.trainer.policy, None)
     if own is not None:
         yield own.name, f"the newest checkpoint of {own.policy}"
     if best is not None:
@@ -127,9 +127,9 @@ def _spaced_landmarks(state: LeagueState, members: list[Agent], count: int) -> d
     # Version 0 is a multiple of every spacing.
     if count <= 0:
         return {}
-    policy = _trained_policy(state)
-    landmarks = [one for one in members if one.reason == LANDMARK and one.policy == policy]
-    spacing = state.config.schedule.landmark_every if state.config is not None else 1
+    config = state.config_or_default
+    landmarks = [one for one in members if one.reason == LANDMARK and one.policy == config.trainer.policy]
+    spacing = config.schedule.landmark_every
     while len(landmarks) > count:
         spacing *= 2
         landmarks = [agent for agent in landmarks if agent.version % spacing == 0]
@@ -140,10 +140,6 @@ def _distance(agent: Agent, live: LivePolicy | None) -> float:
     """Rating points between an agent and the live policy; 0 for every agent without a live version."""
     distance = abs(agent.rating - live.rating) if live is not None else 0.0
     return distance if isfinite(distance) else inf
-
-
-def _trained_policy(state: LeagueState) -> str:
-    return state.config.trainer.policy if state.config is not None else "main"
 
 
 def free_slots(config: LeagueConfig, standings: Standings | None = None) -> int:
@@ -183,26 +179,19 @@ def fit_to_slots(draws: Sequence[SeatDraw], standings: Standings, config: League
 
 
 def _required_adapter(agent: str, standings: Standings, own: str | None) -> str | None:
-    """The adapter for which an agent takes a slot; None without one."""
-    holder: Agent | LivePolicy | None = standings.agents.get(agent)
-    if holder is None and (named := split_agent(agent)) is not None:
-        # Drawn as a policy's live version.
-        holder = standings.live.get(named[0])
+    """The adapter for which an agent, a member or a policy's live version, takes a slot; None without one."""
+    holder = standings.agents.get(agent) or standings.live.get(policy_of(agent))
     return holder.adapter if holder is not None and holder.adapter != own else None
-
-
-def is_over_budget(state: LeagueState, agent: str) -> bool:
-    """Whether an agent's budget is spent."""
-    return state.budget_left(agent) <= 0
 
 
 def budget_changes(state: LeagueState) -> list[PoolChange]:
     """Pauses and reactivations of remote agents by budget, in the order of the configuration; empty once folded."""
     changes: list[PoolChange] = []
-    for name, agent in state.config.agents.items() if state.config is not None else ():
+    for name, agent in state.config_or_default.agents.items():
         if agent.remote is None or name not in state.agents:
             continue
-        after, is_over = state.activity(name).sequence, is_over_budget(state, name)
+        after = state.activity(name).sequence
+        is_over = state.budget_left(name) <= 0
         if is_over == state.activity(name).resting:
             continue
         if is_over:

@@ -9,10 +9,10 @@ follows no schedule.
 from league.analysis.summary import wilson_interval
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK
-from schemas.config import CheckpointScheduleConfig, LeagueConfig, StopConfig
+from schemas.config import LeagueConfig, StopConfig
 from schemas.errors import UsageError
 from schemas.events import AgentRegistered, AgentRetired, CheckpointAdded, ExternalVersionAdded
-from schemas.ids import HUMAN, agent_name, split_agent
+from schemas.ids import HUMAN, agent_name, policy_of
 from schemas.standings import Agent
 from schemas.subjects import check_name
 
@@ -24,7 +24,7 @@ def admission_reason(state: LeagueState, policy: str, version: int) -> str | Non
 
     Version 0, the untrained adapter, never is: it plays like the base model, which is in the league already.
     """
-    schedule = _schedule_config(state)
+    schedule = state.config_or_default.schedule
     if version < 1 or agent_name(policy, version) in state.agents:
         return None
     if not _checkpoints_of(state, policy):
@@ -43,7 +43,7 @@ def make_checkpoint_added(state: LeagueState, policy: str, version: int, adapter
     start = state.training_start(policy, version)
     older = [agent for agent in _checkpoints_of(state, policy) if start <= agent.version < version]
     first = state.published.get(policy, {}).get(start) if start else None
-    base = state.config.base_agent if state.config is not None else "base_model"
+    base = state.config_or_default.base_agent
     origin = first.parent if first is not None and first.parent in state.agents else base
     parent = max(older, key=lambda agent: agent.version).name if older else origin
     return CheckpointAdded(
@@ -56,7 +56,7 @@ def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
 
     They include those resting in the active pool, which are then not activated again.
     """
-    live, window = state.live_version(policy), _schedule_config(state).recent_window
+    live, window = state.live_version(policy), state.config_or_default.schedule.recent_window
     return [
         AgentRetired(
             agent=agent.name,
@@ -71,11 +71,7 @@ def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
 def has_expired(state: LeagueState, agent: Agent) -> bool:
     """Whether a checkpoint is a recent one that its policy has left ``recent_window`` versions or more behind."""
     live = state.live_version(agent.policy) if agent.reason == RECENT else None
-    return live is not None and agent.version <= live.version - _schedule_config(state).recent_window
-
-
-def _schedule_config(state: LeagueState) -> CheckpointScheduleConfig:
-    return state.config.schedule if state.config is not None else CheckpointScheduleConfig()
+    return live is not None and agent.version <= live.version - state.config_or_default.schedule.recent_window
 
 
 def _checkpoints_of(state: LeagueState, policy: str) -> list[Agent]:
@@ -103,9 +99,11 @@ def external_version(state: LeagueState, policy: str, version: int, worker: str)
     Raises:
         UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
     """
-    config, agent, newest = state.config, agent_name(policy, version), state.external_versions.get(policy)
     check_name("external agent", policy)
+    config = state.config
     own = () if config is None else (*config.agents, *config.trained_policies)
+    agent = agent_name(policy, version)
+    newest = state.external_versions.get(policy)
     if policy in (HUMAN, *own, *state.published):
         raise UsageError(f"external agent {policy!r}: the league has an agent of that name; expected another")
     if agent in state.agents:
@@ -147,14 +145,15 @@ def met_stop_criterion(state: LeagueState) -> str | None:
 
     Compares the lower end of the 95 % Wilson interval of the share of games won; None while it is not exceeded.
     """
-    criterion = state.config.stop.criterion if state.config is not None else None
-    if state.config is None or criterion is None:
+    config = state.config_or_default
+    criterion = config.stop.criterion
+    if criterion is None:
         return None
     for evaluation in state.evaluations.values():
-        result, named = evaluation.finished, split_agent(evaluation.agent)
+        result = evaluation.finished
         if result is None or evaluation.suite != BENCHMARK or result.opponents != [criterion.opponent]:
             continue
-        if named is not None and named[0] == state.config.trainer.policy:
+        if policy_of(evaluation.agent) == config.trainer.policy:
             low, _ = wilson_interval(result.wins, result.games)
             if low > criterion.win_rate:
                 return (

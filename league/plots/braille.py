@@ -1,6 +1,7 @@
 """Curves of braille dots, for terminals."""
 
 from collections.abc import Sequence
+from math import isfinite
 
 from rich.text import Text
 
@@ -96,5 +97,6 @@ def training_chart(curve: RatingCurve, width: int, height: int) -> list[Text]:
     legend = Text("rating over gradient steps: ", "dim")
     for number, name in enumerate(series):
         legend.append(f"{series_letter(number)} {name}  ", series_style(number))
-    points = [list(zip(curve.steps, ratings, strict=True)) for ratings in series.values()]
+    # A baseline has no rating at evaluations before it joined.
+    points = [[p for p in zip(curve.steps, ratings, strict=True) if isfinite(p[1])] for ratings in series.values()]
     return [legend, *rating_chart(points, width, height)]

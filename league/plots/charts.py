@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -216,7 +215,6 @@ def _draw_frequencies(axes: Axes, paces: Sequence[FrequencySeries], in_hour: flo
 def _make_figure(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
     # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
     figure = Figure(figsize=(9, 5.5 if len(names) == 1 else 8), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(escape_label(title), fontsize="large")
     all_axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0].tolist()
     for axes, name in zip(all_axes, names, strict=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from league.analysis.summary import RatingCurve
@@ -24,10 +23,7 @@ _MOST_LETTERS = 120
 
 
 def draw_rating_curve(curve: RatingCurve, path: Path) -> None:
-    """Draw a policy's rating over its gradient steps, with the baselines and the best so far, as a PNG.
-
-    The curve may be empty.
-    """
+    """Draw a policy's rating over its gradient steps, with baselines and the best so far, as a PNG; may be empty."""
     figure, axes = _make_figure(f"Rating of {curve.policy}")
     for name, ratings in curve.baselines.items():
         axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=escape_label(name))
@@ -54,13 +50,9 @@ def draw_payoff(payoff: "PayoffMatrix", title: str, path: Path) -> None:
 
 
 def payoff_figure(payoff: "PayoffMatrix", title: str) -> Figure:
-    """Make a heat map of a payoff matrix, with shares, 95 % intervals and games in its cells.
-
-    Rows play against columns; cells of agents that never met stay grey.
-    """
+    """A heat map of rows against columns with shares, 95 % intervals and games; grey for agents that never met."""
     size = len(payoff.agents)
     figure = Figure(figsize=(4 + 0.9 * size, 2 + 0.75 * size), layout="constrained")
-    FigureCanvasAgg(figure)
     figure.suptitle(escape_label(title), fontsize="large")
     axes = figure.add_subplot(facecolor="lightgrey")
     shares = [[float("nan") if share is None else share for share in row] for row in payoff.share]
@@ -100,7 +92,6 @@ def escape_label(text: str) -> str:
 def _make_figure(title: str) -> tuple[Figure, Axes]:
     # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
     figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
     return figure, figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=escape_label(title))
 
 

@@ -155,7 +155,8 @@ def _frequency_series(
     counts: dict[str, list[int]] = {}
     for what, part, count, _ in sorted(rows):
         counts.setdefault(what, [0] * len(hours))[part] = count
-    series, minutes = [], part_s / 60
+    minutes = part_s / 60
+    series = []
     for what, counted in counts.items():
         ends = [(n + Z_95**2 / 2, Z_95 * math.sqrt(n + Z_95**2 / 4)) for n in counted]
         low = [max(middle - half, 0.0) / minutes for middle, half in ends]

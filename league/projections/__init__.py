@@ -2,8 +2,8 @@
 
 - ``schema.sql``   the tables, and the macros and views that people query, with their comments
 - ``tables``       reads the schema, with its version; opens a projection's file
-- ``parse``        DuckDB's description of our events, and which rows it may have misread
-- ``load``         turns a batch of events into rows; ``statements`` has the SQL per event type
+- ``load``         turns a batch of events into rows
+- ``statements``   SQL per event type: its parsing, which rows DuckDB may have misread, and its rows
 - ``dedup_index``  ids that were seen before, in a bit per match
 - ``projection``   one file, or memory, with its position; ``catch_up`` brings it to the newest event
 - ``segments``     closed history as Parquet files that projections attach

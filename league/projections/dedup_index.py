@@ -110,11 +110,7 @@ class DedupIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "DedupIndex":
-        """Decode a saved index.
-
-        Raises:
-            DecodeError: these bytes are no index.
-        """
+        """Decode a saved index; DecodeError if these bytes are none."""
         try:
             saved = msgspec.msgpack.decode(zstandard.decompress(data), type=_SavedIndex)
         except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:

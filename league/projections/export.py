@@ -98,10 +98,7 @@ def read_exported(path: Path) -> Iterator[list[RecordedEvent]]:
     """The events of an export, in order and in batches.
 
     ``path`` is a folder that ``league export`` wrote, or a file of lines that ``league events --json`` printed. Neither
-    says a schema version, so it is today's.
-
-    Raises:
-        UsageError: it is neither.
+    says a schema version, so it is today's. UsageError if it is neither.
     """
     return _read_tables(path) if path.is_dir() else split_batches(_read_lines(path), BATCH)
 
@@ -132,20 +129,22 @@ def _read_lines(path: Path) -> Iterator[RecordedEvent]:
 def copy_projection(projection: Projection, path: Path) -> None:
     """Write a projection's tables to a file, which is replaced atomically: open readers keep the old one.
 
-    DuckDB does not let a process read a file that another one writes. No events may be applied meanwhile.
-
-    Raises:
-        LeagueError: it cannot be written.
+    DuckDB does not let a process read a file that another one writes. No events may be applied meanwhile. LeagueError
+    if the file cannot be written.
     """
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     if projection.path is None:
-        with projection.open_reader() as connection:
-            connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
-            try:
-                connection.execute("COPY FROM DATABASE memory TO copied")
-            finally:
-                connection.execute("DETACH copied")
+        try:
+            with projection.open_reader() as connection:
+                connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
+                try:
+                    connection.execute("COPY FROM DATABASE memory TO copied")
+                finally:
+                    connection.execute("DETACH copied")
+        except duckdb.Error as error:
+            draft.unlink(missing_ok=True)
+            raise LeagueError(f"{path}: the tables cannot be copied for queries: {error}") from error
     else:
         projection.connection.execute("CHECKPOINT")
         source = str(projection.path)

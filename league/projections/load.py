@@ -16,8 +16,14 @@ import numpy.typing as npt
 from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex, IdKind
-from league.projections.parse import DECODED, READABLE, doubtful_statement, parse_statement
-from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS
+from league.projections.statements import (
+    BULKY_STATEMENTS,
+    DECODED,
+    READABLE,
+    SMALL_STATEMENTS,
+    doubtful_statement,
+    parse_statement,
+)
 from league.projections.tables import RECORDED_EVENTS
 from schemas.codec import SCHEMA_VERSION, encode_event
 from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
@@ -111,7 +117,9 @@ class Loader:
         """
         columns = _columns(_BATCH, ((r.sequence, r.time_ns, r.subject, r.producer, r.schema) for r in batch))
         payloads, is_text = _decode_payloads(batch)
-        self._batch, self._sequences, self._unreadable = batch, columns["sequence"], []
+        self._batch = batch
+        self._sequences = columns["sequence"]
+        self._unreadable = []
         statements = [*(BULKY_STATEMENTS if marks is not None else ()), *(SMALL_STATEMENTS if small else ())]
         self._connection.register(
             "batch", {**columns, "payload": np.array(payloads, object), "is_text": np.array(is_text)}
@@ -172,7 +180,6 @@ class Loader:
         return True
 
     def _events_at(self, sequences: npt.NDArray[np.int64]) -> Iterator[RecordedEvent]:
-        """Events of the batch, in the order of the history."""
         return (self._batch[place] for place in np.searchsorted(self._sequences, np.sort(sequences)).tolist())
 
     def _decode_in_python(self, sequences: npt.NDArray[np.int64]) -> Columns:
@@ -187,7 +194,6 @@ class Loader:
         return _columns(_FACTS, rows) if rows else {}
 
     def _drop_seen(self, marks: DedupIndex, present: set[str]) -> None:
-        """Remove duplicates from the temporary tables."""
         for kind, tables in _ONCE:
             if present.intersection(tables):
                 ids = " UNION ALL ".join(f"SELECT sequence, match_id FROM {table}" for table in tables)

@@ -18,6 +18,7 @@ from league.projections.tables import (
     VERSION,
     connect_duckdb,
     create_statements,
+    missing_segment_file,
     union_view_statements,
     view_statements,
 )
@@ -102,10 +103,8 @@ class Projection:
         """Attach closed history instead of loading it: bulky tables read the files in place.
 
         Segments are in order, the first right after the position; their files must not be moved. ``marks`` is the dedup
-        index at the end of the last one, as ``write_segment`` left it.
-
-        Raises:
-            UsageError: the segments do not follow the position or each other.
+        index at the end of the last one, as ``write_segment`` left it. UsageError if the segments do not follow the
+        position or each other.
         """
         place = self.position
         if not segments:
@@ -182,7 +181,7 @@ class Projection:
             version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
             if version != VERSION:
                 reason = f"tables of version {version} were dropped; this version keeps {VERSION}"
-            elif lost := self._missing_segment_file():
+            elif lost := missing_segment_file(self.connection):
                 reason = f"the tables were dropped, since {lost}"
             else:
                 return int(sequence)
@@ -197,16 +196,6 @@ class Projection:
         self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
         self.connection.commit()
         return 0
-
-    def _missing_segment_file(self) -> str:
-        """Fault of an attached segment's file; empty when all are unchanged."""
-        for path, size in self.query("SELECT path, size FROM kept.attached ORDER BY ALL"):
-            actual = Path(path).stat().st_size if Path(path).exists() else None
-            if actual is None:
-                return f"{path}, which they read, is not there any more"
-            if actual != size:
-                return f"{path}, which they read, has {actual:,} bytes; expected {size:,}"
-        return ""
 
     def _refresh_union_views(self) -> None:
         """Include the attached segments in the views of all rows."""

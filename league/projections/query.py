@@ -58,9 +58,6 @@ class QueryProcess:
     """A process that has a projection's file open and waits for a statement.
 
     Starting it takes a tenth of a second, during which the caller can do other things.
-
-    Raises:
-        UsageError: the limits are invalid.
     """
 
     def __init__(self, path: Path, limits: QueryLimits | None = None) -> None:
@@ -140,11 +137,7 @@ class QueryProcess:
 
 
 def memory_bytes(text: str) -> int:
-    """Parse a size like ``512MB`` into bytes.
-
-    Raises:
-        UsageError: it is no number with a unit.
-    """
+    """Parse a size like ``512MB`` into bytes; UsageError if it is no number with a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)", text, re.IGNORECASE)
     if match is None or float(match[1]) == 0:
         raise UsageError(f"memory {text!r}: expected a size with its unit, e.g. 512MB or 2GB")

@@ -53,10 +53,7 @@ def write_segment(
 
     Equal events and equal marks give files of equal content. ``batches`` hold the events in order. ``marks`` is the
     dedup index before ``first``, which is advanced to ``last`` and unusable after an error. The files are named by
-    part.
-
-    Raises:
-        UsageError: an event lies outside of the range or out of order.
+    part. UsageError if an event lies outside of the range or out of order.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = {part: folder / f"{part}.parquet" for part in PARTS}

@@ -108,12 +108,20 @@ def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | Non
     """Position of an open file; None if it must be (re)built: another version, or attached files missing or changed."""
     try:
         version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()[0]
-        attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []
     except duckdb.CatalogException:
         return None
-    if version != VERSION or not all(Path(p).exists() and Path(p).stat().st_size == size for p, size in attached):
-        return None
-    return int(position)
+    return int(position) if version == VERSION and not missing_segment_file(connection) else None
+
+
+def missing_segment_file(connection: duckdb.DuckDBPyConnection) -> str:
+    """Fault of an attached segment's file; empty when all are unchanged."""
+    for path, size in connection.execute("SELECT path, size FROM kept.attached ORDER BY ALL").fetchall():
+        actual = Path(path).stat().st_size if Path(path).exists() else None
+        if actual is None:
+            return f"{path}, which they read, is not there any more"
+        if actual != size:
+            return f"{path}, which they read, has {actual:,} bytes; expected {size:,}"
+    return ""
 
 
 MACRO_COMMENTS = {

@@ -3,9 +3,9 @@
 - ``tables``       SQL over a run's DuckDB tables, in a child process with limits or in this one; sequences and times
 - ``live_league``  tables and state that follow a running league, with one-line summaries of its events
 - ``stored``       the tables and blobs of a live league for folds in other threads, and copies of its tables
-- ``matches``      finds a match and its record; ``match_text`` prints it, ``match_list`` lists and details matches
-- ``match_export``  matches in the forms of other systems
-- ``replays``      a record as turns, maps and conversations; ``decisions`` shows the prompt and reply of one decision
+- ``matches``      a match and its record, as turns, maps and conversations; ``match_text`` prints it, ``match_list``
+                   lists and details matches, ``match_export`` gives them the forms of other systems
+- ``decisions``    the prompt and reply of one decision of a match
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
 - ``text_table``   rows as tables that fit a terminal, as CSV and JSON
 - ``status``       the state of a league and its workers now, with alarms

@@ -73,9 +73,7 @@ class DecisionPoint(NamedTuple):
 
 
 def find_decision_point(record: bytes, game: str, config: LeagueConfig | None, turn: int, seat: int) -> DecisionPoint:
-    """The decision of a seat in a turn.
-
-    Turns are counted from 0; the configuration says how the league's models are prompted.
+    """The decision of a seat in a turn, counted from 0; the configuration says how the league's models are prompted.
 
     Raises:
         UsageError: the seat did not move in that turn.
@@ -94,12 +92,9 @@ def find_decision_point(record: bytes, game: str, config: LeagueConfig | None, t
 def reconstruct_decisions(
     record: bytes, game: str, config: LeagueConfig | None, seats: Mapping[int, bool]
 ) -> dict[tuple[int, int], Decision]:
-    """All decisions of some seats by turn and seat, from the record alone.
+    """All decisions of some seats by turn and seat, from the record alone; raises as ``match_replay`` does.
 
     ``seats`` maps a seat to whether a server outside the league was prompted, in plain words.
-
-    Raises:
-        LeagueError: the record is damaged, or the game cannot be played here.
     """
     spec = make_game(game, game_settings(config, game))
     recording = spec.open_record(record)
@@ -132,7 +127,8 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     if (language := as_grammar_text(text)) is not None:
         return Decision(prompt, language.write_reply(game, seat, action), [], "record", _WITHOUT_CHOICES)
     pieces = text.write(game, seat, action)
-    choices, place = [], text.completions(game, seat)
+    place = text.completions(game, seat)
+    choices = []
     for piece in pieces:
         options = place.options()
         if len(options) > 1:
@@ -198,8 +194,7 @@ async def find_pending_trajectory(
 ) -> Trajectory | None:
     """The waiting trajectory of a seat; None when it is not in the stream (any more), or cannot be decoded.
 
-    Raises:
-        LogError: the broker cannot be asked.
+    Raises ``LogError`` where the broker cannot be asked.
     """
     stream = client.jetstream()
     with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"), contextlib.suppress(*_NOT_FOUND_ERRORS):

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, make_leaderboard
 from league.analysis.roster import Grouping, LeaderboardEntry
 from league.projections.query import QueryResult
 from league.queries.tables import open_reader, resolve_sequence, unreadable_warning
 from league.queries.text_table import Column, number_columns, render_rows, render_table
 from league.ratings.rating_history import MIN_GAMES
 from league.run import Run
-
-Field = tuple[Column, Callable[[LeaderboardEntry], Any]]
-"""A column, and the value of a row in it."""
 
 
 async def load_leaderboard(
@@ -28,7 +25,7 @@ async def load_leaderboard(
 ) -> Leaderboard:
     """The leaderboard of a run, from tables that are brought up to its newest event.
 
-    ``at`` is a sequence or a time; None for now. See ``LeaderboardQuery`` for the others.
+    ``at`` is a sequence or a time; None for now. The others are those of ``make_leaderboard``.
 
     Raises:
         UsageError: there is no such sequence, system or game; or the matches do not suffice for a likelihood.
@@ -49,7 +46,7 @@ async def load_leaderboard(
         if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
             print(text, file=sys.stderr)
         upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
-        return make_leaderboard(connection, LeaderboardQuery(upto, system, game, by, draws))
+        return make_leaderboard(connection, upto, system, game, by, draws)
 
 
 _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")
@@ -63,7 +60,7 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     parts = [leaderboard_heading(board), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]
     if board.seats:
         parts.append("What a seat is worth by itself, in rating points against the mean of all:\n")
-        worths = [[s.seat, f"{s.effect:+.1f}", _interval((s.low, s.high), "{:+.0f}")] for s in board.seats]
+        worths = [[s.seat, f"{s.effect:+.1f}", _interval(s.low, s.high, "{:+.0f}")] for s in board.seats]
         parts.append(render_table(["seat", *number_columns("worth", "95 % interval")], worths, width))
     notes = list(board.notes)
     is_fitted = bool(board.rows) and board.system in LIKELIHOOD_MODELS
@@ -103,19 +100,17 @@ def leaderboard_heading(board: Leaderboard) -> str:
     return f"{name}, {origin}: {matches}{by[board.by]}\n"
 
 
-def _fields(board: Leaderboard) -> list[Field]:
+def _fields(board: Leaderboard) -> list[tuple[Column, Callable[[LeaderboardEntry], Any]]]:
+    """The columns that apply, with the value of a row in each."""
+    deviates = any(row.deviation is not None for row in board.rows)
     fields: list[tuple[bool, Column, Callable[[LeaderboardEntry], Any]]] = [
         (True, Column("rank", True), lambda row: row.rank),
         (board.by != "kind", Column("agent"), lambda row: row.agent),
         (board.by == "seat", Column("seat"), lambda row: row.seat),
         (True, Column("kind"), lambda row: row.kind),
         (True, Column("rating", True), lambda row: _number(row.rating, "{:.1f}*" if row.one_sided else "{:.1f}")),
-        (bool(board.draws), Column("95 % interval", True), lambda row: _interval((row.low, row.high), "{:.0f}")),
-        (
-            any(row.deviation is not None for row in board.rows),
-            Column("deviation", True),
-            lambda row: _number(row.deviation, "{:.1f}"),
-        ),
+        (bool(board.draws), Column("95 % interval", True), lambda row: _interval(row.low, row.high, "{:.0f}")),
+        (deviates, Column("deviation", True), lambda row: _number(row.deviation, "{:.1f}")),
         (True, Column("games", True), lambda row: row.rated_games),
         (True, Column("wins", True), lambda row: row.wins),
         (True, Column("mean rank", True), lambda row: _number(row.mean_rank, "{:.2f}")),
@@ -129,6 +124,5 @@ def _number(value: float | None, form: str) -> str | None:
     return None if value is None else form.format(value)
 
 
-def _interval(ends: tuple[float | None, float | None], form: str) -> str | None:
-    low, high = ends
+def _interval(low: float | None, high: float | None, form: str) -> str | None:
     return None if low is None or high is None else f"{form.format(low)} … {form.format(high)}"

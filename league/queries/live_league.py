@@ -49,14 +49,7 @@ def summarise_event(recorded: RecordedEvent) -> EventSummary:
     text = _summary_text(event) if event is not None else str(recorded.error)
     short = text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 1] + "…"
     match_id, agent = (getattr(event, field, "") for field in ("match_id", "agent"))
-    return EventSummary(
-        recorded.sequence,
-        time,
-        name,
-        short,
-        match_id=match_id if isinstance(match_id, str) else "",
-        agent=agent if isinstance(agent, str) else "",
-    )
+    return EventSummary(recorded.sequence, time, name, short, match_id, agent)
 
 
 def _summary_text(event: e.Event) -> str:
@@ -231,7 +224,8 @@ class LiveLeague:
 
     def summary(self) -> dict[str, Any]:
         """The league's position and counters, which every page shows."""
-        state, policy = self.state, self.state.config.trainer.policy if self.state.config is not None else "main"
+        state = self.state
+        policy = state.config.trainer.policy if state.config is not None else "main"
         step = state.last_step(policy)
         return {
             "league": self.log.league,
@@ -260,7 +254,6 @@ async def _run_shielded(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _sse_message(kind: str, value: Any) -> bytes:
-    """A server-sent event."""
     return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
 
 

@@ -153,17 +153,14 @@ FORMATS: dict[str, Callable[[MatchFinished, Sequence[PlayedTurn]], dict[str, Any
 
 
 def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | None) -> list[PlayedTurn]:
-    """The turns of a match; ``config`` has the settings of the league's game.
-
-    Raises:
-        LeagueError: the record is damaged, or the game cannot be played here.
-    """
+    """The turns of a match; ``config`` has the settings of the league's game. Raises as ``match_replay`` does."""
     if is_episode_record(record):
         return list(_episode_turns(decode_record(record).tree))
     spec = make_game(result.game, game_settings(config, result.game))
     words = spec.words() if isinstance(spec, SupportsWords) else None
     recording = spec.open_record(record)
-    game, turns = recording.start, list[PlayedTurn]()
+    game = recording.start
+    turns: list[PlayedTurn] = []
     for actions in recording.turns:
         calls = {}
         for seat, action in actions.items():

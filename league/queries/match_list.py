@@ -71,7 +71,8 @@ async def list_matches(league: LiveLeague, params: RequestParams) -> list[dict[s
     Raises:
         UsageError: a parameter has no such value, or an outcome needs an agent.
     """
-    page, upto = build_page_query(params), params.integer("at") or MAX_INTEGER
+    page = build_page_query(params)
+    upto = params.at() or MAX_INTEGER
     return await league.read(lambda connection: read_page(connection, page, upto))
 
 
@@ -90,7 +91,7 @@ def read_page(connection: Any, page: PageQuery, upto: int) -> list[dict[str, Any
 
 def build_page_query(params: RequestParams) -> PageQuery:
     """The query for the sequences of a page; raises as ``list_matches`` does."""
-    upto = params.integer("at") or MAX_INTEGER
+    upto = params.at() or MAX_INTEGER
     columns = {"purpose": "purpose", "game": "game", "worker": "worker", "evaluation": "evaluation_id"}
     conditions: list[tuple[str, list[Any]]] = [
         ("sequence <= ? AND sequence < ?", [upto, params.integer("before") or MAX_INTEGER]),

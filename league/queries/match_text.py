@@ -25,6 +25,8 @@ from schemas.jobs import SeatCounts
 from schemas.metrics import REMOTE_METRICS, REPLY_METRICS
 
 MatchExplanation = DrawExplanation | EvaluationExplanation
+_CALL_METRICS = (REPLY_METRICS, REMOTE_METRICS)
+"""Prefixes of the metrics of model calls, which a resimulation cannot reproduce."""
 
 
 def match_header(match: MatchEvents) -> dict[str, Any]:
@@ -39,7 +41,8 @@ def match_header(match: MatchEvents) -> dict[str, Any]:
 
 def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
     """Print a match's seats, its outcome, and its moves, or why there are none to show."""
-    result, place = match.result, event_position(match.finished or match.failed or match.sampled)
+    result = match.result
+    place = event_position(match.finished or match.failed or match.sampled)
     where = f"event {place['sequence']}, {place['time']}"
     if result is not None:
         game = f"{result.game} {result.environment}".strip()
@@ -155,11 +158,7 @@ async def read_transcript(
 
 
 async def explain_match(history: EventReader, artifacts: BlobReader, match: MatchEvents) -> MatchExplanation:
-    """Recompute a match's draw, or its place in the evaluation that requested it.
-
-    Raises:
-        UsageError: it was neither drawn nor requested by an evaluation.
-    """
+    """Recompute a match's draw, or its place in the evaluation that requested it; ``UsageError`` if it has neither."""
     if match.draw is not None:
         return await explain_draw(history, artifacts, match.draw, match.result)
     played = match.result
@@ -225,13 +224,8 @@ def _recorded_outcome(result: MatchFinished) -> Outcome:
         scores=tuple(seat.score for seat in result.seats),
         ranks=tuple(seat.rank for seat in result.seats),
         winner=result.winner,
-        # Without those of model calls, which a resimulation cannot reproduce.
         metrics=tuple(
-            {
-                name: value
-                for name, value in seat.metrics.items()
-                if not name.startswith((REPLY_METRICS, REMOTE_METRICS))
-            }
+            {name: value for name, value in seat.metrics.items() if not name.startswith(_CALL_METRICS)}
             for seat in result.seats
         ),
         reason=result.reason,

@@ -1,12 +1,17 @@
-"""Look-up of a match by its id, and of its record among the blobs."""
+"""A match by its id: its events, its record among the blobs, and the record as turns, maps and conversations."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
 import zstandard
 
+from arena.games import make_game
+from arena.games.base import Turn
+from arena.records import RecordedEpisode, decode_record, is_episode_record
 from league.history.lineage import QueryFunction
 from league.integrity.snapshots import load_state_at
 from league.log.base import RecordedEvent
@@ -18,8 +23,10 @@ from schemas.errors import ArtifactError, DecodeError, UsageError, suggest
 from schemas.events import Event, MatchFailed, MatchFinished, MatchVoided, OpponentsSampled
 from schemas.ids import digest
 
+if TYPE_CHECKING:
+    from arena.games.diplomacy.map_svg import MapLayers, Phase
+
 _SCAN_BATCH = 1_000
-"""Events that are scanned at once."""
 
 MATCH_TABLES = ("matches", "match_failures", "opponents_sampled", "voids")
 """Tables with the events of a match, in the order of ``MatchEvents``."""
@@ -90,11 +97,7 @@ _NEAREST_IDS = """
 
 
 async def find_match_events(query: QueryFunction, history: JetStreamLog, match_id: str) -> MatchEvents:
-    """The events of a match.
-
-    Raises:
-        UsageError: the history does not hold the match.
-    """
+    """The events of a match; raises ``UsageError`` where the history does not hold it."""
     statement = " UNION ALL ".join(
         f"SELECT '{table}', min(sequence) FROM {table} WHERE match_id = {sql_literal(match_id)}"
         for table in MATCH_TABLES
@@ -160,7 +163,8 @@ async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file:
         data = await blobs.get(result.record) if file is None else _read_copy(file, result.record)
     except ArtifactError as error:
         assert match.finished is not None
-        state, why = await load_state_at(history, blobs, match.finished.sequence), str(error)
+        state = await load_state_at(history, blobs, match.finished.sequence)
+        why = str(error)
         if state.config is not None and state.config.history.records == "digest":
             why = f"kept out of the league by history.records = 'digest'; {error}"
         raise ArtifactError(f"record of match {match.match_id!r}: {why}") from None
@@ -178,3 +182,121 @@ def _read_copy(file: Path, expected: str) -> bytes:
     if (name := digest(data)) != expected:
         raise ArtifactError(f"{file}: its digest is {name[:12]}…; the history says {expected[:12]}…")
     return data
+
+
+MAP_GAME = "diplomacy"
+"""The game of which there is a map."""
+
+_MAX_CHARS = 20_000
+"""Characters of one text: a reply may be as long as a model can write."""
+
+
+class EpisodeCall(msgspec.Struct, frozen=True):
+    """A model call of an episode."""
+
+    role: str
+    prompt: list[dict[str, str]]
+    """Messages with role and content."""
+    said: str
+
+
+class EpisodeNode(msgspec.Struct, frozen=True):
+    """An episode of a match, with its depth in the tree of episodes."""
+
+    id: str
+    depth: int
+    episode_type: str
+    trainable: bool
+    about: str
+    """Its artifact: the question or the topic."""
+    failure: str
+    rewards: dict[str, float]
+    metrics: dict[str, float]
+    calls: list[EpisodeCall]
+
+
+class MapPosition(msgspec.Struct, frozen=True):
+    """The data of a map."""
+
+    phase: str
+    centers: dict[str, int]
+    words: str
+    """A textual alternative to the map."""
+
+
+class MatchReplay(msgspec.Struct, frozen=True):
+    """A match's turns, with pictures where the game has them."""
+
+    turns: list[Turn] = []
+    episodes: list[EpisodeNode] = []
+    pictures: list[MapPosition] = []
+    """One more than there are turns: the last shows the end."""
+    colors: dict[str, str] = {}
+    """Colours of the powers on the maps."""
+
+
+@lru_cache(maxsize=16)
+def match_replay(record: bytes, game: str) -> MatchReplay:
+    """A record for the page; raises ``LeagueError`` where it is damaged, or the game cannot be played here."""
+    if is_episode_record(record):
+        return MatchReplay(episodes=_episode_nodes(decode_record(record).tree, 0))
+    turns = make_game(game, {}).transcript(record)
+    if game != MAP_GAME:
+        return MatchReplay(turns)
+    phases = _phases(record)
+    from arena.games.diplomacy.map_svg import POWER_COLORS
+
+    pictures = [MapPosition(phase.position.phase, phase.centers, phase.describe()) for phase in phases]
+    return MatchReplay(turns, pictures=pictures, colors=POWER_COLORS)
+
+
+@lru_cache(maxsize=32)
+def render_map(record: bytes, number: int) -> str | None:
+    """The map of a match of Diplomacy at a turn, as SVG; None without such a turn. Raises as ``match_replay`` does."""
+    phases = _phases(record)
+    from arena.games.diplomacy.map_svg import render_svg
+
+    return render_svg(phases[number]) if number < len(phases) else None
+
+
+def layered_maps(record: bytes) -> "MapLayers":
+    """Maps of a match of Diplomacy with what they share kept once; raises as ``match_replay`` does."""
+    phases = _phases(record)
+    from arena.games.diplomacy.map_svg import layer_maps
+
+    return layer_maps(phases)
+
+
+@lru_cache(maxsize=16)
+def _phases(record: bytes) -> "list[Phase]":
+    spec = make_game(MAP_GAME, {})
+    # After make_game: without the game's package this module cannot be imported.
+    from arena.games.diplomacy.map_svg import replay_phases
+
+    return replay_phases(spec.open_record(record))
+
+
+def _episode_nodes(episode: RecordedEpisode, depth: int) -> list[EpisodeNode]:
+    calls = [
+        EpisodeCall(
+            call.role, [{"role": m.role, "content": _truncate(m.content)} for m in call.prompt], _truncate(call.said)
+        )
+        for call in episode.calls
+    ]
+    about = episode.artifact if isinstance(episode.artifact, str) else msgspec.json.encode(episode.artifact).decode()
+    this = EpisodeNode(
+        id=episode.id,
+        depth=depth,
+        episode_type=episode.episode_type,
+        trainable=episode.is_trainable,
+        about="" if episode.artifact is None else _truncate(about),
+        failure=episode.failure,
+        rewards=episode.rewards,
+        metrics=episode.metrics,
+        calls=calls,
+    )
+    return [this, *(one for child in episode.children for one in _episode_nodes(child, depth + 1))]
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}… ({len(text):,} characters)"

@@ -11,8 +11,7 @@ import msgspec
 
 from arena.games.base import Turn
 from league.projections.query import QueryResult
-from league.queries.matches import MatchEvents
-from league.queries.replays import EpisodeNode, MapPosition, MatchReplay, layered_maps
+from league.queries.matches import EpisodeNode, MapPosition, MatchEvents, MatchReplay, layered_maps
 from schemas.errors import UsageError, translate_missing_package
 from schemas.events import SeatResult
 
@@ -67,8 +66,10 @@ class Table:
         Raises:
             UsageError: pandas is not installed.
         """
-        pandas, arrow, rows = _import("pandas"), self._result.arrow, self._result.rows
-        frame: pd.DataFrame = pandas.DataFrame(rows, columns=self.columns) if arrow is None else arrow.to_pandas()
+        pandas = _import("pandas")
+        if (arrow := self._result.arrow) is not None:
+            return arrow.to_pandas()
+        frame: pd.DataFrame = pandas.DataFrame(self._result.rows, columns=self.columns)
         return frame
 
     def to_polars(self) -> "pl.DataFrame":
@@ -77,12 +78,12 @@ class Table:
         Raises:
             UsageError: polars is not installed.
         """
-        polars, arrow, rows = _import("polars"), self._result.arrow, self._result.rows
-        frame: pl.DataFrame = (
-            polars.DataFrame(rows, self.columns, orient="row", infer_schema_length=None)
-            if arrow is None
-            else polars.from_arrow(arrow)
-        )
+        polars = _import("polars")
+        frame: pl.DataFrame
+        if (arrow := self._result.arrow) is not None:
+            frame = polars.from_arrow(arrow)
+        else:
+            frame = polars.DataFrame(self._result.rows, self.columns, orient="row", infer_schema_length=None)
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

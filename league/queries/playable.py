@@ -17,7 +17,8 @@ from schemas.subjects import match_end_subject
 
 PURPOSE = "exhibition"
 """Purpose of matches of people."""
-_WAIT_ATTEMPTS, _POLL_INTERVAL_S = 200, 0.05
+_WAIT_ATTEMPTS = 200
+_POLL_INTERVAL_S = 0.05
 
 
 def unrecorded_reason(run: Run, league: str) -> str:
@@ -35,11 +36,7 @@ def unrecorded_reason(run: Run, league: str) -> str:
 
 
 async def wait_until_folded(state: LeagueState, sequence: int) -> None:
-    """Wait until a new fold has reached an event.
-
-    Raises:
-        BusyError: it has not after ten seconds.
-    """
+    """Wait until a new fold has reached an event; raises ``BusyError`` after ten seconds."""
     for _ in range(_WAIT_ATTEMPTS):
         if state.sequence >= sequence:
             return
@@ -50,9 +47,7 @@ async def wait_until_folded(state: LeagueState, sequence: int) -> None:
 def make_league_contest(state: LeagueState) -> EnvironmentSpec:
     """The game or environment of a league.
 
-    Raises:
-        UsageError: its configuration is not known.
-        ConfigError: it cannot be made on this machine.
+    Raises ``UsageError`` where its configuration is not known, ``ConfigError`` where it cannot be made here.
     """
     if state.config is None:
         raise UsageError("the league's configuration is not known here; expected an open league of this version")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from league.analysis.leaderboard import LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import make_leaderboard
 from league.analysis.payoff import make_payoff_report
 from league.analysis.roster import Roster
 from league.log.jetstream import JetStreamLog
@@ -70,7 +70,7 @@ async def draw_picture(
 
 
 def _elo_picture(roster: Roster, system: str | None, agents: Sequence[str], policies: list[str]) -> Picture:
-    board = make_leaderboard(roster.connection, LeaderboardQuery(roster.upto, system))
+    board = make_leaderboard(roster.connection, roster.upto, system)
     rows = []
     for row in board.rows:
         named = split_agent(row.agent)

@@ -162,44 +162,33 @@ def unissued_keys(keys: WorkerKeys, users: Sequence[User]) -> dict[str, list[str
     return {worker: unissued for worker, unissued in sorted(strange.items()) if unissued}
 
 
-class ReplayOptions(msgspec.Struct, frozen=True):
-    """Differences of a counterfactual replay from the recorded history."""
-
-    settings: list[str]
-    """Settings of the ratings, as ``KEY=VALUE``."""
-    system: str | None
-    agents: list[str]
-    """Agents whose seats are left out."""
-    workers: list[str]
-    """Workers whose matches are left out."""
-    predicates: list[str]
-    """SQL conditions on ``matches``; matches for which one holds are left out."""
-
-    def __bool__(self) -> bool:
-        return bool(self.settings or self.system or self.agents or self.workers or self.predicates)
-
-
 async def compare_counterfactual(
-    run: Run, history: JetStreamLog, until: int, options: ReplayOptions
+    run: Run,
+    history: JetStreamLog,
+    until: int,
+    rules: Counterfactual,
+    workers: Sequence[str],
+    predicates: Sequence[str],
 ) -> RatingComparison:
     """The ratings under other rules beside the recorded ones.
+
+    The matches of ``workers``, and those for which one of the SQL ``predicates`` on ``matches`` holds, are left out.
 
     Raises:
         UsageError: a worker played no match, or a condition or setting is wrong.
     """
     left_out: set[int] = set()
-    for name in options.workers:
+    for name in workers:
         played = await _matching_sequences(run, history, f"worker = {sql_literal(name)}", until)
         if not played:
-            workers = "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20"
-            known = [row[0] for row in (await query_history(run, history, workers)).rows]
+            statement = "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20"
+            known = [row[0] for row in (await query_history(run, history, statement)).rows]
             raise UsageError(f"--without-worker {name}: played no match; expected {format_choices(known)}")
         left_out |= played
-    for predicate in options.predicates:
+    for predicate in predicates:
         left_out |= await _matching_sequences(run, history, predicate, until)
-    rules = Counterfactual(options.settings, options.system, options.agents, left_out)
     async with open_tables(run, history) as tables:
-        return compare_ratings(tables.connection, until, rules)
+        return compare_ratings(tables.connection, until, msgspec.structs.replace(rules, without_matches=left_out))
 
 
 async def _matching_sequences(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[int]:

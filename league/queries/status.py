@@ -73,7 +73,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
     games: int
 
 
-class LeagueStatus(msgspec.Struct, frozen=True):
+class LeagueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a league at one moment."""
 
     league: str
@@ -88,13 +88,13 @@ class LeagueStatus(msgspec.Struct, frozen=True):
     """Messages that could not be decoded and jobs that were given up."""
     costs: dict[str, float]
     """Cost of remote agents, by name."""
-    jobs: int
+    jobs: int = 0
     """Requested matches that have not been played: the depth of the work queue."""
     lag: int
     """Events that the slowest worker is behind."""
-    since_step_s: float | None
+    since_step_s: float | None = None
     """Seconds since the newest gradient step of any policy was stored, by the broker's clock; None before the first."""
-    store_share: float | None
+    store_share: float | None = None
     """Used share of the broker's store; None where it is not known."""
     paused: dict[str, str]
     """Reasons of pauses by policy; the empty name stands for the whole league."""
@@ -174,10 +174,7 @@ def build_status(
         voided=len(state.voided),
         dead_letters=dead,
         costs={agent: spent.cost for agent, spent in sorted(state.spending.items())},
-        jobs=0,
         lag=max((worker.heartbeat.lag for worker in workers if worker.heartbeat is not None), default=0),
-        since_step_s=None,
-        store_share=None,
         paused={policy: pause.reason for policy, pause in state.pauses.active_pauses().items()},
         policies=[_policy_status(state, standings, policy, pending.get(policy, 0)) for policy in state.policies],
         agents=[
@@ -291,9 +288,10 @@ def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
 
 def _rating_deviation(state: LeagueState, agent: str) -> float:
     """Standard deviation of a rating: the system's own, or, under Elo, that of chance in the results."""
-    ratings, named = state.rating_table, split_agent(agent)
+    ratings = state.rating_table
     if not isinstance(ratings.system, Elo):
         return ratings.deviation(agent)
+    named = split_agent(agent)
     # A version begins where the one before it ended, so chance adds up over all versions.
     policy = f"{named[0]}@" if named is not None else ""
     games = sum(n for name, n in ratings.games.items() if name == agent or (policy and name.startswith(policy)))

@@ -5,9 +5,9 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from league.history.lineage import QueryFunction
 from league.log.base import EventLog
@@ -75,7 +75,9 @@ async def query_history(
         BusyError: another process has held the file for a minute; the message says which.
         LeagueError: a limit was reached.
     """
-    began, has_warned, is_caught_up = time.monotonic(), False, False
+    began = time.monotonic()
+    has_warned = False
+    is_caught_up = False
     while True:
         query = query or QueryProcess(run.projection, limits)
         try:
@@ -147,11 +149,7 @@ def _store_fingerprint(run: Run) -> str:
 
 
 async def update_projection(run: Run, history: "JetStreamLog") -> None:
-    """Bring a run's file up to the newest event.
-
-    Raises:
-        BusyError: another process has it open.
-    """
+    """Bring a run's file up to the newest event; raises ``BusyError`` while another process has it open."""
     # Imported here: a file that is up to date does not need it, and loading it takes longer than most queries.
     from league.projections.projection import Projection
 
@@ -167,7 +165,7 @@ async def update_projection(run: Run, history: "JetStreamLog") -> None:
 
 async def load_projection(projection: "Projection", run: Run, history: "JetStreamLog") -> None:
     """Bring a projection up to the newest event, attaching archived segments where many events are missing."""
-    from league.integrity.archive_reader import fetch_attachable, next_segment_start
+    from league.integrity.archive import fetch_attachable, next_segment_start
     from league.projections.projection import catch_up
 
     if projection.rebuild_reason:
@@ -209,9 +207,6 @@ def unreadable_warning(result: QueryResult) -> str:
     named = ", ".join(f"{count:,} {name}" for name, count in result.unreadable)
     count = sum(count for _, count in result.unreadable)
     return f"warning: {count:,} events in this history are skipped, since this version cannot read them: {named}"
-
-
-T = TypeVar("T")
 
 
 def row_dicts(columns: Any) -> list[dict[str, Any]]:
@@ -262,19 +257,11 @@ async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableR
         async with run.open_log() as own:
             return await open_reader(run, own)
 
-    async def connect() -> TableReader:
-        return TableReader(run)
-
-    await _retry_while_busy(lambda: update_projection(run, history))
-    return await _retry_while_busy(connect)
-
-
-async def _retry_while_busy(attempt: Callable[[], Awaitable[T]]) -> T:
-    """The result of ``attempt``, repeated for a minute while another process holds the file."""
     deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
-            return await attempt()
+            await update_projection(run, history)
+            return TableReader(run)
         except BusyError:
             if time.monotonic() > deadline:
                 raise

@@ -121,7 +121,8 @@ def _boxed_text(
 
 def _fields_text(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> str:
     """The rows below each other, a line each field."""
-    table, names = Table(show_header=False), _widest([column.name for column in columns])
+    table = Table(show_header=False)
+    names = _widest([column.name for column in columns])
     table.add_column(overflow="fold", width=names)
     table.add_column(overflow="fold", width=max(width - names - 7, 1))
     for row in cells:
@@ -159,9 +160,6 @@ def render_rows(
 
     ``types`` are DuckDB's names of the columns' types: numbers are set to the right in a table. ``form`` is ``table``,
     ``csv`` (RFC 4180, empty for NULL) or ``json`` (an array of objects). ``width`` is that of a table's lines.
-
-    Raises:
-        UsageError: no such form.
     """
     if form == "table":
         heads = [Column(name, kind.endswith(_NUMERIC)) for name, kind in zip(columns, types, strict=True)]

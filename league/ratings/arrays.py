@@ -1,9 +1,9 @@
 """Long histories as arrays, and their fold into ratings, equal bit for bit to ``fold.RatingFold``.
 
 A match is a row of ``MatchArrays``; its seats are consecutive in flat arrays. The loop over matches is compiled,
-together with the system's ``update`` on first use, so that every sum is formed in the order of the history. A short
-history is folded in Python, since loading compiled code takes longer. One file, since the compiled loop depends on the
-layout of the arrays.
+together with the system's ``update`` on first use, so that every sum is formed in the order of the history. Over a
+short history it runs as it is, on lists, since loading compiled code takes longer. One file, since the loop depends on
+the layout of the arrays.
 """
 
 from bisect import bisect_left, insort
@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from league.ratings.base import RatingSystem, inherit_state, make_rating_system, updated_states
-from league.ratings.compiled import compile_function, compile_loop, has_compiler
-from league.ratings.table import DEFAULT_RATING
+from league.ratings.base import DEFAULT_RATING, RatingSystem, make_rating_system
+from league.ratings.compiled import compile_function, compile_loop, has_compiler, replace_globals
 from schemas.config import RatingsConfig
 from schemas.events import AgentRating
 from schemas.ids import agent_name, split_agent
@@ -204,46 +203,36 @@ class GameFold:
 
     def run(self, here: slice, system: RatingSystem) -> None:
         """Fold a slice of the matches."""
-        matches = self._matches
-        if not is_worth_compiling(int((matches.end_M[here] - matches.begin_M[here]).sum())):
-            self._run_in_python(here, system)
+        global _interpreted_seats
+        counted_M = self._counted_M[here]
+        begin_M, end_M = self._matches.begin_M[here][counted_M], self._matches.end_M[here][counted_M]
+        if not len(begin_M):
             return
-        compile_loop(_fold, "_update", system.update)(
-            matches.begin_M[here],
-            matches.end_M[here],
-            matches.agent_S,
-            matches.score_S,
-            self._counted_M[here],
+        first, last, most = int(begin_M.min()), int(end_M.max()), int((end_M - begin_M).max())
+        arrays = (
+            begin_M - first,
+            end_M - first,
+            self._matches.agent_S[first:last],
+            self._matches.score_S[first:last],
             self._source_A,
-            self.state_AW,
+            self.state_AW.reshape(-1),
             self._games_A,
             np.array([rule.factor for rule in system.inheritance]),
             np.array([rule.most for rule in system.inheritance]),
             np.array(system.constants, np.float64),
-            system.work_per_seat,
+            *np.zeros((3, most), np.int64),
+            *np.zeros((2, most * self.state_AW.shape[1])),
+            np.zeros(most * system.work_per_seat),
         )
-
-    def _run_in_python(self, here: slice, system: RatingSystem) -> None:
-        """The compiled ``_fold``, on lists."""
-        global _interpreted_seats
-        begin_M, end_M, counted_M = self._matches.begin_M[here], self._matches.end_M[here], self._counted_M[here]
-        _interpreted_seats += int((end_M - begin_M).sum())
-        begins, ends = begin_M[counted_M].tolist(), end_M[counted_M].tolist()
-        first, last = min(begins, default=0), max(ends, default=0)
-        agents, scores = self._matches.agent_S[first:last].tolist(), self._matches.score_S[first:last].tolist()
-        states, games, sources = self.state_AW.tolist(), self._games_A.tolist(), self._source_A.tolist()
-        constants = system.constants
-        for begin, end in zip(begins, ends, strict=True):
-            codes: list[int] = agents[begin - first : end - first]
-            for code in codes:
-                if games[code] == 0 and sources[code] >= 0:
-                    states[code] = list(inherit_state(system, states[sources[code]]))
-            own_scores = scores[begin - first : end - first]
-            updated = updated_states(system, constants, codes, own_scores, states.__getitem__, games.__getitem__)
-            for code, state in updated.items():
-                states[code] = state
-                games[code] += 1
-        self.state_AW[:], self._games_A[:] = states, games
+        seats = int((end_M - begin_M).sum())
+        if is_worth_compiling(seats):
+            compile_loop(_fold, "_update", system.update)(*arrays)
+            return
+        _interpreted_seats += seats
+        lists: list[Any] = [array.tolist() for array in arrays]
+        replace_globals(_fold, {"_update": system.update})(*lists)
+        self.state_AW[:] = np.reshape(lists[5], self.state_AW.shape)
+        self._games_A[:] = lists[6]
 
 
 _INTERPRETED_SEATS = 60_000
@@ -313,7 +302,7 @@ def _mark_rated(
 
 
 def _update(*_: Any) -> None:
-    """Placeholder for the ``update`` of the compiled system."""
+    """Placeholder for the ``update`` of the system."""
     raise NotImplementedError
 
 
@@ -322,26 +311,26 @@ def _fold(
     end_M: Ints,
     agent_S: Codes,
     score_S: Floats,
-    counted_M: Mask,
     source_A: Codes,
-    state_AW: Floats,
+    states: Floats,
     games_A: Ints,
     factor_W: Floats,
     most_W: Floats,
     constants: Floats,
-    work_per_seat: int,
+    code_B: Ints,
+    games_B: Ints,
+    place_S: Ints,
+    before: Floats,
+    after: Floats,
+    work: Floats,
 ) -> None:
-    """Fold all counted matches in order; an agent's state is set at its first match, when its ``games_A`` is 0."""
-    width = state_AW.shape[1]
-    most = 0
+    """Fold all matches in order; an agent's state is set at its first match, when its ``games_A`` is 0.
+
+    ``states[agent * W + number]`` are the states; the arguments after ``constants`` are scratch space for the largest
+    match.
+    """
+    width = len(factor_W)
     for match in range(len(begin_M)):
-        most = max(most, end_M[match] - begin_M[match])
-    code_B, place_S, games_B = np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.int64)
-    before, after = np.zeros(most * width), np.zeros(most * width)
-    work = np.zeros(most * work_per_seat)
-    for match in range(len(begin_M)):
-        if not counted_M[match]:
-            continue
         first, seats, agents = begin_M[match], end_M[match] - begin_M[match], 0
         for seat in range(seats):
             agent, place = agent_S[first + seat], 0
@@ -349,17 +338,18 @@ def _fold(
                 place += 1
             place_S[seat] = place
             if place == agents:
-                code_B[place], games_B[place] = agent, games_A[agent]
+                code_B[place] = agent
+                games_B[place] = games_A[agent]
                 origin = source_A[agent] if games_A[agent] == 0 else -1
                 for number in range(width):
                     if origin >= 0:
-                        x = state_AW[origin, number] * factor_W[number]
-                        state_AW[agent, number] = x if x < most_W[number] else most_W[number]
-                    before[place * width + number] = state_AW[agent, number]
-                    after[place * width + number] = state_AW[agent, number]
+                        x = states[origin * width + number] * factor_W[number]
+                        states[agent * width + number] = x if x < most_W[number] else most_W[number]
+                    before[place * width + number] = states[agent * width + number]
+                    after[place * width + number] = states[agent * width + number]
                 agents += 1
         _update(seats, agents, place_S, score_S[first : first + seats], before, after, games_B, constants, work)
         for place in range(agents):
             games_A[code_B[place]] += 1
             for number in range(width):
-                state_AW[code_B[place], number] = after[place * width + number]
+                states[code_B[place] * width + number] = after[place * width + number]

@@ -1,4 +1,4 @@
-"""The protocol of a rating system, the registry of systems, and shared parts of systems with Gaussian skills.
+"""The protocol and registry of rating systems, tables of ratings, and shared parts of systems with Gaussian skills.
 
 A system represents an agent by a *state*: a few numbers, of which the first is the rating and the second, if any, the
 rating's standard deviation. All are in rating points of Elo's scale, so that a difference of 100 means about the same
@@ -8,16 +8,16 @@ The effect of a match on states is one plain function, ``RatingSystem.update``: 
 compiled for millions of them (``arrays``), so that both give the same bits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from schemas.config import Plugin
-from schemas.events import MatchFinished, RatingChange
+from schemas.events import AgentRating, AgentRegistered, CheckpointAdded, MatchFinished, PolicyReset, RatingChange
+from schemas.ids import agent_name, split_agent
 from schemas.plugins import Registry
-
-K = TypeVar("K", str, int)
 
 State = tuple[float, ...]
 """An agent's rating, deviation, and further numbers of the system."""
@@ -81,11 +81,7 @@ SYSTEMS: Registry[RatingSystem] = Registry("ratings.system", "league.ratings")
 
 
 def make_rating_system(plugin: Plugin) -> RatingSystem:
-    """Builds the configured rating system.
-
-    Raises:
-        ConfigError: unknown name or bad setting.
-    """
+    """Builds the configured rating system; ConfigError for an unknown name or a bad setting."""
     return SYSTEMS.build(plugin)
 
 
@@ -97,36 +93,24 @@ def rate_match(
     The match has at least two different agents, and all its scores are finite. ``states`` and ``games`` (numbers of
     rated matches) are the agents' before the match. Equal arguments give equal bits.
     """
-    agents, scores = [seat.agent for seat in match.seats], [seat.score for seat in match.seats]
-    played = {name: games.get(name, 0) for name in agents}
-    updated = updated_states(system, system.constants, agents, scores, states.__getitem__, played.__getitem__)
-    return [RatingChange(name, states[name][0], after[0], after[1:]) for name, after in updated.items()]
-
-
-def updated_states(
-    system: RatingSystem,
-    constants: Sequence[float],
-    agents: Sequence[K],
-    scores: Sequence[float],
-    state_of: Callable[[K], Sequence[float]],
-    games_of: Callable[[K], int],
-) -> dict[K, list[float]]:
-    """States after a match of these seats' agents, in the order of their first seats."""
-    places = {agent: place for place, agent in enumerate(dict.fromkeys(agents))}
-    before = [number for agent in places for number in state_of(agent)]
-    after, width = before.copy(), len(before) // len(places)
+    seats = match.seats
+    places = {agent: place for place, agent in enumerate(dict.fromkeys(seat.agent for seat in seats))}
+    before = [number for agent in places for number in states[agent]]
+    after = before.copy()
     system.update(
-        len(agents),
+        len(seats),
         len(places),
-        [places[agent] for agent in agents],
-        scores,
+        [places[seat.agent] for seat in seats],
+        [seat.score for seat in seats],
         before,
         after,
-        [games_of(agent) for agent in places],
-        constants,
-        [0.0] * (len(agents) * system.work_per_seat),
+        [games.get(agent, 0) for agent in places],
+        system.constants,
+        [0.0] * (len(seats) * system.work_per_seat),
     )
-    return {agent: after[place * width : (place + 1) * width] for agent, place in places.items()}
+    width = len(before) // len(places)
+    updated = {agent: after[place * width : (place + 1) * width] for agent, place in places.items()}
+    return [RatingChange(agent, states[agent][0], state[0], state[1:]) for agent, state in updated.items()]
 
 
 def inherit_state(system: RatingSystem, state: Sequence[float]) -> State:
@@ -150,14 +134,136 @@ class UnknownSystem:
         return (rating,)
 
 
+DEFAULT_RATING = 1000.0
+"""Rating of unregistered agents in a league without a base agent; the specification's rating of the base model."""
+
+
+class StartRatings(msgspec.Struct):
+    """Starting ratings of registered agents; shared by the tables of all games."""
+
+    ratings: dict[str, float] = {}
+    base: str | None = None
+    resets: dict[str, list[int]] = {}
+    """Versions after which each policy was reset, ascending."""
+
+    def register(self, event: AgentRegistered | CheckpointAdded) -> None:
+        """Record an agent's starting rating, if it has one; the first registration of a name holds."""
+        if event.rating is None or event.agent in self.ratings:
+            return
+        self.ratings[event.agent] = event.rating
+        if isinstance(event, AgentRegistered) and event.kind == "base" and self.base is None:
+            self.base = event.agent
+
+    def record_reset(self, event: PolicyReset) -> bool:
+        """Record a reset of a policy; returns False for a duplicate."""
+        known = self.resets.setdefault(event.policy, [])
+        if event.version in known:
+            return False
+        insort(known, event.version)
+        return True
+
+    def training_start(self, policy: str, version: int) -> int:
+        """The first version of the training that made ``version``: 0, or the first after a reset."""
+        known = self.resets.get(policy, [])
+        place = bisect_left(known, version)
+        return known[place - 1] + 1 if place else 0
+
+
+class RatingTable:
+    """Current states of agents and their numbers of rated matches.
+
+    Later changes to ``starts`` apply; ``system`` may be replaced by one of the same name with other settings.
+    """
+
+    def __init__(self, starts: StartRatings, system: RatingSystem) -> None:
+        self._starts = starts
+        self.system = system
+        self.states: dict[str, State] = {}
+        self.games: dict[str, int] = {}
+        self._versions: dict[str, list[int]] = {}
+
+    def rating(self, agent: str) -> float:
+        """An agent's rating: the first number of its state."""
+        return self.state(agent)[0]
+
+    def deviation(self, agent: str) -> float:
+        """Standard deviation of the rating; 0 for a system without one."""
+        state = self.state(agent)
+        return state[1] if len(state) > 1 else 0.0
+
+    def state(self, agent: str) -> State:
+        """Returns an agent's state.
+
+        Without rated matches it follows from, in this order: the agent's registered rating; for a version of a policy,
+        the current state of the nearest lower rated version since the policy's last reset, as the system has it
+        inherited; the base agent's state.
+        """
+        rated = self.states.get(agent)
+        if rated is not None:
+            # Another version of the system may have kept other numbers beside the rating.
+            return rated if len(rated) == len(self.system.inheritance) else self.system.start(rated[0])
+        start = self._starts.ratings.get(agent)
+        return self.system.start(start) if start is not None else self._inherit_state(agent)
+
+    def update(self, changes: list[RatingChange]) -> None:
+        """Set the states that resulted from one match."""
+        for change in changes:
+            if change.agent not in self.states:
+                self._remember_version(change.agent)
+            self.states[change.agent] = (change.after, *change.rest)
+            self.games[change.agent] = self.games.get(change.agent, 0) + 1
+
+    def rated_agents(self) -> list[AgentRating]:
+        """All agents ever rated, in the order of their first rated match."""
+        return [AgentRating(agent, state[0], self.games[agent], [*state[1:]]) for agent, state in self.states.items()]
+
+    def replace(self, standings: Iterable[AgentRating]) -> None:
+        """Replace all ratings by these."""
+        self.states, self.games, self._versions = {}, {}, {}
+        for rated in standings:
+            self._remember_version(rated.agent)
+            self.states[rated.agent] = (rated.rating, *rated.rest)
+            self.games[rated.agent] = rated.games
+
+    def newest_versions(self) -> dict[str, int]:
+        """Newest rated version of each policy."""
+        return {policy: versions[-1] for policy, versions in self._versions.items()}
+
+    def next_version(self, policy: str, version: int) -> int | None:
+        """The first rated version of a policy after this one."""
+        versions = self._versions.get(policy, [])
+        place = bisect_right(versions, version)
+        return versions[place] if place < len(versions) else None
+
+    def _remember_version(self, agent: str) -> None:
+        named = split_agent(agent)
+        if named is not None:
+            insort(self._versions.setdefault(named[0], []), named[1])
+
+    def _inherit_state(self, agent: str) -> State:
+        named = split_agent(agent)
+        if named is not None:
+            policy, version = named
+            versions = self._versions.get(policy, [])
+            place = bisect_left(versions, version)
+            if place and versions[place - 1] >= self._starts.training_start(policy, version):
+                return inherit_state(self.system, self.state(agent_name(policy, versions[place - 1])))
+        base = self._starts.base
+        if base is not None and base in self.states:
+            return inherit_state(self.system, self.state(base))
+        return self.system.start(DEFAULT_RATING if base is None else self._starts.ratings[base])
+
+
 _MOST_APART = 1e7
 """Largest distance of two ratings, in units of beta."""
 _LEAST_DEVIATION = 1e-6
 _MOST_DEVIATION = 1e6
 
 
-def has_other_seat(seat: Z, seats: Z, agent_N: Z) -> Z:
+def has_other_seat(seat: Z, seats: Z, agents: Z, agent_N: Z) -> Z:
     """Whether the agent of a seat has another seat."""
+    if agents == seats:
+        return False
     count = 0
     for other in range(seats):
         if agent_N[other] == agent_N[seat]:

@@ -33,6 +33,14 @@ def compile_loop(loop: Callable[..., Any], name: str, called: Callable[..., Any]
     return _compile(loop, {name: called})
 
 
+def replace_globals(function: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of a function with some of its globals replaced."""
+    namespace = {**function.__globals__, **changes}
+    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
+    copy.__module__ = function.__module__
+    return copy
+
+
 def _compile(function: Any, calls: Mapping[str, Any]) -> Any:
     namespace = {**function.__globals__, **calls}
     helpers = {
@@ -41,11 +49,9 @@ def _compile(function: Any, calls: Mapping[str, Any]) -> Any:
         if isinstance(namespace.get(name), FunctionType)
         and (name in calls or _package_of(namespace[name]) == _package_of(function))
     }
-    namespace |= {name: compile_function(helper) for name, helper in helpers.items()}
-    copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
-    copy.__module__ = function.__module__
+    copy = replace_globals(function, {**calls, **{name: compile_function(one) for name, one in helpers.items()}})
     # numba keeps machine code under this name, with all called functions in it, and checks changes of this file only.
-    copy.__qualname__ = f"{function.__name__}_{_code_digest(function, namespace, ())[:16]}"
+    copy.__qualname__ = f"{function.__name__}_{_code_digest(function, copy.__globals__, ())[:16]}"
     import numba
 
     try:

@@ -7,26 +7,12 @@ from typing import NamedTuple
 import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, SeenIdsSnapshot
-from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system, rate_match
-from league.ratings.table import RatingTable, StartRatings
+from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system, rate_match
+from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig
-from schemas.events import (
-    AgentRating,
-    AgentRegistered,
-    CheckpointAdded,
-    Event,
-    LeagueConfigured,
-    LeagueOpened,
-    MatchFailed,
-    MatchFinished,
-    MatchVoided,
-    PolicyReset,
-    RatingsCorrected,
-    RatingUpdated,
-)
 
 
-def is_rated(match: MatchFinished, config: RatingsConfig) -> bool:
+def is_rated(match: e.MatchFinished, config: RatingsConfig) -> bool:
     """Whether a match moves ratings.
 
     It does when its purpose counts, at least two different agents played, no seat is listed twice, and every score is
@@ -56,7 +42,7 @@ class RatingTableSnapshot(msgspec.Struct, frozen=True):
     game: str
     system: str
     rated_to: int
-    ratings: list[AgentRating]
+    ratings: list[e.AgentRating]
 
 
 class RatingsSnapshot(msgspec.Struct, frozen=True):
@@ -71,8 +57,8 @@ class RatingsSnapshot(msgspec.Struct, frozen=True):
     tables: list[RatingTableSnapshot]
     voided: list[str]
     due: list[tuple[str, str, PendingCorrection]]
-    deferred: list[tuple[int, str, MatchFinished]]
-    unrecorded: list[RatingUpdated]
+    deferred: list[tuple[int, str, e.MatchFinished]]
+    unrecorded: list[e.RatingUpdated]
     resets: dict[str, list[int]] = {}
     opened: bool = False
 
@@ -103,9 +89,6 @@ class RatingFold:
 
     ``config`` is in force until the history changes it; a replay under other rules does not ``follow`` the changes.
     Where matches of ``skip`` are left out, as if never played, voids and corrections in the history are ignored.
-
-    Raises:
-        ConfigError: unknown rating system or bad settings.
     """
 
     def __init__(
@@ -116,7 +99,7 @@ class RatingFold:
         """Corrections to be recorded, by game and system."""
         self.voided: dict[str, None] = {}
         """Voided matches, in the order of voiding."""
-        self.unrecorded: dict[str, RatingUpdated] = {}
+        self.unrecorded: dict[str, e.RatingUpdated] = {}
         """Updates by key that the history does not hold yet; not kept when matches are left out."""
         self.recorded_sequence = 0
         """Sequence of the newest ``RatingUpdated`` or ``RatingsCorrected``: the condition for recording another."""
@@ -129,7 +112,7 @@ class RatingFold:
         self._starts = StartRatings()
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
-        self._deferred: list[tuple[int, str, MatchFinished]] = []
+        self._deferred: list[tuple[int, str, e.MatchFinished]] = []
         self._rules: list[_RatingRules] = []
         self._configure(config or LeagueConfig())
 
@@ -141,11 +124,11 @@ class RatingFold:
         """An agent's rating in a game under the official system."""
         return self._table(game, self._rules[-1].official).rating(agent)
 
-    def rated_agents(self, game: str, system: str | None = None) -> list[AgentRating]:
+    def rated_agents(self, game: str, system: str | None = None) -> list[e.AgentRating]:
         """All agents ever rated in a game, under the official system by default."""
         return self._table(game, system or self._rules[-1].official).rated_agents()
 
-    def apply(self, sequence: int, event: Event | None) -> list[RatingUpdated]:
+    def apply(self, sequence: int, event: e.Event | None) -> list[e.RatingUpdated]:
         """Fold one event; returns its rating updates.
 
         A counted match gives one update per system, a correction those of the matches that waited for it. Sequences at
@@ -159,34 +142,35 @@ class RatingFold:
             self.unrecorded.update({update.key: update for update in updates})
         return updates
 
-    def _apply(self, sequence: int, event: Event | None) -> list[RatingUpdated]:
-        if isinstance(event, MatchFinished):
+    def _apply(self, sequence: int, event: e.Event | None) -> list[e.RatingUpdated]:
+        if isinstance(event, e.MatchFinished):
             return self._apply_match(sequence, event) if self._seen.add(event.match_id) else []
-        if isinstance(event, MatchFailed):
+        if isinstance(event, e.MatchFailed):
             self._seen.add(event.match_id)
-        elif isinstance(event, AgentRegistered | CheckpointAdded):
+        elif isinstance(event, e.AgentRegistered | e.CheckpointAdded):
             if self._seen.add(f"joined:{event.agent}"):
                 self._starts.register(event)
-        elif isinstance(event, PolicyReset):
+        elif isinstance(event, e.PolicyReset):
             self._starts.record_reset(event)
-        elif isinstance(event, LeagueOpened | LeagueConfigured) and self._follow:
+        elif isinstance(event, e.LeagueOpened | e.LeagueConfigured) and self._follow:
             config = self._config.apply(sequence, event)
             if config is not None:
                 self._configure(config)
         elif self._skip is not None:
             return []
-        elif isinstance(event, RatingUpdated):
+        elif isinstance(event, e.RatingUpdated):
             self.recorded_sequence = sequence
             self.unrecorded.pop(event.key, None)
-        elif isinstance(event, MatchVoided):
+        elif isinstance(event, e.MatchVoided):
             self._apply_void(sequence, event)
-        elif isinstance(event, RatingsCorrected):
+        elif isinstance(event, e.RatingsCorrected):
             self.recorded_sequence = sequence
             return self._apply_correction(event)
         return []
 
-    def _apply_match(self, sequence: int, match: MatchFinished) -> list[RatingUpdated]:
-        rules, updates = self._rules[-1], []
+    def _apply_match(self, sequence: int, match: e.MatchFinished) -> list[e.RatingUpdated]:
+        rules = self._rules[-1]
+        updates = []
         for name in rules.systems if is_rated(match, rules.ratings) else ():
             place = (match.game, name)
             if self._skip is not None and match.match_id in self._skip:
@@ -197,17 +181,17 @@ class RatingFold:
                 updates.append(self._rate(sequence, match, rules, name))
         return updates
 
-    def _rate(self, sequence: int, match: MatchFinished, rules: _RatingRules, system: str) -> RatingUpdated:
+    def _rate(self, sequence: int, match: e.MatchFinished, rules: _RatingRules, system: str) -> e.RatingUpdated:
         table = self._table(match.game, system)
         states = {seat.agent: table.state(seat.agent) for seat in match.seats}
         changes = rate_match(rules.systems[system], match, states, table.games)
         self._rated_to[match.game, system] = sequence
         table.update(changes)
-        return RatingUpdated(
+        return e.RatingUpdated(
             match_id=match.match_id, match_sequence=sequence, game=match.game, system=system, changes=changes
         )
 
-    def _apply_void(self, sequence: int, event: MatchVoided) -> None:
+    def _apply_void(self, sequence: int, event: e.MatchVoided) -> None:
         name = event.match.match_id
         if name in self.voided or name not in self._seen:
             return
@@ -220,7 +204,7 @@ class RatingFold:
                 first = event.match_sequence if before is None else min(before.first, event.match_sequence)
                 self.pending_corrections[place] = PendingCorrection(first, sequence)
 
-    def _apply_correction(self, event: RatingsCorrected) -> list[RatingUpdated]:
+    def _apply_correction(self, event: e.RatingsCorrected) -> list[e.RatingUpdated]:
         place = (event.game, event.system)
         if event.through <= self._rated_to.get(place, 0):
             return []
@@ -257,17 +241,14 @@ class RatingFold:
 
     @classmethod
     def from_snapshot(cls, saved: RatingsSnapshot) -> "RatingFold":
-        """Restores a fold that follows the history.
-
-        Raises:
-            ConfigError: this version cannot read the snapshot's configuration.
-        """
+        """Restores a fold that follows the history; ConfigError if this version cannot read its configuration."""
         fold = cls()
-        fold.sequence, fold.recorded_sequence = saved.sequence, saved.recorded
+        fold.sequence = saved.sequence
+        fold.recorded_sequence = saved.recorded
         fold._rules = [_make_rules(since, ratings) for since, ratings in saved.rules]
         fold._config = ConfigFold(opened=saved.opened, since=fold._rules[-1].since)
         fold._seen = SeenIds.from_snapshot(saved.seen)
-        fold._starts.ratings, fold._starts.base, fold._starts.resets = saved.starts, saved.base, saved.resets
+        fold._starts = StartRatings(saved.starts, saved.base, saved.resets)
         for table in saved.tables:
             fold._table(table.game, table.system).replace(table.ratings)
             fold._rated_to[table.game, table.system] = table.rated_to

@@ -139,11 +139,9 @@ def _updated_variance(before: Z, variance: Z, v: Z, delta: Z, constants: Z) -> Z
         b = a - tau
         while _volatility_equation(b, a, surprise, variance + v, tau) < 0.0:
             b -= tau
-    x, value_x, value_b = (
-        a,
-        _volatility_equation(a, a, surprise, variance + v, tau),
-        _volatility_equation(b, a, surprise, variance + v, tau),
-    )
+    x = a
+    value_x = _volatility_equation(a, a, surprise, variance + v, tau)
+    value_b = _volatility_equation(b, a, surprise, variance + v, tau)
     for _ in range(_MOST_STEPS):
         if abs(b - x) <= constants[3] or value_x == value_b:
             break

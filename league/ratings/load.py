@@ -10,20 +10,11 @@ from numpy.typing import NDArray
 
 from league.fold_primitives import ConfigFold, SeenIds
 from league.ratings.arrays import MatchArrays, RatingRule, Reset, StartRating
+from league.ratings.base import StartRatings
 from league.ratings.fold import is_rated
-from league.ratings.table import StartRatings
+from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig, convert
 from schemas.errors import ConfigError
-from schemas.events import (
-    AgentRegistered,
-    CheckpointAdded,
-    Event,
-    LeagueConfigured,
-    LeagueOpened,
-    MatchFailed,
-    MatchFinished,
-    PolicyReset,
-)
 
 NOT_VOIDED = "voided_sequence IS NULL"
 """SQL condition on ``matches``: results that were not voided."""
@@ -95,7 +86,8 @@ class _Rows:
 
     def __init__(self, connection: Any, table: str, condition: str = "true") -> None:
         self._connection = connection
-        self._table, self._condition = table, condition
+        self._table = table
+        self._condition = condition
         [(first, self._last)] = connection.execute(f"SELECT min(sequence), max(sequence) FROM {table}").fetchall()
         self._starts = range(first, self._last + 1, _SPAN) if first is not None else range(0)
 
@@ -165,13 +157,13 @@ def _load_seats(connection: Any, with_roles: bool, order: str = "") -> _SeatColu
 
 def load_start_ratings(connection: Any, upto: int) -> StartRatings:
     """Starting ratings of registered agents, as known after an event."""
-    starts = StartRatings()
-    starts.ratings = {agent: s.rating for agent, s in _load_starts(connection).items() if s.sequence <= upto}
+    ratings = {agent: s.rating for agent, s in _load_starts(connection).items() if s.sequence <= upto}
+    resets = {
+        policy: sorted(reset.version for reset in resets if reset.sequence <= upto)
+        for policy, resets in _load_resets(connection).items()
+    }
     base = _load_base(connection)
-    starts.base = base if base in starts.ratings else None
-    for policy, resets in _load_resets(connection).items():
-        starts.resets[policy] = sorted(reset.version for reset in resets if reset.sequence <= upto)
-    return starts
+    return StartRatings(ratings, base if base in ratings else None, resets)
 
 
 def _load_starts(connection: Any) -> dict[str, StartRating]:
@@ -228,25 +220,25 @@ class MatchArrayBuilder:
         self._agents: list[int] = []
         self._scores: list[float] = []
 
-    def apply(self, sequence: int, event: Event | None) -> None:
+    def apply(self, sequence: int, event: e.Event | None) -> None:
         """Add one event; sequences at or below the last one do nothing."""
         if sequence <= self.sequence:
             return
         self.sequence = sequence
-        if isinstance(event, MatchFinished):
+        if isinstance(event, e.MatchFinished):
             if self._seen.add(event.match_id):
                 self._add_match(event)
-        elif isinstance(event, MatchFailed):
+        elif isinstance(event, e.MatchFailed):
             self._seen.add(event.match_id)
-        elif isinstance(event, AgentRegistered | CheckpointAdded):
+        elif isinstance(event, e.AgentRegistered | e.CheckpointAdded):
             if self._seen.add(f"joined:{event.agent}") and event.rating is not None:
                 self._starts.setdefault(event.agent, StartRating(event.rating, sequence))
-                if isinstance(event, AgentRegistered) and event.kind == "base" and self._base is None:
+                if isinstance(event, e.AgentRegistered) and event.kind == "base" and self._base is None:
                     self._base = event.agent
-        elif isinstance(event, PolicyReset):
+        elif isinstance(event, e.PolicyReset):
             if self._seen.add(event.key):
                 self._resets.setdefault(event.policy, []).append(Reset(event.version, sequence))
-        elif isinstance(event, LeagueOpened | LeagueConfigured):
+        elif isinstance(event, e.LeagueOpened | e.LeagueConfigured):
             config = self._config.apply(sequence, event)
             if config is not None:
                 self._rules.append(RatingRule(sequence, config.ratings))
@@ -272,7 +264,7 @@ class MatchArrayBuilder:
             resets=self._resets,
         )
 
-    def _add_match(self, match: MatchFinished) -> None:
+    def _add_match(self, match: e.MatchFinished) -> None:
         ratings = self._rules[-1].ratings
         if not is_rated(match, ratings):
             return

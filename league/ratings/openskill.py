@@ -103,20 +103,14 @@ def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, gam
     for agent in range(agents):
         work[_PRECISION * seats + agent] = 1.0
         work[_WEIGHTED * seats + agent] = 0.0
-    single = 0
-    for seat in range(seats):
-        if agents < seats and has_other_seat(seat, seats, agent_N):
-            c, players = _form_sums(seat, seats, agent_N, score_N, before, constants, work)
+    # The game of all seats, for agents in one seat; then that of each seat of the others.
+    for only in range(-1, seats):
+        if only < 0 or has_other_seat(only, seats, agents, agent_N):
+            c, players = _form_sums(only, seats, agent_N, score_N, before, constants, work)
             for place in range(players):
-                if int(work[_PLAYER * seats + place]) == seat:
+                seat = int(work[_PLAYER * seats + place])
+                if seat == only or (only < 0 and not has_other_seat(seat, seats, agents, agent_N)):
                     _add_player_update(place, c, players, seats, agent_N, score_N, before, constants, work)
-        else:
-            single += 1
-    if single:
-        c, _ = _form_sums(-1, seats, agent_N, score_N, before, constants, work)
-        for place in range(seats):
-            if agents == seats or not has_other_seat(int(work[_PLAYER * seats + place]), seats, agent_N):
-                _add_player_update(place, c, seats, seats, agent_N, score_N, before, constants, work)
     for agent in range(agents):
         precision = work[_PRECISION * seats + agent]
         after[2 * agent] = before[2 * agent] + constants[0] * work[_WEIGHTED * seats + agent] / precision
@@ -126,7 +120,6 @@ def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, gam
 
 
 def _rank(seats: Z, score_N: Z, work: Z) -> None:
-    """Order all seats from the best score to the worst."""
     for seat in range(seats):
         place = seat
         while place and score_N[seat] > score_N[int(work[place - 1])]:
@@ -139,10 +132,8 @@ def _form_sums(only: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: 
     """Form the sums of the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
 
     At the first place of each rank: the highest rating from there on, the sum of weights relative to it, and the number
-    of seats at the rank. Weights relative to the highest remaining one neither overflow nor all vanish.
-
-    Returns:
-        The paper's c in units of beta, and the number of players.
+    of seats at the rank. Weights relative to the highest remaining one neither overflow nor all vanish. Returns the
+    paper's c in units of beta, and the number of players.
     """
     players, squares = 0, 0.0
     for rank in range(seats):

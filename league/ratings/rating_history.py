@@ -83,11 +83,13 @@ def _states(rated: MatchArrays, game: str, rules: Sequence[RatingRule], stops: I
     fold = GameFold(rated, game, spans, make_rating_system(spans[0].ratings.system))
     states = np.zeros((len(stops), len(codes), fold.state_AW.shape[1]))
     for span in spans:
-        system, begin = make_rating_system(span.ratings.system), span.first
+        system = make_rating_system(span.ratings.system)
+        begin = span.first
         for at in range(*np.searchsorted(stops, [span.first, span.stop]).tolist()):
             end = int(stops[at]) + 1
             fold.run(slice(begin, end), system)
-            states[at], begin = fold.state_AW[codes], end
+            states[at] = fold.state_AW[codes]
+            begin = end
         if begin < span.stop <= stops[-1]:
             fold.run(slice(begin, span.stop), system)
     return states
@@ -107,11 +109,11 @@ _PYTHON_COST_RATIO = 40
 """A seat costs at most this many times more where folds are not compiled."""
 
 
-def affordable_draws(matches: int, seats: int, most: int = DEFAULT_DRAWS) -> int:
+def affordable_draws(matches: int, seats: int) -> int:
     """Number of draws affordable for a history's length; 0 when too few to be useful."""
     limit = MAX_FOLDED_SEATS if has_compiler() else MAX_FOLDED_SEATS // _PYTHON_COST_RATIO
-    draws = min(most, limit // max(1, seats)) if matches else 0
-    return draws if draws >= min(most, MIN_DRAWS) else 0
+    draws = min(DEFAULT_DRAWS, limit // max(1, seats)) if matches else 0
+    return draws if draws >= MIN_DRAWS else 0
 
 
 def bootstrap_intervals(

@@ -123,20 +123,14 @@ def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, gam
     for agent in range(agents):
         work[_CHANGE * seats + agent] = 0.0
         work[(_CHANGE + 1) * seats + agent] = 0.0
-    single = 0
-    for seat in range(seats):
-        if agents < seats and has_other_seat(seat, seats, agent_N):
-            players = _infer(seat, seats, agent_N, score_N, before, constants, work)
+    # The game of all seats, for agents in one seat; then that of each seat of the others.
+    for only in range(-1, seats):
+        if only < 0 or has_other_seat(only, seats, agents, agent_N):
+            players = _infer(only, seats, agent_N, score_N, before, constants, work)
             for place in range(players):
-                if int(work[_PLAYER * seats + place]) == seat:
+                seat = int(work[_PLAYER * seats + place])
+                if seat == only or (only < 0 and not has_other_seat(seat, seats, agents, agent_N)):
                     _add_skill_change(place, players, seats, agent_N, score_N, before, work)
-        else:
-            single += 1
-    if single:
-        _infer(-1, seats, agent_N, score_N, before, constants, work)
-        for place in range(seats):
-            if agents == seats or not has_other_seat(int(work[_PLAYER * seats + place]), seats, agent_N):
-                _add_skill_change(place, seats, seats, agent_N, score_N, before, work)
     reference = before[2 * agent_N[int(work[0])]]
     for agent in range(agents):
         precision = work[_CHANGE * seats + agent]
@@ -170,8 +164,7 @@ def _is_before(seat: Z, other: Z, agent_N: Z, score_N: Z, before: Z) -> Z:
 def _infer(only: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: Z, work: Z) -> Z:
     """Pass messages in the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
 
-    Returns:
-        The number of players; their messages are in the scratch space.
+    Returns the number of players; their messages are in the scratch space.
     """
     players = 0
     reference = before[2 * agent_N[int(work[0])]]
@@ -213,11 +206,7 @@ def _pass_messages(players: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> N
 
 
 def _truncate(place: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> Z:
-    """Update the message to the difference of performances at a place and the next (paper, table 1).
-
-    Returns:
-        The change of the message.
-    """
+    """Update the message to a place's difference of performances to the next (paper, table 1); returns its change."""
     better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
     worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
     mean = (work[(_PRIOR + 1) * seats + place] + work[(_FROM_BETTER + 1) * seats + place]) / better
@@ -274,7 +263,6 @@ def _add_skill_change(place: Z, players: Z, seats: Z, agent_N: Z, score_N: Z, be
 
 
 def _has_equal_state(place: Z, other: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> Z:
-    """Whether two players of a game have equal scores and states."""
     seat, another = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + other])
     a, b = 2 * agent_N[seat], 2 * agent_N[another]
     return score_N[seat] == score_N[another] and before[a] == before[b] and before[a + 1] == before[b + 1]

@@ -97,9 +97,6 @@ class WeightedChoice:
 
         Keys are taken in sorted order, and exactly one ``rng.random()`` is used, whose sequence Python guarantees: the
         same rng gives the same key in any process and any version.
-
-        Raises:
-            ValueError: no weight is above 0.
         """
         if not self._names:
             raise ValueError("nothing to draw from: no weight above 0")
@@ -204,20 +201,12 @@ SAMPLERS: Registry[OpponentSampler] = Registry("matchmaking.sampler", "league.sa
 
 
 def make_sampler(plugin: Plugin) -> OpponentSampler:
-    """Builds the configured opponent sampler.
-
-    Raises:
-        ConfigError: unknown name or bad setting.
-    """
+    """Builds the configured opponent sampler; ConfigError for an unknown name or a bad setting."""
     return SAMPLERS.build(plugin)
 
 
 def live_hero(standings: Standings, policy: str) -> tuple[str, LivePolicy]:
-    """Returns the agent name of a policy's live version, and its entry.
-
-    Raises:
-        UsageError: none has been published.
-    """
+    """Returns the agent name of a policy's live version, and its entry; UsageError if none has been published."""
     live = standings.live.get(policy)
     if live is None:
         raise UsageError(f"policy {policy!r} has no published version; published are {format_choices(standings.live)}")

@@ -5,7 +5,7 @@ thousand agents a match changes a few records and ratings: only those agents are
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
 from typing import ClassVar
@@ -45,10 +45,6 @@ class BucketedDraws(MixDraws):
     bounds: tuple[float, ...] = ()
     """Differences between an agent's rating and the hero's at which its place may change; only there."""
 
-    @cached_property
-    def _index(self) -> "_BucketIndex":
-        return _BucketIndex(self)
-
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
         """Returns the agent's weight in each bucket that it belongs to.
 
@@ -72,9 +68,10 @@ class BucketedDraws(MixDraws):
         weights["mirror"] = {hero.name: 1.0}
         return {bucket: Bucket(share, weights[bucket] if share else {}) for bucket, share in shares.items()}
 
-    def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
-        """See ``MixSampler.weighted_mix``."""
-        return self._index.mix(standings, hero_policy)
+    @cached_property
+    def weighted_mix(self) -> Callable[[Standings, str], WeightedMix]:
+        """See ``MixDraws.weighted_mix``."""
+        return _BucketIndex(self).mix
 
     def make_hero(self, standings: Standings, hero_policy: str) -> HeroContext:
         """Builds the hero's context."""

@@ -87,17 +87,14 @@ class MixDraws(OpponentSampler):
     """As in ``MixSettings``, bounds included: a struct takes the first declaration."""
 
     @cached_property
-    def _mix_cache(self) -> StandingsCache[WeightedMix]:
+    def weighted_mix(self) -> Callable[[Standings, str], WeightedMix]:
+        """``distribution`` prepared for drawing, by standings and policy; valid until the next call."""
         return StandingsCache(self._make_mix, self.reads)
 
     def _make_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
         buckets = self.distribution(standings, hero_policy)
         shares = {name: bucket.share for name, bucket in buckets.items()}
         return WeightedMix(shares, {name: WeightedChoice(buckets[name].weights) for name in shares if shares[name] > 0})
-
-    def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
-        """``distribution`` prepared for drawing; valid until the next call."""
-        return self._mix_cache(standings, hero_policy)
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``.
@@ -125,28 +122,17 @@ class MixSampler(MixDraws):
 
 
 def check_seats(seats: Sequence[int]) -> None:
-    """Reject repeated seats.
-
-    Raises:
-        UsageError: a seat is listed twice.
-    """
+    """Reject repeated seats; UsageError if there are any."""
     if len(set(seats)) < len(seats):
         twice = next(seat for place, seat in enumerate(seats) if seat in seats[:place])
         raise UsageError(f"seat {twice} is listed twice; expected every seat once")
 
 
-def distribute_shares(mix: Mapping[str, float], candidates: Mapping[str, Mapping[str, float]]) -> dict[str, Bucket]:
-    """Buckets of a configured mix; one without candidates leaves its share to the others in proportion.
-
-    When all non-empty buckets have share 0, the first of them is played. ``candidates`` has the weight of every agent
-    in every bucket, in the order of the result; not all are empty.
-    """
-    shares = normalise_mix(mix, {name: any(agents.values()) for name, agents in candidates.items()})
-    return {name: Bucket(shares[name], dict(agents)) for name, agents in candidates.items()}
-
-
 def normalise_mix(mix: Mapping[str, float], is_filled: Mapping[str, bool]) -> dict[str, float]:
-    """The shares in ``distribute_shares``, given which buckets are not empty."""
+    """Shares of a configured mix; an empty bucket leaves its share to the others in proportion.
+
+    When all filled buckets have share 0, the first of them is played; at least one is filled.
+    """
     weights = {name: mix[name] if filled else 0.0 for name, filled in is_filled.items()}
     if not any(weights.values()):
         weights[next(name for name, filled in is_filled.items() if filled)] = 1.0
@@ -174,22 +160,17 @@ def shares_by_weight(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def others(standings: Standings, hero_policy: str) -> list[Agent]:
-    """Possible opponents: all active agents but the live version of the hero's policy.
-
-    Raises:
-        UsageError: no version of the hero's policy has been published.
-    """
+    """Possible opponents: all active agents but the live version of the hero's policy; raises as ``live_hero``."""
     hero, _ = live_hero(standings, hero_policy)
     return [agent for agent in standings.agents.values() if agent.active and agent.name != hero]
 
 
 def split_by_kind(weights: Mapping[str, float], agents: Mapping[str, Agent]) -> dict[str, dict[str, float]]:
     """Weights as two buckets: ``fixed`` (bots, base and remote models, which never change) and ``checkpoints``."""
-    checkpoints = {agent.name for agent in agents.values() if agent.kind == "checkpoint"}
-    return {
-        kind: {name: weight for name, weight in weights.items() if (name in checkpoints) == is_checkpoint}
-        for kind, is_checkpoint in (("fixed", False), ("checkpoints", True))
-    }
+    split: dict[str, dict[str, float]] = {"fixed": {}, "checkpoints": {}}
+    for name, weight in weights.items():
+        split["checkpoints" if agents[name].kind == "checkpoint" else "fixed"][name] = weight
+    return split
 
 
 def softmax(scores: Mapping[str, float], temperature: float) -> dict[str, float]:

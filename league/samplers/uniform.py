@@ -99,12 +99,7 @@ class Fixed(MixDraws, MixSettings, frozen=True):
             raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected every agent once")
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``.
-
-        Raises:
-            ConfigError: the settings name an agent that is not a fixed agent of the league.
-            UsageError: no version of the hero's policy has been published.
-        """
+        """See ``OpponentSampler.distribution``; ConfigError where the settings name no fixed agent of the league."""
         hero, _ = live_hero(standings, hero_policy)
         known = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
         if unknown := sorted(set(self.agents) - set(known)):

@@ -60,8 +60,9 @@ class ArenaArtifacts:
         # The match id last: it then takes one bit per number (see ``SeenIds``).
         if not self._seen.add(f"{event.number}:{event.match_id}"):
             return False
-        artifact, store = Artifact(event.data, event.artifact, event.weight), self._stores.get(event.store, {})
-        size, before = size_of(artifact), store.get(event.artifact)
+        artifact = Artifact(event.data, event.artifact, event.weight)
+        before = self._stores.get(event.store, {}).get(event.artifact)
+        size = size_of(artifact)
         total = self._bytes.get(event.store, 0) + size - (0 if before is None else size_of(before))
         is_usable = isfinite(event.weight) and event.weight >= 0 and size <= MAX_ARTIFACT_BYTES
         has_room = event.store in self._stores or len(self._stores) < MAX_STORES
@@ -97,7 +98,8 @@ class ArenaArtifacts:
         for name, held in saved.stores.items():
             artifacts._stores[name] = {artifact.id: artifact for artifact in held}
             artifacts._bytes[name] = sum(map(size_of, held))
-        artifacts._seen, artifacts.refused = SeenIds.from_snapshot(saved.seen), saved.refused
+        artifacts._seen = SeenIds.from_snapshot(saved.seen)
+        artifacts.refused = saved.refused
         return artifacts
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from league.fold_primitives import SeenIds, SeenIdsSnapshot
 from schemas.events import MAX_CLOSED_GROUPS, BufferContents, GradientStepTaken, MatchFinished, OpponentsSampled
-from schemas.ids import split_agent
+from schemas.ids import policy_of
 from schemas.numbers import Ranges, in_ranges, merge_ranges, ranges_above
 
 
@@ -89,8 +89,9 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
             for at in sorted(trained_steps)
             if at > floor and not in_ranges(left, at)
         ]
-        gathered, known = step.gathered, self.gathered.over if self.gathered is not None else []
+        gathered = step.gathered
         if gathered is not None:
+            known = self.gathered.over if self.gathered is not None else []
             gathered = replace(gathered, over=[*known, *gathered.over][-MAX_CLOSED_GROUPS:])
         return ExperiencePosition(floor, max(self.looked_at, step.experience_to, floor), left, begun, gathered)
 
@@ -127,8 +128,9 @@ class ExperienceConsumption:
         """Count the trajectories of a finished match; call once per match."""
         if not match.experience or match.purpose != "training":
             return
-        for policy in [named[0] for seat in match.seats if seat.trainable and (named := split_agent(seat.agent))]:
-            self._add(policy, generated=1)
+        for seat in match.seats:
+            if seat.trainable and (policy := policy_of(seat.agent)):
+                self._add(policy, generated=1)
 
     def apply_step(self, step: GradientStepTaken) -> None:
         """Record the outcomes in a gradient step; call once per step."""
@@ -173,7 +175,8 @@ class ExperienceConsumption:
     def from_snapshot(cls, saved: ConsumptionSnapshot) -> "ExperienceConsumption":
         """Restores the fold from a snapshot."""
         fold = cls()
-        fold._fates, fold._consumed = dict(saved.fates), dict(saved.consumed)
+        fold._fates = dict(saved.fates)
+        fold._consumed = dict(saved.consumed)
         fold._ended = SeenIds.from_snapshot(saved.gone)
         return fold
 
@@ -211,18 +214,17 @@ class MatchesInPlay(msgspec.Struct):
 
     def begin_match(self, event: OpponentsSampled) -> None:
         """Count a match as in play."""
-        hero = split_agent(event.hero)
-        if hero is not None:
-            self.playing.setdefault(event.worker, {})[event.match_id] = hero[0]
+        if policy := policy_of(event.hero):
+            self.playing.setdefault(event.worker, {})[event.match_id] = policy
 
     def end_match(self, worker: str, match_id: str, finished: MatchFinished | None) -> None:
         """End a match; ``finished`` is None when it failed."""
         policy = self.playing.get(worker, {}).pop(match_id, None)
         self.unfinished.pop(match_id, None)
         if finished is not None and finished.experience and policy is not None:
-            trainable = [split_agent(seat.agent) for seat in finished.seats if seat.trainable]
+            trainable = [policy_of(seat.agent) for seat in finished.seats if seat.trainable]
             early = self.early.get(match_id, {})
-            for hero in [named[0] for named in trainable if named] or [policy]:
+            for hero in list(filter(None, trainable)) or [policy]:
                 if early.get(hero, 0) > 0:
                     early[hero] -= 1
                 else:

@@ -1,8 +1,10 @@
 """Evaluations in the history: requests, matches played, results."""
 
+from collections.abc import Sequence
+from math import isfinite
+
 import msgspec
 
-from league.evaluation.sprt import match_share
 from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished, PromotionDecided
 from schemas.events.rating import SprtConfig
 
@@ -27,8 +29,7 @@ class EvaluationVerdict(msgspec.Struct, frozen=True):
     @property
     def below(self) -> dict[str, float]:
         """Baselines with a higher rating."""
-        higher = {name: rating for name, rating in sorted(self.baselines.items()) if rating > self.rating}
-        return higher if self.rated else {}
+        return {name: one for name, one in sorted(self.baselines.items()) if self.rated and one > self.rating}
 
 
 class UnratedMatch(msgspec.Struct, frozen=True):
@@ -112,6 +113,19 @@ def share_of(match: MatchFinished, candidate: str, opponents: list[str]) -> floa
     own = [seat.score for seat in match.seats if seat.agent == candidate]
     others = [seat.score for seat in match.seats if seat.agent in opponents and seat.agent != candidate]
     return match_share(own, others)
+
+
+def match_share(own: Sequence[float], others: Sequence[float]) -> float | None:
+    """The candidate's share of the points of one match, from the final scores of its seats and of the incumbent's.
+
+    The mean over all pairs of a seat of each: 1 for a higher score, ½ for an equal one, 0 for a lower one. Elo is based
+    on the same comparison, so Elo differences give its expectation. None where one of them has no seat, or a score is
+    not finite.
+    """
+    if not (own and others and all(map(isfinite, [*own, *others]))):
+        return None
+    points = sum(1.0 if mine > theirs else 0.5 if mine == theirs else 0.0 for mine in own for theirs in others)
+    return points / (len(own) * len(others))
 
 
 class EvaluationTable:
@@ -202,7 +216,8 @@ class EvaluationTable:
         evaluation = self.by_id.get(event.evaluation_id)
         if evaluation is None or evaluation.test is None or evaluation.decision is not None:
             return
-        evaluation.decision, evaluation.dropped = event, len(evaluation.waiting)
+        evaluation.decision = event
+        evaluation.dropped = len(evaluation.waiting)
         for name in evaluation.waiting:
             self._owner.pop(name, None)
         evaluation.waiting.clear()

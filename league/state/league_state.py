@@ -14,9 +14,8 @@ import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, handlers_by_type
 from league.integrity.signatures import WorkerKeys
-from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system
+from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system
 from league.ratings.fold import RatingTableSnapshot, is_rated
-from league.ratings.table import RatingTable, StartRatings
 from league.state.artifacts import ArenaArtifacts
 from league.state.consumption import ExperienceConsumption, MatchesInPlay
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict
@@ -38,6 +37,7 @@ from schemas.config import LeagueConfig, convert, to_builtins
 from schemas.ids import agent_name, digest, split_agent
 from schemas.standings import Agent, LivePolicy, Standings
 
+_DEFAULT_CONFIG = LeagueConfig()
 _NEVER = ActivityChange(0, resting=False)
 _PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions")
 _PRIVATE = ("games", "next_index", "live", "steps", "seconds", "finished", "changed_at", "activity", "branched_at")
@@ -133,6 +133,11 @@ class LeagueState:
         return self._standings
 
     @property
+    def config_or_default(self) -> LeagueConfig:
+        """The configuration in force; the default one before the first."""
+        return self.config or _DEFAULT_CONFIG
+
+    @property
     def config_sequence(self) -> int:
         """Sequence of the event that set ``config``; 0 for none."""
         return self._config_fold.since
@@ -160,7 +165,7 @@ class LeagueState:
     @property
     def rating_table(self) -> RatingTable:
         """Ratings of the configured game under the configured system."""
-        config = self.config or LeagueConfig()
+        config = self.config_or_default
         return self._table(config.game.name, config.ratings.system.name)
 
     def rating(self, agent: str) -> float:
@@ -207,7 +212,7 @@ class LeagueState:
 
     def budget_left(self, agent: str) -> float:
         """Remaining budget of a remote agent, 0 or less when spent; infinity for agents without one."""
-        config = self.config.agents.get(agent) if self.config is not None else None
+        config = self.config_or_default.agents.get(agent)
         budget = config.remote.budget if config is not None and config.remote is not None else None
         return inf if budget is None else budget - self.remote_cost(agent)
 
@@ -269,17 +274,18 @@ class LeagueState:
             coverage=self._novelty.to_snapshot(),
             consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
-            pauses=self.pauses.to_snapshot(),
+            pauses=self.pauses.last,
             signing=self.keys.by_worker,
             incarnations=self.keys.incarnations,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
-            rewards=self._rewards.to_snapshot(),
+            rewards=self._rewards.newest,
         )
 
     @classmethod
     def from_snapshot(cls, saved: LeagueStateSnapshot) -> "LeagueState":
         """Restores the state from a snapshot; ConfigError if this version cannot read its configuration."""
         state = cls()
+        state._starts = StartRatings(saved.starts, saved.base, saved.resets)
         for field, name in _KEPT.items():
             setattr(state, name, getattr(saved, field))
         if saved.config is not None:
@@ -288,7 +294,6 @@ class LeagueState:
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
         state._workers = WorkerRegistry(saved.workers, WorkerKeys(saved.signing, saved.incarnations))
-        state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
             state._rated_to[table.game, table.system] = table.rated_to
@@ -527,7 +532,7 @@ class LeagueState:
             self._finished[event.policy] = event
 
     def _on_evaluation_requested(self, event: e.EvaluationRequested) -> None:
-        self.evaluation_table.add_request(event, (self.config or LeagueConfig()).promotion.test)
+        self.evaluation_table.add_request(event, self.config_or_default.promotion.test)
 
     def _on_evaluation_finished(self, event: e.EvaluationFinished) -> None:
         self._settle_verdict(self.evaluation_table.record_result(event))

@@ -10,13 +10,13 @@ The n-grams of a voided match stay: the policy has met them. The hero's own seat
 and not measured.
 """
 
-from collections import deque
+from collections import Counter, deque
 
 import msgspec
 
 from schemas.errors import DecodeError
 from schemas.events import MatchFinished
-from schemas.ids import split_agent
+from schemas.ids import policy_of
 from schemas.sketches import HASH_BITS, MAX_HASHES, Sketch, decode_sketch, hash_limit
 
 WINDOW = 500
@@ -55,10 +55,8 @@ class _PolicyMemory:
         """Hashes by opponent from which its novelty is estimated, newest last."""
         self.novelty: dict[str, float] = {}
         """Novelty by opponent; handed out, and so replaced rather than changed."""
-        self._times: dict[int, int] = {}
+        self._times: Counter[int] = Counter()
         """Number of matches that hold each hash."""
-        self._levels = [0] * (HASH_BITS + 1)
-        """Number of matches at each level."""
 
     def add_match(self, opponents: dict[str, list[int]], sketch: Sketch) -> None:
         self.remember(sketch.level, tuple(sorted({number for own in sketch.seats for number in own})))
@@ -66,23 +64,21 @@ class _PolicyMemory:
             # Downwards, so that a partly forgotten match keeps its lowest hashes: those that can be compared.
             played = sorted({number for seat in seats for number in sketch.seats[seat]}, reverse=True)
             self.recent[agent] = (*self.recent.get(agent, ()), *played)[-RECENT:]
-        self.novelty = self.novelty | {agent: self._estimate_novelty(self.recent[agent]) for agent in opponents}
+        limit = hash_limit(max(level for level, _ in self.matches))
+        estimates = {agent: self._estimate_novelty(self.recent[agent], limit) for agent in opponents}
+        self.novelty = self.novelty | estimates
 
-    def _estimate_novelty(self, recent: tuple[int, ...]) -> float:
-        """Share of the hashes that no other match has, among those that all matches were sampled for."""
-        least = hash_limit(max(level for level, held in enumerate(self._levels) if held))
-        times = [self._times.get(number, 0) for number in recent if number < least]
+    def _estimate_novelty(self, recent: tuple[int, ...], limit: int) -> float:
+        """Share of the hashes that no other match has, among those below ``limit``, which all were sampled for."""
+        times = [self._times[number] for number in recent if number < limit]
         return (sum(held <= 1 for held in times) + PRIOR) / (len(times) + PRIOR)
 
     def remember(self, level: int, hashes: tuple[int, ...]) -> None:
         """Add a match and forget the oldest one."""
         self.matches.append((level, hashes))
-        self._levels[level] += 1
-        for number in hashes:
-            self._times[number] = self._times.get(number, 0) + 1
+        self._times.update(hashes)
         if len(self.matches) > WINDOW:
-            oldest, forgotten = self.matches.popleft()
-            self._levels[oldest] -= 1
+            _, forgotten = self.matches.popleft()
             for number in forgotten:
                 self._times[number] -= 1
                 if not self._times[number]:
@@ -97,7 +93,7 @@ class NoveltyTracker:
 
     def count(self, match: MatchFinished) -> bool:
         """Fold a match; returns whether any agent's novelty may have changed."""
-        heroes = {seat.agent: named[0] for seat in match.seats if seat.trainable and (named := split_agent(seat.agent))}
+        heroes = {seat.agent: policy for seat in match.seats if seat.trainable and (policy := policy_of(seat.agent))}
         if not match.ngrams or not heroes:
             return False
         try:

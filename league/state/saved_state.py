@@ -101,21 +101,21 @@ class PauseState(msgspec.Struct, frozen=True):
 _NEVER = PauseState(0, is_paused=False, reason="")
 
 
-class Pauses:
+class Pauses(msgspec.Struct):
     """The last pause state by policy; the whole league's under the empty name."""
 
-    def __init__(self, last: dict[str, PauseState] | None = None) -> None:
-        self._last = {} if last is None else last
+    last: dict[str, PauseState] = {}
 
     def last_state(self, policy: str) -> PauseState:
         """The last pause state of a policy, or of the league for an empty name; sequence 0 for none."""
-        return self._last.get(policy, _NEVER)
+        return self.last.get(policy, _NEVER)
 
     def apply(self, sequence: int, event: e.LeaguePaused | e.LeagueResumed) -> None:
         """Fold a pause or resumption; one decided from another state is a duplicate or too late, and is ignored."""
-        before, pauses = self.last_state(event.policy), isinstance(event, e.LeaguePaused)
+        before = self.last_state(event.policy)
+        pauses = isinstance(event, e.LeaguePaused)
         if event.after == before.sequence and pauses != before.is_paused:
-            self._last[event.policy] = PauseState(sequence, pauses, event.reason)
+            self.last[event.policy] = PauseState(sequence, pauses, event.reason)
 
     def active_pause(self, policy: str = "") -> PauseState | None:
         """The pause in force for a policy, the league's before its own, or of the whole league; None when running."""
@@ -123,11 +123,7 @@ class Pauses:
 
     def active_pauses(self) -> dict[str, PauseState]:
         """All pauses in force by policy; the whole league's comes first, under the empty name."""
-        return {policy: last for policy, last in sorted(self._last.items()) if last.is_paused}
-
-    def to_snapshot(self) -> dict[str, PauseState]:
-        """Returns the pauses for a snapshot."""
-        return self._last
+        return {policy: last for policy, last in sorted(self.last.items()) if last.is_paused}
 
 
 class WorkerState(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from math import isfinite
 import msgspec
 
 from league.fold_primitives import PersistentMap
-from league.ratings.table import RatingTable
+from league.ratings.base import RatingTable
 from schemas.events import MatchFinished, SeatResult
 from schemas.ids import agent_name, split_agent
 from schemas.jobs import BENCHMARK_PURPOSE, SESSION_PURPOSE
@@ -193,15 +193,15 @@ class Reward(msgspec.Struct, frozen=True, array_like=True):
     reward: float
 
 
-class RecentRewards:
+class RecentRewards(msgspec.Struct):
     """The rewards of each policy's newest training matches since its last reset, where populations choose by reward.
 
     A match counts for the policies whose trajectories of it are trained on: a student that is asked nothing, since its
     teacher's question was unusable, has earned nothing and is left out.
     """
 
-    def __init__(self, saved: Mapping[str, list[Reward]] | None = None) -> None:
-        self._newest: dict[str, list[Reward]] = dict(saved or {})
+    newest: dict[str, list[Reward]] = {}
+    """Oldest first, by policy."""
 
     def count(self, match: MatchFinished, starts: Mapping[str, int], policies: Collection[str]) -> bool:
         """Add a match, once; returns whether it counted for any of these policies.
@@ -214,8 +214,8 @@ class RecentRewards:
             if not (seat.trainable and policy in policies and isfinite(seat.score)):
                 continue
             if version >= starts.get(policy, 0):
-                newest = [*self._newest.get(policy, []), Reward(match.match_id, seat.score)]
-                self._newest[policy] = newest[-REWARD_WINDOW:]
+                newest = [*self.newest.get(policy, []), Reward(match.match_id, seat.score)]
+                self.newest[policy] = newest[-REWARD_WINDOW:]
                 counted = True
         return counted
 
@@ -223,23 +223,19 @@ class RecentRewards:
         """Leave out a match that was taken back; returns whether it had counted."""
         kept = {
             policy: [reward for reward in newest if reward.match_id != match.match_id]
-            for policy, newest in self._newest.items()
+            for policy, newest in self.newest.items()
         }
-        changed, self._newest = kept != self._newest, kept
+        changed, self.newest = kept != self.newest, kept
         return changed
 
     def reset_policy(self, policy: str) -> None:
         """Begin anew with a policy that was reset."""
-        self._newest.pop(policy, None)
+        self.newest.pop(policy, None)
 
     def means(self) -> dict[str, float]:
         """The mean of each policy that has enough matches."""
         return {
             policy: sum(one.reward for one in newest) / len(newest)
-            for policy, newest in sorted(self._newest.items())
+            for policy, newest in sorted(self.newest.items())
             if len(newest) >= FEWEST_REWARDS
         }
-
-    def to_snapshot(self) -> dict[str, list[Reward]]:
-        """Returns the rewards for a snapshot."""
-        return self._newest

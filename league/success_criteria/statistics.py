@@ -16,7 +16,7 @@ from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK, Evaluation
 from schemas import events as e
 from schemas.config import LeagueConfig
-from schemas.ids import split_agent
+from schemas.ids import policy_of, split_agent
 
 
 class BenchmarkResult(NamedTuple):
@@ -110,7 +110,7 @@ class CriteriaEvidence:
     @property
     def config(self) -> LeagueConfig:
         """The configuration in force at the end."""
-        return self.state.config or LeagueConfig()
+        return self.state.config_or_default
 
     @property
     def policy(self) -> str:
@@ -128,8 +128,8 @@ class CriteriaEvidence:
             self.rated.pop(event.match.match_id, None)
             self.benchmarks.get(event.match.evaluation_id, {}).pop(event.match.match_id, None)
         elif isinstance(event, e.OpponentsSampled):
-            named = split_agent(event.hero)
-            if event.picks and named and named[0] == self.policy and self._drawn_matches.add(event.match_id):
+            is_own = policy_of(event.hero) == self.policy
+            if event.picks and is_own and self._drawn_matches.add(event.match_id):
                 self.draws.add(event.picks)
         elif isinstance(event, e.GradientStepTaken) and event.policy == self.policy:
             self._on_gradient_step(recorded.time_ns, event)
@@ -140,14 +140,13 @@ class CriteriaEvidence:
     def last_benchmark(self) -> Evaluation | None:
         """Finished benchmark of the last evaluated version against the opponent."""
         mine = [
-            (named[1], evaluation)
+            evaluation
             for evaluation in self.state.evaluations.values()
             if self._is_benchmark(evaluation)
             and evaluation.finished is not None
-            and (named := split_agent(evaluation.agent)) is not None
-            and named[0] == self.policy
+            and policy_of(evaluation.agent) == self.policy
         ]
-        return max(mine, key=lambda one: one[0], default=(0, None))[1]
+        return max(mine, key=lambda one: split_agent(one.agent) or ("", 0), default=None)
 
     def _is_benchmark(self, evaluation: Evaluation) -> bool:
         return evaluation.suite == BENCHMARK and evaluation.requested.opponents == [self._opponent]

@@ -11,14 +11,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from arena.environments import ArenaSpec, make_arena
+from arena.environments import make_arena
 from schemas.config import AgentConfig, EpisodesConfig, LeagueConfig, ModelConfig, Plugin, TrainerConfig
 from schemas.config.base import assign_setting
 from schemas.errors import ConfigError, UsageError, format_choices
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 SAME_MODEL = "same"
 """Name of a judge that is the playing model itself, in its current version."""
-QUICK_SEQUENCES = 3_000
+_QUICK_SEQUENCES = 3_000
 """Examples that a made model learns an arena's form from where no configuration is given: a fifth of a league's."""
 
 
@@ -48,7 +49,6 @@ class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
     save: Path | None = None
     """Folder to which the trained adapter is written at the end."""
     examples: bool = False
-    """Whether examples of every batch are printed."""
     verbose: bool = False
     """Whether every log message is shown on the terminal."""
     log: Path | None = None
@@ -73,9 +73,6 @@ def default_config(arena: str, settings: dict[str, Any]) -> LeagueConfig:
 
     Seats that play each other use as baseline what they earned so far (SPIRAL), with a KL penalty to the base model;
     a single seat is compared with its other attempts (GRPO).
-
-    Raises:
-        ConfigError: unknown arena or setting.
     """
     meeting = len(make_arena(arena, settings).seats) > 1
     pulled = Plugin("grpo", {"entropy": 0.0, "kl": {"weight": 0.01}})
@@ -85,12 +82,14 @@ def default_config(arena: str, settings: dict[str, Any]) -> LeagueConfig:
         loss=pulled if meeting else Plugin("ppo_clip", {"entropy": 0.0}),
         learner={"learning_rate": 2e-3},
     )
-    base = {"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)}
-    # Empty replies are scored, so that a model learns from them.
-    silent = EpisodesConfig(empty="count")
-    model = ModelConfig(cloning={"sequences": QUICK_SEQUENCES})
     return LeagueConfig(
-        name=arena, game=Plugin(arena, settings), agents=base, model=model, trainer=trainer, episodes=silent
+        name=arena,
+        game=Plugin(arena, settings),
+        agents={"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)},
+        model=ModelConfig(cloning={"sequences": _QUICK_SEQUENCES}),
+        trainer=trainer,
+        # Empty replies are scored, so that a model learns from them.
+        episodes=EpisodesConfig(empty="count"),
     )
 
 
@@ -100,9 +99,6 @@ def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
     Raises:
         ConfigError: its advantage estimator is not for trees of episodes.
     """
-    # Imported late: every worker imports this package.
-    from trainer.advantages.total_reward import CREDIT_ASSIGNERS
-
     configured = config.trainer.advantage
     name = "grpo" if configured.name == "group_relative" else configured.name
     if name not in CREDIT_ASSIGNERS.names():
@@ -117,22 +113,8 @@ def with_settings(config: LeagueConfig, settings: dict[str, Any]) -> LeagueConfi
     return msgspec.structs.replace(config, game=game)
 
 
-def arena_of(config: LeagueConfig) -> ArenaSpec:
-    """Returns the arena that a configuration plays.
-
-    Raises:
-        ConfigError: unknown arena or setting.
-    """
-    return make_arena(config.game.name, config.game.settings)
-
-
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Parse ``key=value`` settings: values are JSON where they parse as it, else text; dots open tables.
-
-    Raises:
-        UsageError: a pair without a key or a value.
-        ConfigError: a part of a key has a value already, and is no table.
-    """
+    """Parse ``key=value`` settings: values are JSON where they parse as it, else text; dots open tables."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -150,9 +132,6 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
 
     Plain texts are ``items``; ``questions`` is a JSON list of items that are more than a text, in which
     ``ground_truth`` is accepted for ``answer``.
-
-    Raises:
-        UsageError: both were given, the arena has no such setting, or ``questions`` is not a JSON list.
     """
     if not items and not questions:
         return {}
@@ -174,15 +153,13 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
 
 
 def make_size_settings(arena: str, batch_size: int | None, attempts: int | None) -> dict[str, int]:
-    """Returns the size of a step, under the arena's own names of the settings.
-
-    Raises:
-        UsageError: the arena has no such setting.
-    """
-    spec, settings = make_arena(arena, {}), {}
+    """Returns the size of a step, under the arena's own names of the settings."""
+    spec = make_arena(arena, {})
+    settings: dict[str, int] = {}
     for flag, name, value in (("batch-size", spec.batch, batch_size), ("solver-rollouts", spec.attempts, attempts)):
-        if value is not None and not name:
+        if value is None:
+            continue
+        if not name:
             raise UsageError(f"league arena {arena}: it has no setting for --{flag}")
-        if value is not None:
-            settings[name] = value
+        settings[name] = value
     return settings

@@ -11,15 +11,16 @@ from rich.console import Console
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
-from arena.environments import ArenaOptions
+from arena.environments import ArenaOptions, make_arena
 from arena.model_call import JUDGE, Limits, RoleClients
 from arena.observer import LoggingObserver
-from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, arena_of, resolve_credit_assigner
+from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
 from schemas.batches import BatchCounts
 from schemas.codec import canonical_json
 from schemas.errors import EpisodeError
 from schemas.ids import digest
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from workers.logs import isolated_logger
 from workers.progress import show_progress
 
@@ -46,12 +47,7 @@ class ArenaClients(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
-    """Open the clients for the length of a block.
-
-    Raises:
-        LeagueError: a model that cannot be read or made, no key, or no server.
-    """
+async def _open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
     if options.where != "here":
 
         def connect(model: str) -> OpenAIClient:
@@ -81,13 +77,13 @@ async def open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
 
 def _resolve_base_model(options: ArenaRunOptions) -> Path:
     """Returns the base model's folder; a made model is made once."""
-    source = options.model or (options.config.model.base if options.config.model.base != "made" else "")
-    if source:
+    config = options.config
+    if options.model or config.model.base != "made":
         from models import load_base
 
-        return load_base(source).folder
+        return load_base(options.model or config.model.base).folder
     # Without the settings that only determine how much is played.
-    config, spec = options.config, arena_of(options.config)
+    spec = make_arena(config.game.name, config.game.settings)
     played = {key: value for key, value in config.game.settings.items() if key not in (spec.batch, spec.attempts)}
     config = msgspec.structs.replace(config, game=msgspec.structs.replace(config.game, settings=played))
     made_of = canonical_json([config.game, config.model, config.prompts, config.seed])
@@ -107,7 +103,6 @@ class ArenaStepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the step, from 0."""
     of: int
     policy_version: int
-    """Version of the policy that played."""
     counts: BatchCounts
     rewards: dict[str, float]
     """Mean reward by ``episode type/role``."""
@@ -128,9 +123,7 @@ class ArenaStepReport(msgspec.Struct, frozen=True, kw_only=True):
 def format_step(step: ArenaStepReport) -> Iterator[str]:
     """Format a step for people: rewards, trainable trajectories, training metrics, rate, time left and failures."""
     rewards = ", ".join(f"{name} {value:+.3f}" for name, value in step.rewards.items()) or "no rewards"
-    counts = ", ".join(
-        f"{name} {value}" for name in step.counts.__struct_fields__ if (value := getattr(step.counts, name))
-    )
+    counts = ", ".join(f"{name} {count}" for name, count in msgspec.structs.asdict(step.counts).items() if count)
     measured = ("loss", "entropy", "kl", "grad_norm")
     training = ", ".join(f"{name} {step.training[name]:.4g}" for name in measured if name in step.training)
     tokens = f"{step.tokens_per_s:,.0f} tokens/s, " if step.tokens_per_s else ""
@@ -144,14 +137,11 @@ async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport
     """Play an arena, train on each step where requested, and report each step.
 
     Raises:
-        LeagueError: a model that cannot be read or made, no key, or no server; or every episode of a step failed before
-            anything was trained, which the message explains.
+        EpisodeError: every episode of a step failed before anything was trained.
     """
-    # Imported late: every worker imports this package, and torch is slow to import.
-    from trainer.advantages.total_reward import CREDIT_ASSIGNERS
-
-    spec, credit = arena_of(options.config), CREDIT_ASSIGNERS.build(resolve_credit_assigner(options.config))
-    async with open_clients(options) as clients:
+    spec = make_arena(options.config.game.name, options.config.game.settings)
+    credit = CREDIT_ASSIGNERS.build(resolve_credit_assigner(options.config))
+    async with _open_clients(options) as clients:
         await clients.client.get_policy_version()
         config = options.config.episodes
         limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
@@ -172,7 +162,8 @@ async def _run_steps(
     options: ArenaRunOptions, arena: Arena, clients: ArenaClients, on_step: Callable[[ArenaStepReport], None]
 ) -> None:
     started_at = last_at = time.monotonic()
-    trained, tokens = False, 0
+    trained = False
+    tokens = 0
     async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:
         async for batch in batches:
             rate = (clients.sampled_tokens - tokens) / max(time.monotonic() - last_at, 1e-9)

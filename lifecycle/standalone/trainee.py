@@ -25,9 +25,6 @@ class TrainablePolicy:
 
         ``seed`` is that of the fresh adapter and of the order of minibatches. Unless it ``trains``, no second copy of
         the weights is held.
-
-        Raises:
-            LeagueError: not a model that can hold a conversation, or an invalid setting.
         """
         self._folder = folder
         self._backend = make_backend("local", folder, **backend_settings(config))
@@ -57,9 +54,6 @@ class TrainablePolicy:
         """Take a training step on a batch; later calls use the new weights.
 
         ``progress`` is the share of the training that is over, 0 to 1.
-
-        Raises:
-            ModelError: the new weights cannot be used.
         """
         learner = self._learner
         assert learner is not None, "opened without training"

@@ -1,7 +1,7 @@
 """Requests to one remote agent: a server with OpenAI's chat interface, with retries and within a budget.
 
-Requests are counted and priced (``cost``). An agent that has spent its budget, by the history and by what this process
-has not recorded yet, is sent no more of them.
+Requests are counted and priced: tokens as servers count them, at the configured prices. An agent that has spent its
+budget, by the history and by what this process has not recorded yet, is sent no more of them.
 
 The package ``openai`` 3.54 was weighed as the client and left out: 43 MiB more on disk, 0.7 s and 48 MiB to import
 (httpx2: 0.1 s and 24 MiB), and it reads bodies of any length and quotes them whole, secrets included, in its errors.
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from players.remote import RemoteUsage, TokenUsage, parse_usage
 from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError, parse_retry_after
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message
@@ -35,16 +34,67 @@ _AUTH_STATUSES = frozenset((401, 403))
 _MISSING_PAGE_STATUSES = frozenset((404, 405))
 """Of a page that does not exist; the second is vLLM's, which has other methods under any path."""
 _MAX_EXCERPT_CHARS = 200
+_MAX_TOKEN_COUNT = 1 << 53
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """Token usage of one request, as its server counts it."""
+
+    prompt: int
+    completion: int
+    total: int
+    """At least the sum of the two; more where the server does not break it down."""
+
+    def cost(self, config: RemoteAgentConfig) -> float:
+        """Cost in the currency of the prices; tokens that are not broken down cost the higher price."""
+        other = self.total - self.prompt - self.completion
+        dearer = max(config.prompt_price, config.completion_price)
+        money = self.prompt * config.prompt_price + self.completion * config.completion_price + other * dearer
+        return money / 1e6
+
+
+class RemoteUsage(msgspec.Struct):
+    """Totals of several requests; fields as in ``RemoteAsked``."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    tokens: int = 0
+    uncounted: int = 0
+    cost: float = 0.0
+
+    def add(self, other: "RemoteUsage") -> None:
+        """Add other totals."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class _UsageResponse(msgspec.Struct):
+    usage: Any = None
+
+
+def parse_usage(data: bytes) -> TokenUsage | None:
+    """The token usage in an answer; None where it does not say how many tokens there were."""
+    try:
+        usage = msgspec.json.decode(data, type=_UsageResponse).usage
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not isinstance(usage, dict):
+        return None
+    counts = [usage.get(f"{part}_tokens") for part in ("prompt", "completion", "total")]
+    prompt, completion, total = (
+        count if type(count) is int and 0 <= count < _MAX_TOKEN_COUNT else None for count in counts
+    )
+    if total is None and (prompt is None or completion is None):
+        return None
+    known = (prompt or 0) + (completion or 0)
+    return TokenUsage(prompt or 0, completion or 0, max(total or 0, known))
 
 
 class RemoteReply(NamedTuple):
-    """A remote model's reply, and what it took."""
+    """A remote model's reply, and how long it took, failed tries included."""
 
     text: str
-    requests: int
-    """Tries included."""
-    tokens: int
-    """Of prompt and reply as the server counts them, failed tries included; 0 when it does not."""
     seconds: float
 
 
@@ -73,10 +123,7 @@ class RemoteModel:
     """The connection of one process to one remote agent.
 
     ``first_pause_s`` passes before the second try, and doubles for each further one. ``left`` returns what is left of
-    its budget according to the history.
-
-    Raises:
-        ConfigError: the environment variable of its key is not set.
+    its budget according to the history. ``ConfigError`` if the environment variable of its key is not set.
     """
 
     def __init__(
@@ -114,12 +161,12 @@ class RemoteModel:
         """Mark a cost as contained in the history, and with it in the rest of the budget."""
         self._unrecorded_cost -= cost
 
-    async def ask(self, rules: str, question: str, tally: RemoteUsage | None = None) -> RemoteReply:
+    async def ask(self, rules: str, question: str, tally: RemoteUsage) -> RemoteReply:
         """The model's reply to a question; ``chat`` with two messages."""
         return await self.chat([Message("system", rules), Message("user", question)], tally)
 
-    async def chat(self, messages: Sequence[Message], tally: RemoteUsage | None = None) -> RemoteReply:
-        """The model's next message in a conversation; ``tally`` receives the usage, failed or not.
+    async def chat(self, messages: Sequence[Message], tally: RemoteUsage) -> RemoteReply:
+        """The model's next message in a conversation; the usage is added to ``tally``, failed or not.
 
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
@@ -128,7 +175,6 @@ class RemoteModel:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget
                 is spent; the message names agent, host and the server's text, never the key.
         """
-        own = RemoteUsage()
         body = {
             "model": self._config.model,
             "messages": list(messages),
@@ -136,12 +182,8 @@ class RemoteModel:
             self._config.limit_field: self._config.max_tokens,
             **self._config.extra,
         }
-        try:
-            completion, seconds = await self._request_with_retries(body, own, ChatCompletion)
-            return RemoteReply(completion.choices[0].message.content or "", own.requests, own.tokens, seconds)
-        finally:
-            if tally is not None:
-                tally.add(own)
+        completion, seconds = await self._request_with_retries(body, tally, ChatCompletion)
+        return RemoteReply(completion.choices[0].message.content or "", seconds)
 
     async def request_completion(self, body: dict[str, Any], kind: type[CompletionT]) -> CompletionT:
         """Send a request for a chat completion, with retries and ``RemoteError`` as ``chat``."""
@@ -187,7 +229,9 @@ class RemoteModel:
 
     async def _request_once(self, body: bytes, tally: RemoteUsage) -> bytes:
         tally.requests += 1
-        usage, may_cost, cost = None, True, 0.0
+        usage = None
+        may_cost = True
+        cost = 0.0
         try:
             response = await self._http_client.send("POST", self._url, body)
             usage, may_cost = parse_usage(response.body), response.is_success
@@ -213,7 +257,8 @@ class RemoteModel:
         return response.body
 
     def _make_status_error(self, response: HttpResponse) -> RequestFailedError:
-        status, why = response.status, f"status {response.status}"
+        status = response.status
+        why = f"status {status}"
         if status not in _AUTH_STATUSES and (text := self._http_client.quote(response.body)):
             why += f", {text[:_MAX_EXCERPT_CHARS]!r}"
         wait_s = parse_retry_after(response.headers.get("retry-after", "")) or 0.0

@@ -93,15 +93,6 @@ class OpenAIClient:
     distribution that was sampled; otherwise they are text alone, which is logged once. The tokens' version is the one
     that a league's own server reports. For other servers it is that of the last ``get_policy_version``, and a swap of
     weights during an episode goes unnoticed.
-
-    Args:
-        base_url: Up to and including the version: ``https://host/v1``.
-        model: The server's name for it; empty for the first that it names.
-        key_variable: Environment variable with the key; empty for a server without one.
-        manner: Options.
-
-    Raises:
-        ConfigError: the variable does not hold a key.
     """
 
     def __init__(
@@ -111,6 +102,10 @@ class OpenAIClient:
         key_variable: str = "",
         manner: OpenAIClientConfig = OpenAIClientConfig(),  # noqa: B008
     ) -> None:
+        """``base_url`` includes the version: ``https://host/v1``. An empty ``model`` is the first that it lists.
+
+        ``key_variable`` is the environment variable with the key, or empty; ``ConfigError`` if it does not hold one.
+        """
         self.model = model
         self.config = manner
         self._url = base_url.rstrip("/")

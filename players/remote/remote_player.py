@@ -7,20 +7,61 @@ fails the match, after all tries. Usage is recorded from time to time and when a
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from math import inf
 from typing import Any, TypeVar
+
+import msgspec
 
 from arena.clients import InferenceClient
 from arena.games.base import Action, Game
 from arena.games.texts import Words
 from arena.match import SeatPlayer
-from players.remote import RemoteUsage, RemoteUsageMeter
-from players.remote.model import RemoteModel, resolve_api_key
+from players.remote.model import RemoteModel, RemoteUsage, resolve_api_key
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import RemoteError, UsageError, format_choices
+from schemas.metrics import REMOTE_METRICS
+
+
+class RemoteUsageMeter:
+    """Meters the requests, tokens and cost of a seat: base of a seat's player, or of its client.
+
+    ``counted`` names further totals in ``_counts``.
+    """
+
+    def __init__(self, *counted: str) -> None:
+        self._counts = dict.fromkeys(("seconds", *counted), 0.0)
+        self._total = RemoteUsage()
+        self._unreported = RemoteUsage()
+
+    @asynccontextmanager
+    async def _measure(self) -> AsyncIterator[RemoteUsage]:
+        """Totals for one request, added to the seat's also when it fails."""
+        tally = RemoteUsage()
+        try:
+            yield tally
+        finally:
+            self._total.add(tally)
+            self._unreported.add(tally)
+
+    def drain_usage(self) -> RemoteUsage:
+        """The usage since the last call."""
+        usage, self._unreported = self._unreported, RemoteUsage()
+        return usage
+
+    def metrics(self) -> dict[str, float]:
+        """Totals, as ``SeatResult.metrics`` has them.
+
+        ``remote_requests`` sent, ``remote_tokens`` as the server counts them, ``remote_prompt_tokens`` and
+        ``remote_completion_tokens`` as far as it breaks them down, ``remote_cost`` and ``remote_uncounted`` as in
+        ``RemoteAsked``, ``remote_seconds`` of waiting, and the further counts.
+        """
+        counted = {name: round(count, 3) for name, count in self._counts.items()}
+        totals = msgspec.structs.asdict(self._total) | counted
+        return {REMOTE_METRICS + name: float(value) for name, value in totals.items()}
 
 
 class RemoteAgentClient(RemoteUsageMeter, InferenceClient):

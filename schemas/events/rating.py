@@ -11,7 +11,7 @@ from schemas.numbers import Count, Int64
 
 
 class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Hypotheses and error rates of the test (``league.evaluation.sprt``)."""
+    """Hypotheses and error rates of the test (``league.evaluation.promotion``)."""
 
     elo0: float = 0.0
     """H0: the candidate is no more than this above the incumbent."""
@@ -159,7 +159,7 @@ class PromotionDecided(Event, frozen=True, tag=True):
     """Verdict of a sequential test between a candidate and the incumbent: a certificate.
 
     It holds the test, the matches and the scores of their pairs, so that ratio and verdict can be recomputed
-    (``league.evaluation.sprt.recompute``), from the matches or from the scores.
+    (``league.evaluation.promotion.recompute``), from the matches or from the scores.
     """
 
     KEY: ClassVar[str] = "decided:{e.evaluation_id}"

@@ -115,7 +115,7 @@ def test_every_action_survives_being_said_in_tokens(asked: Asked) -> None:
     for game, seat, question in questions(asked):
         action = game.random_action(seat, rng)
         heard = question.parse_reply(question.encode_action(action), True, rng)
-        assert (heard.action, heard.formatted, heard.invalid) == (action, True, False)
+        assert (heard.action, heard.formatted, heard.illegal) == (action, True, 0)
 
 
 def test_whatever_may_be_said_is_a_legal_action(asked: Asked) -> None:
@@ -126,7 +126,7 @@ def test_whatever_may_be_said_is_a_legal_action(asked: Asked) -> None:
         heard = question.parse_reply(ids, True, rng)
         assert game.is_legal(seat, heard.action)
         assert heard.formatted
-        assert question.parse_reply(ids, True, rng).action == heard.action or heard.invalid
+        assert question.parse_reply(ids, True, rng).action == heard.action or heard.illegal
 
 
 def test_no_completion_begins_another(asked: Asked) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from league.log.server_process import free_port
+from league.log.server import free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

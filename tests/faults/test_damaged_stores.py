@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 from typer.testing import CliRunner
 
-from league.blobs import BrokerBlobStore
+from league.blobs import ARCHIVE_AREA, BrokerBlobStore
 from league.integrity.archive import archive_sealed
 from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
@@ -158,7 +158,8 @@ def archived_run(tmp_path: Path) -> Path:
     async def fill() -> None:
         async with Run(run).connect("test") as client:
             await ensure_streams(client.jetstream(), ExperienceConfig())
-            log, artifacts = JetStreamLog(client, "league", "test"), Run(run).open_blob_store(client, "league")
+            log = JetStreamLog(client, "league", "test")
+            artifacts = Run(run).open_blob_store(client, "league", ARCHIVE_AREA)
             await log.copy(HISTORY)
             await store_adapters(artifacts, HISTORY)
             await seal_through(log, SEALED, 20)

@@ -30,7 +30,7 @@ from league.log.base import RecordedEvent, publication_digest
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.queues import ExperienceStream, WorkQueue
-from league.log.server_process import find_nats_server, free_port, has_ended, spawn, terminate
+from league.log.server import find_nats_server, free_port, has_ended, spawn, terminate
 from league.log.streams import ensure_streams
 from schemas import events as e
 from schemas.codec import encode_event

@@ -91,7 +91,7 @@ def test_what_is_stored_is_read_back(on_store, tmp_path: Path, data: bytes) -> N
 def test_a_file_is_stored_under_the_digest_of_its_bytes(on_store, tmp_path: Path) -> None:
     async def body(store: BlobStore) -> None:
         (tmp_path / "file").write_bytes(LARGE)
-        name = await store.put_file(tmp_path / "file")
+        name = await store.put(tmp_path / "file")
         assert name == digest(LARGE)
         assert await store.get(name) == LARGE
 
@@ -131,6 +131,20 @@ def test_a_missing_artifact_is_said_to_be_missing(on_store, tmp_path: Path) -> N
             with pytest.raises(ArtifactError, match="is not in"):
                 await attempt
         await store.delete(digest(b"no"))
+
+    on_store(body)
+
+
+def test_what_no_blob_can_be_named_is_missing(on_store, tmp_path: Path) -> None:
+    async def body(store: BlobStore) -> None:
+        await store.put(b"other")
+        for name in ("", "*", "\0", "a b\r\nPING", "\udc80", "../x", str(tmp_path / "file"), "A" * 64):
+            for attempt in (store.get(name), store.download(name, tmp_path / "copy")):
+                with pytest.raises(ArtifactError, match="is not in"):
+                    await attempt
+            await store.delete(name)
+            assert not (tmp_path / "copy").exists()
+        assert [blob.name for blob in await store.stored()] == [digest(b"other")]
 
     on_store(body)
 
@@ -221,6 +235,29 @@ def test_a_damaged_file_of_the_cache_is_fetched_again(tmp_path: Path) -> None:
             assert await store.cache.stored() == []
 
     asyncio.run(body())
+
+
+def test_a_file_whose_name_a_worker_made_up_stays_where_it_is(tmp_path: Path) -> None:
+    """A worker may end the subject of an entry as it likes, and a broker takes a wildcard for a name, too."""
+    victim = tmp_path / "victim"
+    victim.write_text("of the operator")
+
+    async def body() -> None:
+        with EmbeddedServer(tmp_path / "nats") as server:
+            client = await connect(server.url, "test")
+            await ensure_streams(client.jetstream(), ExperienceConfig())
+            store = CachedBlobStore(BrokerBlobStore(client, "nim"), FolderBlobStore(tmp_path / "cache"))
+            name = await store.put(b"state")
+            for made_up in ("*", ">", str(victim)):
+                entry = b'{"name":"x","subject":"$O.ARTIFACTS.C.nim.blob.rollout.x.y"}'
+                await client.jetstream().publish(f"$O.ARTIFACTS.M.nim.blob.rollout.{made_up}", entry)
+                await store.delete(made_up)
+            assert [blob.name for blob in await store.stored()] == [name]
+            assert await store.store.get(name) == b"state"
+            await flush_and_close(client)
+
+    asyncio.run(body())
+    assert victim.exists()
 
 
 def test_a_cache_that_cannot_be_written_hides_no_blob(tmp_path: Path) -> None:

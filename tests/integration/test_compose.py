@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from league.log.server_process import find_nats_server, free_port
+from league.log.server import find_nats_server, free_port
 from league.run import Run
 from schemas.config import load_config
 from schemas.events import EvaluationFinished, Event, InferenceServing, TrainingFinished

@@ -23,8 +23,7 @@ from league.log.access import BrokerCredentials
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.server import EmbeddedServer
-from league.log.server_process import find_nats_server, free_port, has_ended, spawn, terminate
+from league.log.server import EmbeddedServer, find_nats_server, free_port, has_ended, spawn, terminate
 from league.log.streams import ensure_streams
 from lifecycle.connect_machine import ConnectOptions, connect_machine
 from schemas import events as e

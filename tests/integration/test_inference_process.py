@@ -20,8 +20,7 @@ from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import ListConstraint
 from inference import InferenceBackend, Request, SamplingParameters, make_backend
 from inference.remote import AssignedPolicy, GenerateCall, GenerateReply
-from league.log.server import EmbeddedServer
-from league.log.server_process import free_port
+from league.log.server import EmbeddedServer, free_port
 from league.run import Run
 from lifecycle.open import open_league
 from models.adapter_bundle import pack_folder

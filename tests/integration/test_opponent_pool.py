@@ -30,8 +30,7 @@ from inference.server.opponent_pool import SessionRequest
 from league.history.corrections import apply_checked, pending_events
 from league.history.replay import verify_log
 from league.log.base import append_in_batches
-from league.log.server import EmbeddedServer
-from league.log.server_process import free_port
+from league.log.server import EmbeddedServer, free_port
 from league.matchmaking.audit import total_variation
 from league.matchmaking.explanation import explain_draw
 from league.matchmaking.sessions import agent_probabilities

@@ -29,7 +29,7 @@ from schemas.errors import LeagueError
 from schemas.events import AgentRegistered, Event
 from tests.simulated_history import Simulation
 from ui.cli import app
-from ui.cli.sql_prompt import split_statements
+from ui.cli.sql import split_statements
 
 SMALL = LeagueConfig(seed=2, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 # The broker keeps one of each key.

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from league.blobs import BrokerBlobStore, CachedBlobStore, FolderBlobStore
-from league.integrity.archive import archive_sealed
-from league.integrity.archive_reader import archived_batches
+from league.integrity.archive import archive_sealed, archived_batches
 from league.integrity.audit import audit_integrity
 from league.integrity.seals import seal_through
 from league.integrity.signatures import SignatureChecker, SignatureReport, Signer

@@ -16,8 +16,7 @@ from league.log.access import BrokerCredentials
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.server import EmbeddedServer
-from league.log.server_process import find_nats_server, free_port, spawn, terminate
+from league.log.server import EmbeddedServer, find_nats_server, free_port, spawn, terminate
 from league.log.streams import ensure_streams
 from league.matchmaking.schedule import initial_agent_events
 from league.ratings.fold import RatingFold

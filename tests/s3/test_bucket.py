@@ -92,7 +92,7 @@ def run(body: Awaitable[None]) -> None:
 def test_blobs_are_stored_read_listed_and_deleted(store: BucketBlobStore, tmp_path: Path) -> None:
     async def body() -> None:
         (tmp_path / "file").write_bytes(LARGE)
-        names = [await store.put(b""), await store.put(b"small"), await store.put_file(tmp_path / "file")]
+        names = [await store.put(b""), await store.put(b"small"), await store.put(tmp_path / "file")]
         assert names == [digest(b""), digest(b"small"), digest(LARGE)]
         assert [await store.get(name) for name in names] == [b"", b"small", LARGE]
         await store.download(names[2], tmp_path / "copy")

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 import zstandard
 
-from arena.bots.small_games import BET_PROBABILITIES
+from arena.bots import BET_PROBABILITIES
 from arena.games import make_game
 from arena.games.kuhn_poker import CARDS
 from arena.games.texts import Pieces

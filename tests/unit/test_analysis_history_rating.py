@@ -63,14 +63,12 @@ def test_a_rising_policy_has_a_rising_curve_and_neighbours_lend_evidence() -> No
 def test_a_walk_without_bound_is_the_board_that_knows_no_order() -> None:
     names = [f"main@{step}" for step in STEPS] + ["bot"]
     matches = simulate_ranked_matches([900.0 + 2 * step for step in STEPS] + [1000.0], 400, 4, 4, names=names)
-    anchors = {"bot": 1000.0}
-    curves = fit_learning_curves(matches, options=WalkOptions(walk=1e5, start=1e5, anchors=anchors)).curves
-    free = {
-        row.name: row.rating
-        for row in fit_strengths(matches, None, FitOptions("ranks", draws=0, anchors=anchors, prior_sd=1e5)).agents
-    }
+    curves = fit_learning_curves(matches, options=WalkOptions(walk=1e5, start=1e5, anchors={"bot": 1000.0})).curves
+    board = fit_strengths(matches, None, FitOptions("ranks", draws=0, prior_sd=1e5))
+    free = {row.name: row.rating for row in board.agents}
     main = next(curve for curve in curves if curve.policy == "main")
-    assert [p.rating for p in main.points] == pytest.approx([free[f"main@{p.step}"] for p in main.points], abs=0.01)
+    expected = [1000 + free[f"main@{point.step}"] - free["bot"] for point in main.points]
+    assert [point.rating for point in main.points] == pytest.approx(expected, abs=0.01)
 
 
 def test_versions_that_never_met_are_joined_by_the_walk_and_policies_are_not() -> None:

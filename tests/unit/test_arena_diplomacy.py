@@ -222,7 +222,7 @@ def test_equal_choices_share_their_places() -> None:
     text = spec_of().text()
     first, second = (text.completions(spec_of().new(seed), TURKEY) for seed in (0, 1))
     assert first is second
-    assert order_trie.unit_completions(()) is order_trie.CLOSING_STATE
+    assert order_trie.chain_tries(()) is order_trie.CLOSING_STATE
 
 
 @settings(max_examples=25, deadline=None)

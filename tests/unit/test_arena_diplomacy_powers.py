@@ -19,7 +19,7 @@ from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.map_svg import render_svg, replay_phases
 from arena.games.diplomacy.spec import DiplomacySpec
 from arena.games.texts import words_of
-from league.queries.replays import match_replay, render_map
+from league.queries.matches import match_replay, render_map
 from players.human import answer_fields
 from schemas.errors import ConfigError, DecodeError
 from schemas.ids import derive_seed

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from arena.bots.small_games import BET_PROBABILITIES
+from arena.bots import BET_PROBABILITIES
 from arena.games import make_game
 from arena.games.base import Game, GameSpec
 from arena.games.texts import words_of

@@ -125,7 +125,6 @@ class Changed:
     """A bot that decides as the one of its name did, but for one decision, counted from 1."""
 
     def __init__(self, bot: Bot, which: int) -> None:
-        self.name = bot.name
         self._bot = bot
         self._which = which
         self.decisions = 0

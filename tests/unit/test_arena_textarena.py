@@ -296,6 +296,7 @@ def test_of_several_environments_the_seed_chooses_and_evaluation_has_its_own():
         ({"env": []}, r"game\.settings\.env: found none"),
         ({"evaluation_env": "Tak"}, r"game\.settings\.evaluation_env: TextArena has no 'Tak'"),
         ({"env": [{"name": "SimpleTak-v0-train", "players": 3}]}, r"SimpleTak-v0-train does not begin with 3 players"),
+        ({"env": [{"name": "SimpleTak-v0-train", "players": 0}]}, r"SimpleTak-v0-train does not begin with 0 players"),
         ({"env": [{"name": "Nim-v0-train", "extractor": "boxed"}, "Nim-v0-train"]}, r"Nim-v0-train.* two prompts"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from league.log.connection import connect, translate_broker_errors
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.server_process import find_nats_server, free_port, spawn, terminate
+from league.log.server import find_nats_server, free_port, spawn, terminate
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import BackpressureError, LogUnavailableError

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from league.auth.authority import Authority
 from league.auth.permissions import ROLES as PERMITTED
-from league.log.server_process import find_nats_server
+from league.log.server import find_nats_server
 from lifecycle.config_checks import check_config
 from schemas.config import load_config
 from ui.cli import app

@@ -275,6 +275,7 @@ def test_improvised_play_comes_to_readable_verdicts_and_favours_no_side(name: st
         ("debate", {"rounds": 0}, "rounds: 0; expected 1 or more"),
         ("debate", {"topics": []}, "expected at least one, each a line"),
         ("debate", {"topics": ["a\nb"]}, "each a line"),
+        ("debate", {"topics": ["a\u2028b"]}, "each a line"),
         ("debate", {"judging": {"temperature": 0}}, "judging.temperature: 0; expected more than 0"),
         ("head_to_head", {"prompts": [" "]}, "each a text"),
         ("head_to_head", {"group_size": 0}, "group_size: 0; expected 1 or more"),

@@ -278,6 +278,8 @@ def test_an_error_keeps_its_code() -> None:
         ("Yes: TRUE", {"type": "boolean"}, {"a": True}),
         (" left ", {"anyOf": [{"type": "string"}, {"type": "null"}]}, {"a": "left"}),
         ("none", {"type": "integer"}, None),
+        ("9" * 400, {"type": "integer"}, None),
+        ("9" * 400, {"type": "number"}, None),
         ("{" * 5_000, {"type": "integer"}, None),
     ],
 )

@@ -166,3 +166,16 @@ def test_a_bad_file_of_problems_is_refused(lines: Sequence[str], tmp_path: Path)
     path.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"game\.settings\.problems"):
         make_arena("word_problems", {"problems": str(path)})
+
+
+def test_a_bad_line_of_problems_is_named_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text('{"question": "1 + 1?", "answer": "2"}\n\n{"question": "1?"}\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"game\.settings\.problems: .*problems\.jsonl, line 3: .*`answer`"):
+        make_arena("word_problems", {"problems": str(path)})
+
+
+def test_a_problem_may_contain_line_separators_of_unicode(tmp_path: Path) -> None:
+    path = tmp_path / "problems.jsonl"
+    path.write_text('{"question": "One.\u2028How many?", "answer": "1"}\n', encoding="utf-8")
+    assert make_arena("word_problems", {"problems": str(path)}).open(ScriptedClient()).stores["problems"].count() == 1

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.synthetic_matches import simulate_ranked_matches
 from league.analysis.bradley_terry import FitOptions, fit_strengths
-from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, make_leaderboard
 from league.analysis.roster import relabel_by_kind, relabel_by_role, split_entrant
 from league.analysis.summary import leaderboard_rows as of_state
 from league.log.base import RecordedEvent
@@ -44,7 +44,7 @@ def league() -> Iterator[Projection]:
 
 
 def board(league: Projection, upto: int = END, **wanted: object) -> Leaderboard:
-    return make_leaderboard(league.connection, LeaderboardQuery(upto, **wanted))  # type: ignore[arg-type]
+    return make_leaderboard(league.connection, upto, **wanted)  # type: ignore[arg-type]
 
 
 def state_at(upto: int) -> LeagueState:

@@ -1,12 +1,14 @@
 """Figures for people."""
 
+from math import nan
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.analysis.summary import benchmark_rows, leaderboard_rows, rating_curve, wilson_interval
+from league.analysis.summary import RatingCurve, benchmark_rows, leaderboard_rows, rating_curve, wilson_interval
+from league.plots.braille import training_chart
 from league.plots.render import draw_rating_curve
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig
@@ -72,3 +74,12 @@ def test_the_curve_is_drawn_without_a_display(state: LeagueState, policy: str, t
     path = tmp_path / "elo.png"
     draw_rating_curve(rating_curve(state, policy), path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_baseline_that_joined_late_is_drawn_from_its_first_rating() -> None:
+    hero = [1000.0, 1010.0, 990.0]
+    curve = RatingCurve("main", [1, 2, 5], hero, hero, {"late_bot": [nan, 1100.0, 1120.0]})
+    legend, top, *_ = [line.plain for line in training_chart(curve, 60, 8)]
+    assert "b late_bot" in legend
+    assert top.strip().startswith("1120 ")
+    assert top.endswith("b")

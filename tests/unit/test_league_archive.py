@@ -9,8 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from league.blobs import CachedBlobStore, FolderBlobStore
-from league.integrity.archive import ArchiveManifest, archive_sealed, newest_manifest
-from league.integrity.archive_reader import archived_batches, fetch_attachable, next_segment_start
+from league.integrity.archive import (
+    ArchiveManifest,
+    archive_sealed,
+    archived_batches,
+    fetch_attachable,
+    newest_manifest,
+    next_segment_start,
+)
 from league.integrity.audit import audit_integrity
 from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
@@ -318,7 +324,10 @@ def test_what_a_killed_archivist_left_is_removed_in_time(tmp_path: Path) -> None
             folder.mkdir(parents=True)
             (folder / "matches.parquet").write_bytes(b"half")
         os.utime(old, (1, 1))
+        # Listed and not there, as one that another archivist removes meanwhile.
+        gone = artifacts.cache.folder / "segment-gone"
+        gone.symlink_to(tmp_path / "nowhere")
         await archived_log(artifacts)
-        assert [path.name for path in artifacts.cache.folder.glob("segment-*")] == ["segment-young"]
+        assert set(artifacts.cache.folder.glob("segment-*")) == {young, gone}
 
     asyncio.run(body())

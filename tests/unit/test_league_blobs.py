@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from arena.stores import ArtifactStore
 from league.blobs import CachedBlobStore, FolderBlobStore
 from league.history.branch import copy_history
-from league.integrity.archive import archive_sealed
-from league.integrity.archive_reader import fetch_attachable
+from league.integrity.archive import archive_sealed, fetch_attachable
 from league.integrity.audit import audit_integrity
 from league.integrity.garbage import BlobReferences
 from league.integrity.seals import seal_through

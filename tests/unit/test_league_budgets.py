@@ -7,7 +7,7 @@ import pytest
 
 from league.evaluation.plan import plan_evaluations
 from league.integrity.snapshots import decode_snapshot, encode_snapshot
-from league.matchmaking.pool import budget_changes, is_over_budget
+from league.matchmaking.pool import budget_changes
 from league.ratings.fold import RatingFold
 from league.samplers import make_sampler
 from league.state import LeagueState
@@ -122,7 +122,7 @@ def test_an_agent_of_evaluations_alone_is_never_drawn_however_its_budget_changes
             apply_events(state, change)
         assert budget_changes(state) == []
         assert not state.agents["gpt"].active
-        assert is_over_budget(state, "gpt") == state.activity("gpt").resting == (config in (league(), league(1.0)))
+        assert (state.budget_left("gpt") <= 0) == state.activity("gpt").resting == (config in (league(), league(1.0)))
 
 
 def test_evaluations_leave_out_who_pauses_and_its_benchmarks_wait() -> None:
@@ -143,4 +143,4 @@ def test_evaluations_leave_out_who_pauses_and_its_benchmarks_wait() -> None:
 def test_without_a_budget_nobody_pauses() -> None:
     state = apply_events(opened(league(None)), asked(0, 1e9))
     assert budget_changes(state) == []
-    assert not is_over_budget(state, "gpt")
+    assert state.budget_left("gpt") > 0

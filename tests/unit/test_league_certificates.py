@@ -14,7 +14,7 @@ from league.evaluation.certificates import (
     collect_evidence,
     find_differences,
 )
-from league.evaluation.sprt import recompute
+from league.evaluation.promotion import recompute
 from league.log.base import RecordedEvent
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig

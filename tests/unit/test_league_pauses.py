@@ -40,7 +40,7 @@ def test_what_was_said_of_another_state_of_affairs_changes_nothing() -> None:
     pause, resume = e.LeaguePaused(), e.LeagueResumed(after=1)
     assert folded([pause, resume, pause, e.LeaguePaused(after=1)]).pauses.active_pause() is None
     assert folded([pause, resume, e.LeaguePaused(after=2), resume]).pauses.active_pause() is not None
-    assert folded([e.LeagueResumed()]).pauses.to_snapshot() == {}
+    assert folded([e.LeagueResumed()]).pauses.last == {}
 
 
 WORDS = st.lists(

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from league.auth.permissions import permissions
-from league.evaluation import sprt
 from league.evaluation.outlook import make_outlook
 from league.evaluation.plan import evaluation_jobs, finished_evaluations, plan_evaluations
 from league.evaluation.promotion import (
@@ -19,6 +18,7 @@ from league.evaluation.promotion import (
     due_regressions,
     due_verdicts,
     incumbent,
+    recompute,
     sprt_progress,
 )
 from league.matchmaking.schedule import retirements
@@ -266,7 +266,7 @@ def test_the_verdict_does_not_depend_on_who_plays_faster(seed: int) -> None:
     for event in results:
         shuffled += due_verdicts(apply_events(other, event))
     assert {msgspec.json.encode(certificate) for certificate in shuffled} == {msgspec.json.encode(in_order)}
-    assert sprt.recompute(in_order.test, in_order.scores).llr == in_order.llr
+    assert recompute(in_order.test, in_order.scores).llr == in_order.llr
 
 
 def test_a_pair_waits_for_those_before_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.samplers import Bucket, WeightedChoice, make_sampler
-from league.samplers.mix import StandingsCache, by_weight, distribute_shares
+from league.samplers.mix import StandingsCache, by_weight, normalise_mix
 from schemas.config import Plugin
 from schemas.standings import Agent, LivePolicy, Standings
 
@@ -22,10 +22,10 @@ def league(*bots: str) -> Standings:
 
 
 def test_an_empty_buckets_share_goes_to_the_others_in_proportion() -> None:
-    found = distribute_shares({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": {}, "b": {"x": 1.0}, "c": {"y": 0.0, "z": 2.0}})
-    assert {name: bucket.share for name, bucket in found.items()} == pytest.approx({"a": 0.0, "b": 0.6, "c": 0.4})
-    nobody = distribute_shares({"a": 1.0, "b": 0.0, "c": 0.0}, {"a": {"x": 0.0}, "b": {}, "c": {"y": 1.0}})
-    assert {name: bucket.share for name, bucket in nobody.items()} == {"a": 0.0, "b": 0.0, "c": 1.0}
+    found = normalise_mix({"a": 0.5, "b": 0.3, "c": 0.2}, {"a": False, "b": True, "c": True})
+    assert found == pytest.approx({"a": 0.0, "b": 0.6, "c": 0.4})
+    nobody = normalise_mix({"a": 1.0, "b": 0.0, "c": 0.0}, {"a": False, "b": False, "c": True})
+    assert nobody == {"a": 0.0, "b": 0.0, "c": 1.0}
 
 
 def test_a_pool_whose_weights_are_all_0_leaves_the_mirror() -> None:

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from league.log.jetstream import JetStreamLog
-from league.log.server import EmbeddedServer
-from league.log.server_process import check_port_is_free, free_port
+from league.log.server import EmbeddedServer, check_port_is_free, free_port
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import ExperienceConfig

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from league.run import Run
 from lifecycle import machine_checks
 from lifecycle.hardware import CARDS_GB, fit_card
 from lifecycle.machine_checks import find_shortcomings
+from lifecycle.maintenance import run_checks
 from lifecycle.model_dimensions import KNOWN_MODELS
 from lifecycle.resource_estimate import estimate_resources
 from models import adapters, make_base
@@ -229,3 +231,19 @@ def test_a_base_model_with_a_damaged_file_is_refused(
         (base / name).write_bytes(content)
     with pytest.raises(LeagueError, match=message):
         machine_checks.check_base_model(config)
+
+
+def test_the_disk_of_a_run_that_is_not_made_yet_is_that_of_the_nearest_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+    usage = shutil.disk_usage
+
+    def record(folder: Path) -> Any:
+        asked.append(folder)
+        return usage(folder)
+
+    monkeypatch.setattr(shutil, "disk_usage", record)
+    checks = run_checks(Run(tmp_path / "runs" / "new", nats="nats://nowhere"))
+    assert "GB free" in next(check.found for check in checks if check.what == "disk")
+    assert asked == [tmp_path]

@@ -48,6 +48,8 @@ def test_the_tables_stay_locked_for_other_processes_while_and_after_they_are_cop
     assert "lock" in opened.stderr
 
 
-def test_what_cannot_be_written_is_said_with_the_file(tmp_path: Path) -> None:
-    with Projection(tmp_path / "tables.duckdb") as projection, pytest.raises(LeagueError, match=r"tables\.duckdb"):
+@pytest.mark.parametrize("name", ["copy.duckdb", None])
+def test_what_cannot_be_written_is_said_with_the_file(tmp_path: Path, name: str | None) -> None:
+    table_file = tmp_path / name if name else None
+    with Projection(table_file) as projection, pytest.raises(LeagueError, match=r"copy\.duckdb"):
         copy_projection(projection, tmp_path / "nowhere" / "copy.duckdb")

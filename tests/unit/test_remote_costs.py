@@ -13,8 +13,8 @@ import pytest
 from arena.games import make_game
 from arena.games.texts import words_of
 from arena.match import BotPlayer, play
-from players.remote import RemoteUsage, TokenUsage, parse_usage, remote_player
-from players.remote.model import RemoteModel
+from players.remote import remote_player
+from players.remote.model import RemoteModel, RemoteUsage, TokenUsage, parse_usage
 from players.remote.remote_player import RemoteAgents
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
 from schemas.errors import ConfigError, RemoteError
@@ -144,7 +144,7 @@ def test_questions_that_wait_for_their_turn_are_not_asked_once_the_budget_is_spe
     server = chat_server(lambda asked, number: say(raw=told(million)))
 
     async def many(model: RemoteModel) -> list[Any]:
-        return await asyncio.gather(*(model.ask("", str(i)) for i in range(12)), return_exceptions=True)
+        return await asyncio.gather(*(model.ask("", str(i), RemoteUsage()) for i in range(12)), return_exceptions=True)
 
     replies = asking(priced(server.url, requests=2, budget=45.0), many, left=45.0)
     refused = [reply for reply in replies if isinstance(reply, RemoteError)]

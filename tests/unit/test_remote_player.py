@@ -18,7 +18,7 @@ from arena.match import BotPlayer, play
 from lifecycle.config_checks import check_config
 from players.remote import model as model_module
 from players.remote.http_client import HttpClient
-from players.remote.model import RemoteModel, RemoteReply
+from players.remote.model import RemoteModel, RemoteReply, RemoteUsage
 from players.remote.remote_player import RemoteAgents, RemotePlayer, check_api_keys, remote_agents_in_evaluation
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
@@ -41,8 +41,9 @@ def with_model(settings: RemoteAgentConfig, work: Callable[[RemoteModel], Awaita
     return asyncio.run(run())
 
 
-def ask(settings: RemoteAgentConfig) -> RemoteReply:
-    return with_model(settings, lambda model: model.ask("the rules", "the question"))
+def ask(settings: RemoteAgentConfig) -> tuple[str, RemoteUsage]:
+    tally = RemoteUsage()
+    return with_model(settings, lambda model: model.ask("the rules", "the question", tally)).text, tally
 
 
 def test_a_question_is_a_chat_request(chat_server, say, monkeypatch):
@@ -51,8 +52,8 @@ def test_a_question_is_a_chat_request(chat_server, say, monkeypatch):
     settings = config(
         server.url + "/", key_variable="A_KEY", temperature=0.25, max_tokens=77, extra={"reasoning_effort": "low"}
     )
-    reply = ask(settings)
-    assert (reply.text, reply.requests, reply.tokens) == ("MOVE 1:1", 1, 42)
+    text, tally = ask(settings)
+    assert (text, tally.requests, tally.tokens) == ("MOVE 1:1", 1, 42)
     (asked,) = server.asked
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
@@ -76,8 +77,8 @@ def test_a_server_without_a_key_and_with_another_name_for_the_limit(chat_server,
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 529])
 def test_what_may_pass_is_tried_again(chat_server, say, status):
     server = chat_server(lambda asked, number: say("no", status=status) if number < 3 else say("yes"))
-    reply = ask(config(server.url))
-    assert (reply.text, reply.requests) == ("yes", 3)
+    text, tally = ask(config(server.url))
+    assert (text, tally.requests) == ("yes", 3)
     assert server.asked[0] == server.asked[2]
 
 
@@ -109,11 +110,11 @@ def test_everybody_waits_as_long_as_the_server_asks(chat_server, say, date):
     server = chat_server(answer)
 
     async def two(model: RemoteModel) -> list[RemoteReply]:
-        first = asyncio.create_task(model.ask("", "first"))
+        first = asyncio.create_task(model.ask("", "first", RemoteUsage()))
         # Until the refusal of the first has come.
         while not model._resume_at:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-        return [await model.ask("", "second"), await first]
+        return [await model.ask("", "second", RemoteUsage()), await first]
 
     replies = with_model(config(server.url), two)
     assert [reply.text for reply in replies] == ["yes", "yes"]
@@ -131,7 +132,7 @@ def test_a_retry_after_that_makes_no_sense_is_passed_over(chat_server, say, head
     server = chat_server(
         lambda asked, number: say("no", status=429, headers={"Retry-After": header}) if number == 1 else say("yes")
     )
-    assert ask(config(server.url)).requests == 2
+    assert ask(config(server.url))[1].requests == 2
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_an_answer_that_is_no_completion_is_tried_again_and_then_an_error(chat_s
 def test_nobody_has_to_count_tokens(chat_server, say, usage):
     body = f'{{"choices": [{{"message": {{"content": null}}}}], "usage": {usage}}}'.encode()
     server = chat_server(lambda asked, number: say(raw=body))
-    reply = ask(config(server.url))
-    assert (reply.text, reply.tokens) == ("", 0)
+    text, tally = ask(config(server.url))
+    assert (text, tally.tokens) == ("", 0)
 
 
 def test_an_endless_answer_is_cut(chat_server, say, monkeypatch):
@@ -183,7 +184,7 @@ def test_no_more_requests_are_under_way_than_allowed(chat_server, say):
     server = chat_server(answer)
 
     async def many(model: RemoteModel) -> list[RemoteReply]:
-        return await asyncio.gather(*(model.ask("", str(index)) for index in range(12)))
+        return await asyncio.gather(*(model.ask("", str(index), RemoteUsage()) for index in range(12)))
 
     assert len(with_model(config(server.url, requests=3), many)) == 12
     assert server.most_at_once == 3
@@ -193,10 +194,10 @@ def test_what_was_cancelled_frees_its_place(chat_server, say):
     server = chat_server(lambda asked, number: say("yes", after_s=0.3 if number == 1 else 0.0))
 
     async def cancel(model: RemoteModel) -> RemoteReply:
-        first = asyncio.create_task(model.ask("", "first"))
+        first = asyncio.create_task(model.ask("", "first", RemoteUsage()))
         await asyncio.sleep(0.1)
         first.cancel()
-        return await asyncio.wait_for(model.ask("", "second"), 300)
+        return await asyncio.wait_for(model.ask("", "second", RemoteUsage()), 300)
 
     assert with_model(config(server.url, requests=1), cancel).text == "yes"
 
@@ -218,7 +219,7 @@ def test_a_missing_or_broken_key_is_refused_by_the_name_of_its_variable(monkeypa
     if value is not None:
         monkeypatch.setenv("A_KEY", value)
     with pytest.raises(ConfigError, match=r"agents\.gpt\.remote\.key_variable: .*A_KEY.*expected") as raised:
-        with_model(config("http://host/v1", key_variable="A_KEY"), lambda model: model.ask("", ""))
+        with_model(config("http://host/v1", key_variable="A_KEY"), lambda model: model.ask("", "", RemoteUsage()))
     assert not value or not value.strip() or value not in str(raised.value)
 
 

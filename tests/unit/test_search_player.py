@@ -25,7 +25,7 @@ from players.prompt_builder import make_constrained_prompter
 from players.search import ApprenticePlayer, Rollouts, SearchPlayer, check_searchable, position_value
 from schemas.codec import decode_trajectory, encode_trajectory
 from schemas.config import LeagueConfig, SearchConfig, convert
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, ModelError
 from schemas.events import AgentRetired
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.admission import rejection_reason
@@ -74,6 +74,32 @@ def first_moves(base: Path, nim: GameSpec, config: SearchConfig | None, seeds: S
 def test_a_single_sample_is_what_the_policy_plays(base: Path, nim: GameSpec) -> None:
     seeds = range(6)
     assert first_moves(base, nim, SearchConfig(samples=1), seeds) == first_moves(base, nim, None, seeds)
+
+
+def test_a_sample_that_fails_ends_the_others(nim: GameSpec) -> None:
+    class Samples:
+        cancelled = 0
+
+        async def act(self, game: Game, seat: int, seed: int) -> Action:
+            if seed == 5:
+                await asyncio.sleep(0)
+                raise ModelError("refused")
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+            return nim.new(0).random_action(0, Random(seed))
+
+    samples: Any = Samples()
+    searcher = SearchPlayer(samples, nim, SearchConfig(samples=3, bot="random_bot"))
+
+    async def search() -> int:
+        with pytest.raises(ModelError, match="refused"):
+            await searcher.act(nim.new(0), 0, 5)
+        return samples.cancelled
+
+    assert asyncio.run(search()) == 2
 
 
 def test_equal_seeds_search_alike_and_the_position_is_left_alone(base: Path, nim: GameSpec) -> None:
@@ -234,7 +260,7 @@ def test_single_orders_are_replaced_as_long_as_the_value_rises(board: Path) -> N
         best, climbed = (search_opening(board, spec, each, seed) for each in (config, climbing))
         assert spec.new(0).is_legal(0, climbed)
         game = spec.new(0)
-        rollouts = Rollouts(spec, config, BotPlayer(spec.bot("greedy")), game, 0, seed)
+        rollouts = Rollouts(spec, config, BotPlayer(spec.bot("greedy")), game.save(), 0, seed)
         before, after = (fmean(asyncio.run(rollouts.values(action, config.rollouts))) for action in (best, climbed))
         assert (after > before) == (climbed != best)
         gains.append(after - before)

@@ -6,18 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from league.evaluation.sprt import (
-    SprtConfig,
-    SprtState,
-    advance,
-    initial_state,
-    log_likelihood_ratio,
-    match_share,
-    pair_score,
-    recompute,
-)
+from league.evaluation.promotion import SprtState, advance, initial_state, log_likelihood_ratio, pair_score, recompute
 from league.ratings.elo import expected_share
+from league.state.evaluation_table import match_share
 from schemas.errors import ConfigError, UsageError
+from schemas.events.rating import SprtConfig
 
 CONFIG = SprtConfig(elo0=0.0, elo1=50.0)
 

@@ -20,7 +20,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from tests.simulated_history import Simulation
 from ui.cli import app as commands
 from ui.terminal.app import DashboardApp
-from ui.terminal.views import QuerySource, ViewOptions, single_line
+from ui.terminal.views import ViewOptions, single_line
 from workers.runtime import beside
 
 HOSTILE = "[red]x\x1b[2J\x07\u202ex\x9b31m" + "w" * 300
@@ -62,7 +62,7 @@ async def screen_of(folder: Path, records: Any, nats: str | None = None) -> Asyn
         await log.copy(records)
         async with open_live_league(run, log) as league, beside(league.follow(), league.apply_events()):
             await league.wait_for_sequence(records[-1].sequence)
-            app = DashboardApp(QuerySource(league))
+            app = DashboardApp(league)
             async with app.run_test(size=(80, 24)) as pilot:
                 yield Screen(app, pilot, log)
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.bench_latency import make_run
 from league.queries.text_table import Column, number_columns, render_rows, render_table
 from ui.cli import app
+from ui.output import format_count
 
 WIDTH = 80
 BORDERS = "┏┡┃│└├"
@@ -108,3 +109,9 @@ def test_a_commands_tables_fit_eighty_columns_with_their_numbers_whole(run: Path
     assert [line for line in lines if cell_len(line) > WIDTH] == []
     assert [line for line in lines if re.search(r"\d…", line)] == []
     assert numbers(narrow) <= numbers(printed(run, words, 400))
+
+
+def test_counts_have_the_plural_of_their_noun() -> None:
+    assert format_count(1, "seal") == "1 seal"
+    assert format_count(2000, "seal") == "2,000 seals"
+    assert [format_count(n, "match", "matches") for n in (0, 1, 2)] == ["0 matches", "1 match", "2 matches"]

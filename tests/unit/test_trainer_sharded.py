@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from league.log.server_process import free_port
+from league.log.server import free_port
 from models import BaseShape, make_base
 from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError

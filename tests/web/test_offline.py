@@ -5,6 +5,7 @@ import base64
 import csv
 import hashlib
 import json
+import math
 import re
 import time
 from collections import Counter
@@ -23,17 +24,18 @@ from typer.testing import CliRunner
 from arena.games import make_game
 from arena.match import BotPlayer, play
 from benchmarks.chromium import missing_reason, open_browser
+from league.analysis.summary import RatingCurve
 from league.queries.live_league import open_live_league
+from league.queries.matches import layered_maps, match_replay
 from league.queries.pages.matches import WholeMatch
-from league.queries.replays import layered_maps, match_replay
 from league.run import Run
 from schemas.errors import UsageError
 from schemas.events import MatchFinished, SeatResult
 from tests.web import story
 from ui.cli import app
 from ui.web.offline import SiteFolder
-from ui.web.offline.elements import Markup, h
-from ui.web.offline.league_site import SiteFile
+from ui.web.offline.elements import Markup, encode_csv, h, render_table
+from ui.web.offline.league_site import SiteFile, _ratings_table
 from ui.web.offline.match_page import match_file_name, render_match
 from ui.web.server import RequestGuard, make_application
 
@@ -302,3 +304,10 @@ def test_a_browser_pages_through_a_match_by_keyboard_without_a_request(tmp_path:
         browser.driver.switch_to.frame(0)
         browser.driver.implicitly_wait(300)
         assert browser.driver.find_element("xpath", "//output[starts-with(., 'Autumn 1901, moves, 2 of')]")
+
+
+def test_a_baseline_that_joined_late_has_no_rating_before() -> None:
+    curve = RatingCurve("main", [1, 5], [1000.0, 1010.0], [1000.0, 1010.0], {"late_bot": [math.nan, 990.0]})
+    table = _ratings_table(curve)
+    assert encode_csv(table).decode().splitlines()[1:] == ["1,1000.0,1000.0,", "5,1010.0,1010.0,990.0"]
+    assert "nan" not in render_table(table)

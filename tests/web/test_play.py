@@ -21,7 +21,7 @@ from league.run import Run
 from players.human import HumanSeat, answer_fields
 from schemas.config import LeagueConfig, ModelConfig, Plugin, to_builtins
 from schemas.errors import UsageError, escape_unprintable
-from schemas.events import LeagueOpened, MatchFailed, MatchFinished, RatingUpdated
+from schemas.events import ExternalVersionAdded, LeagueOpened, MatchFailed, MatchFinished, RatingUpdated
 from schemas.jobs import PlayMatch
 from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site
@@ -242,6 +242,18 @@ def test_who_stays_away_has_left_and_a_server_that_stops_ends_its_games(on_site:
         async with asyncio.timeout(300):
             await site.client.server.close()
         assert "server stopped" in (await recorded(site, MatchFailed)).error
+
+    on_site(league_of(NIM).history, body)
+
+
+def test_no_agent_that_plays_elsewhere_can_be_played_with(on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        joined = ExternalVersionAdded(agent="gpt@0", policy="gpt", version=0, worker="elsewhere")
+        await wait_until_folded(site.league.state, await site.log.append(joined))
+        room = HumanMatchLobby(site.league.run, site.log, site.league.state)
+        with pytest.raises(UsageError, match="'gpt@0' cannot be played with"):
+            room.start_match(0, ["", "gpt@0", "random_bot"])
+        await room.close()
 
     on_site(league_of(NIM).history, body)
 

@@ -10,8 +10,10 @@ import pytest
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.metrics import MetricsStream
 from league.matchmaking.audit import audit_sampling
+from league.queries.pages import RequestParams
 from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, LeagueConfig
+from schemas.errors import UsageError
 from schemas.metrics import Heartbeat, MatchMetrics
 from tests.builders import gradient_step, policy_published
 from tests.simulated_history import Simulation
@@ -22,6 +24,17 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
 
 def _step(policy: str, step: int, **metrics: float) -> e.GradientStepTaken:
     return gradient_step(step, policy=policy, accepted=step % 3, stale=1, metrics=metrics)
+
+
+def test_a_range_that_ends_at_the_first_step_is_not_the_whole_history() -> None:
+    assert RequestParams({"to": "0"}, {}).span() == (0, 0)
+    assert RequestParams({"from": "3"}, {}).span() == (3, 2**62)
+
+
+def test_there_is_no_event_zero_that_would_be_shown_as_now() -> None:
+    assert RequestParams({}, {}).at() is None
+    with pytest.raises(UsageError, match="'0': expected a whole number from 1 to"):
+        RequestParams({"at": "0"}, {}).at()
 
 
 def test_a_short_curve_has_every_step_and_what_happened_on_the_way_says_where(

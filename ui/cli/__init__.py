@@ -4,16 +4,14 @@
 - ``arena``         ``arena``: episodes in one process, without a league
 - ``config``        ``doctor``, ``config init|cards|families|check``, ``model init``: before there is a league
 - ``watch``         ``dash``, ``web``, ``site``, ``status``, ``metrics``, ``play``: the league as it is now
-- ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``: changes to a league
-- ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``: the history as text
-- ``sql``           ``sql``, ``export``: the history as tables; ``sql_prompt``: the interactive prompt
+- ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
+- ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
+- ``sql``           ``sql``, ``export``: the history as tables
 - ``provenance``    ``match show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins of results
 - ``charts``        ``payoff``, ``plot``: payoffs, and pictures of the history
-- ``evaluation``    ``criteria``, ``promote``: the success criteria, and the rules for promotion and retirement
-- ``benchmark``     ``benchmark``: an agent against the same opponent in all other seats
-- ``replay``        ``replay``: the history folded again
+- ``evaluation``    ``criteria``, ``benchmark``: the success criteria, and games against one opponent
 - ``corrections``   ``void``, ``workers audit|quarantine``, ``dead-letters``: what should not count
-- ``verify``        ``verify``: integrity of the history; ``archive``: ``archive``, ``gc``, its size
+- ``integrity``     ``verify``, ``archive``, ``gc``: whether the history is whole, and its size
 - ``runs``          ``branch``, ``compare``, ``import``: runs made from other runs, and compared; ``match import``
 - ``models``        ``release``, ``restore``, ``model merge``, ``vllm``, ``parity``
 - ``main``          entry point: logging, and errors as text
@@ -37,6 +35,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from schemas.errors import ExitCode
@@ -51,7 +50,6 @@ GROUPS = {
     "auth": "Credentials and permissions on a league's brokers.",
     "matchmaking": "The opponents that were drawn.",
 }
-"""Groups of commands, with their help."""
 
 _PANELS = {
     "Begin": {
@@ -81,13 +79,13 @@ _PANELS = {
         "agent add": "control:agent_add",
         "agent retire": "control:agent_retire",
         "agent activate": "control:agent_activate",
-        "promote": "evaluation:promote",
+        "promote": "control:promote",
         "void": "corrections:void",
     },
     "Ask the history": {
         "sql": "sql:sql",
         "criteria": "evaluation:criteria",
-        "benchmark": "benchmark:benchmark",
+        "benchmark": "evaluation:benchmark",
         "match show": "provenance:show",
         "match explain": "provenance:explain",
         "match resimulate": "provenance:resimulate_match",
@@ -98,7 +96,7 @@ _PANELS = {
         "payoff": "charts:payoff",
         "matchmaking audit": "provenance:audit_draws",
         "ledger": "history:ledger",
-        "replay": "replay:replay",
+        "replay": "history:replay",
         "compare": "runs:compare_run_folders",
         "export": "sql:export",
     },
@@ -122,9 +120,9 @@ _PANELS = {
         "forward": "history:forward",
     },
     "Guard, mend and branch": {
-        "verify": "verify:verify",
-        "archive": "archive:archive",
-        "gc": "archive:gc",
+        "verify": "integrity:verify",
+        "archive": "integrity:archive",
+        "gc": "integrity:gc",
         "restore": "models:restore_league",
         "branch": "runs:branch_league",
         "import": "runs:import_league",
@@ -142,7 +140,6 @@ COMMANDS = {words: target for commands in _PANELS.values() for words, target in 
 """Module and function of every command, by the words that call it."""
 
 PANELS = {panel: tuple(dict.fromkeys(words.split()[0] for words in commands)) for panel, commands in _PANELS.items()}
-"""Commands and groups by panel."""
 
 EPILOGUE = """\
 [bold]The first three[/bold]
@@ -161,11 +158,7 @@ class _Conversion:
     """
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the command takes it.
-
-        Raises:
-            typer.BadParameter: it cannot be converted.
-        """
+        """The value as the command takes it; typer.BadParameter where it cannot be converted."""
         annotation = param.type_descriptor.annotation
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
@@ -197,14 +190,10 @@ class LeagueCommand(_ConvertsOnNeed, TyperCommand):
 
 
 class LazyCommands(UserDict[str, Any]):
-    """The commands of a group by name. Those given as module and function are imported when they are looked up."""
+    """The commands of a group by name, or their module and function until they are looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        """The command.
-
-        Raises:
-            KeyError: there is none of this name.
-        """
+        """The command, imported if it was not; KeyError where there is none of this name."""
         command = self.data[name]
         if isinstance(command, str):
             # What reads a command's options; it imports what most commands need.
@@ -307,7 +296,7 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the installed version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the installed version.")
     ] = False,
 ) -> None:
     """Options of ``league`` itself."""

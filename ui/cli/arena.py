@@ -1,64 +1,63 @@
 """``league arena``: a registered arena in one process, played by one model that learns from it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 import uvloop
+from typer import Argument, Option
 
+from arena.environments import arena_names
 from league.run import DEFAULT_RUN
-from schemas.config import load_config
+from lifecycle.standalone import (
+    ArenaRunOptions,
+    default_config,
+    make_item_settings,
+    make_size_settings,
+    parse_settings,
+    with_settings,
+)
+from lifecycle.standalone.session import ArenaStepReport, format_step, run_arena
+from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, RunOption
 
-if TYPE_CHECKING:
-    from lifecycle.standalone.session import ArenaStepReport
-    from schemas.config import LeagueConfig
-
 
 def arena(
-    name: Annotated[str | None, typer.Argument(help="A registered arena; --list prints the names.")] = None,
-    items: Annotated[list[str] | None, typer.Argument(help="Items to play about: topics, prompts, documents.")] = None,
-    num_steps: Annotated[int, typer.Option(min=1, help="Number of batches to play and train on.")] = 10,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Size of a batch: sets the arena's setting for it.")
-    ] = None,
+    name: Annotated[str | None, Argument(help="A registered arena; --list prints the names.")] = None,
+    items: Annotated[list[str] | None, Argument(help="Items to play about: topics, prompts, documents.")] = None,
+    num_steps: Annotated[int, Option(min=1, help="Number of batches to play and train on.")] = 10,
+    batch_size: Annotated[int | None, Option(min=1, help="Size of a batch: sets the arena's setting for it.")] = None,
     solver_rollouts: Annotated[
-        int | None, typer.Option(min=1, help="Attempts to compare: sets the arena's setting for them.")
+        int | None, Option(min=1, help="Attempts to compare: sets the arena's setting for them.")
     ] = None,
-    questions: Annotated[str, typer.Option(help="Items to play about, as a JSON list.")] = "",
-    settings: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE of the arena, as in [game]; repeatable.")
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="A league's settings; game, model and trainer are used.")] = None,
+    questions: Annotated[str, Option(help="Items to play about, as a JSON list.")] = "",
+    settings: Annotated[list[str] | None, Option(help="KEY=VALUE of the arena, as in [game]; repeatable.")] = None,
+    config: Annotated[Path | None, Option(help="A league's settings; game, model and trainer are used.")] = None,
     model: Annotated[
-        str, typer.Option(help="Folder or hub id of a model, or its name on the server; by default one is made.")
+        str, Option(help="Folder or hub id of a model, or its name on the server; by default one is made.")
     ] = "",
-    local: Annotated[bool, typer.Option("--local", help="Use a server on this machine.")] = False,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of that server.")] = 8000,
-    hosted: Annotated[bool, typer.Option("--hosted", help="Use OpenRouter or OpenAI; by default gpt-4o-mini.")] = False,
+    local: Annotated[bool, Option("--local", help="Use a server on this machine.")] = False,
+    port: Annotated[int, Option(min=1, max=65535, help="Port of that server.")] = 8000,
+    hosted: Annotated[bool, Option("--hosted", help="Use OpenRouter or OpenAI; by default gpt-4o-mini.")] = False,
     judge_model: Annotated[
-        str, typer.Option(help="The judge: a name on the same server, or same; by default the base model.")
+        str, Option(help="The judge: a name on the same server, or same; by default the base model.")
     ] = "",
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train a model of this machine, or only play.")
-    ] = True,
-    save: Annotated[
-        Path | None, typer.Option("--to", "--save", help="Folder for the adapter, in PEFT's format.")
-    ] = None,
+    train: Annotated[bool, Option("--train/--no-train", help="Train a model of this machine, or only play.")] = True,
+    save: Annotated[Path | None, Option("--to", "--save", help="Folder for the adapter, in PEFT's format.")] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Concurrent episodes; by default 64 here, 8 with servers.")
+        int | None, Option(min=1, help="Concurrent episodes; by default 64 here, 8 with servers.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random choices.")] = None,
-    examples: Annotated[bool, typer.Option("--examples", help="Print examples of every batch.")] = False,
+    seed: Annotated[int | None, Option(help="Seed of all random choices.")] = None,
+    examples: Annotated[bool, Option("--examples", help="Print examples of every batch.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log every episode and model call, to the terminal and a file.")
+        bool, Option("--verbose", help="Log every episode and model call, to the terminal and a file.")
     ] = False,
     log: Annotated[
-        Path | None, typer.Option(help="File for the log, as JSON lines; by default NAME_run.log with --verbose.")
+        Path | None, Option(help="File for the log, as JSON lines; by default NAME_run.log with --verbose.")
     ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="Print the names of all arenas.")] = False,
+    listed: Annotated[bool, Option("--list", help="Print the names of all arenas.")] = False,
     run: RunOption = DEFAULT_RUN,
     as_json: JsonOption = False,
 ) -> None:
@@ -67,16 +66,6 @@ def arena(
     Each step prints mean rewards, trainable samples, training metrics, and the reasons why episodes failed. Hosted
     models need a key in OPENROUTER_API_KEY or OPENAI_API_KEY; replies of servers are not trained on.
     """
-    from arena.environments import arena_names
-    from lifecycle.standalone import (
-        ArenaRunOptions,
-        make_item_settings,
-        make_size_settings,
-        parse_settings,
-        with_settings,
-    )
-    from lifecycle.standalone.session import format_step, run_arena
-
     if listed:
         typer.echo(msgspec.json.encode(arena_names()).decode() if as_json else "\n".join(arena_names()))
         return
@@ -105,7 +94,7 @@ def arena(
         log=Path(f"{arena_name}_run.log") if verbose and log is None else log,
     )
 
-    def report(step: "ArenaStepReport") -> None:
+    def report(step: ArenaStepReport) -> None:
         typer.echo(msgspec.json.encode(step).decode() if as_json else "\n".join(format_step(step)))
 
     uvloop.run(run_arena(options, report))
@@ -113,9 +102,7 @@ def arena(
         typer.echo("nothing was trained", err=True)
 
 
-def _load_arena_config(name: str | None, file: Path | None) -> "LeagueConfig":
-    from lifecycle.standalone import default_config
-
+def _load_arena_config(name: str | None, file: Path | None) -> LeagueConfig:
     if file is None:
         if name is None:
             raise UsageError("league arena: no name; expected that of an arena (league arena --list prints them)")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from typer import Argument, Option
 
 from league.run import Run
 from schemas.errors import UsageError, format_choices
@@ -32,17 +33,17 @@ async def payoff(
     *,
     run: Run,
     form: Annotated[
-        MatrixFormat, typer.Option("--format", help="A table, CSV with a row per ordered pair, or a picture.")
+        MatrixFormat, Option("--format", help="A table, CSV with a row per ordered pair, or a picture.")
     ] = MatrixFormat.table,
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="File to write; required for a picture.")] = None,
-    game: Annotated[str | None, typer.Option(help="Name of the game; by default the configured one.")] = None,
+    to: Annotated[Path | None, Option("-o", "--output", help="File to write; required for a picture.")] = None,
+    game: Annotated[str | None, Option(help="Name of the game; by default the configured one.")] = None,
     purposes: Annotated[
         list[str] | None,
-        typer.Option("--purpose", help="Only matches for training, evaluation, …; repeatable. By default all."),
+        Option("--purpose", help="Only matches for training, evaluation, …; repeatable. By default all."),
     ] = None,
-    most: Annotated[int, typer.Option(min=2, max=200, help="Number of agents: those in the most matches.")] = 12,
+    most: Annotated[int, Option(min=2, max=200, help="Number of agents: those in the most matches.")] = 12,
     unmet_even: Annotated[
-        bool, typer.Option("--unmet-even", help="Treat pairs that never met as even in the Nash average.")
+        bool, Option("--unmet-even", help="Treat pairs that never met as even in the Nash average.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,10 +82,11 @@ def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, widt
     if as_json:
         return msgspec.json.encode(report).decode() + "\n"
     if form is MatrixFormat.csv:
+        table = report.payoff
         columns = ["agent", "opponent", "games", "share", "low", "high"]
         kinds = ["VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"]
-        table, pairs = report.payoff, permutations(range(len(report.payoff.agents)), 2)
         figures = (table.matches, table.share, table.low, table.high)
+        pairs = permutations(range(len(table.agents)), 2)
         pair_rows = [[table.agents[i], table.agents[j], *(figure[i][j] for figure in figures)] for i, j in pairs]
         return render_rows(columns, kinds, pair_rows, "csv")
     rows: list[list[str | None]] = []
@@ -107,7 +109,9 @@ def _matrix_text(report: "PayoffReport", width: int | None) -> str:
             return "·" if i == j else "never met"
         return f"{share:.2f}\n{low:.2f}–{high:.2f}\n{format_count(report.payoff.matches[i][j], 'game')}"
 
-    agents, parts, first = report.payoff.agents, [], 0
+    agents = report.payoff.agents
+    parts: list[str] = []
+    first = 0
     while first < len(agents):
         for last in range(len(agents), first, -1):
             cells = [[agent, *(cell(i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
@@ -122,26 +126,24 @@ def _matrix_text(report: "PayoffReport", width: int | None) -> str:
 def _note_text(report: "PayoffReport") -> str:
     shown, passed = len(report.payoff.agents), report.payoff.passed_over
     which = "all agents" if shown >= report.agents else f"{shown} of {report.agents} agents, those in the most matches"
-    lines = [
-        f"{report.game}, matches for {' and '.join(report.purposes)}: rows against columns, strongest first; {which}."
-    ]
+    purposes = " and ".join(report.purposes)
+    text = f"{report.game}, matches for {purposes}: rows against columns, strongest first; {which}.\n"
     if report.unmet:
-        lines.append(f"{report.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.")
+        text += f"{report.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.\n"
     if passed:
-        lines.append(f"{passed:,} matches compare no two of them and are passed over.")
-    return "\n".join(lines) + "\n"
+        text += f"{passed:,} matches compare no two of them and are passed over.\n"
+    return text
 
 
 def _circularity_text(report: "PayoffReport") -> str:
     circles = report.circularity
+    first = "Cyclic share 0: no three agents met all round, so nothing can go in circles."
     if circles.cycles:
         rough = "; approximate, since matches have more than two seats" if report.seats > 2 else ""
         first = (
             f"Cyclic share {circles.cyclic_share:.3f}, beyond chance {circles.beyond_chance:.3f} "
             f"(p = {circles.p_value:.2g}, {circles.cycles:,} independent cycles{rough})."
         )
-    else:
-        first = "Cyclic share 0: no three agents met all round, so nothing can go in circles."
     if report.nash is None:
         return f"{first}\nNo Nash average: {report.problem}\n"
     return f"{first}\nThe Nash shares are as diverse as {exp(report.nash.entropy):.2f} equal agents.\n"
@@ -157,35 +159,31 @@ class PlotKind(StrEnum):
     throughput = "throughput"
 
 
-_ALLOWED_OPTIONS = {
-    PlotKind.elo: {"system", "agents", "policy"},
-    PlotKind.winrate: {"agents", "policy"},
-    PlotKind.payoff: {"agents"},
-    PlotKind.pfsp: {"policy"},
-    PlotKind.throughput: {"policy"},
+_KINDS_BY_OPTION = {
+    "agents": (PlotKind.elo, PlotKind.winrate, PlotKind.payoff),
+    "policy": (PlotKind.elo, PlotKind.winrate, PlotKind.pfsp, PlotKind.throughput),
+    "system": (PlotKind.elo,),
 }
 
 
 async def plot(
     kind: Annotated[
         PlotKind,
-        typer.Argument(
+        Argument(
             help="elo: ratings over gradient steps. winrate: games won over gradient steps. "
             "payoff: results by pair of agents. pfsp: shares of opponents drawn, and their targets. "
             "throughput: matches, tokens and steps over time."
         ),
     ],
-    to: Annotated[Path, typer.Option("-o", "--output", help="File to write: .png, .svg or .html.")],
+    to: Annotated[Path, Option("-o", "--output", help="File to write: .png, .svg or .html.")],
     *,
     run: Run,
     at: AtOption = None,
-    system: Annotated[
-        str | None, typer.Option(help="elo: a rating system or board; by default the official one.")
-    ] = None,
+    system: Annotated[str | None, Option(help="elo: a rating system or board; by default the official one.")] = None,
     agents: Annotated[
-        str | None, typer.Option(help="elo, payoff: only these. winrate: games against each of these. With commas.")
+        str | None, Option(help="elo, payoff: only these. winrate: games against each of these. With commas.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Only this trained policy.")] = None,
+    policy: Annotated[str | None, Option(help="Only this trained policy.")] = None,
 ) -> None:
     """Draw ratings, games won, payoffs, matchmaking or throughput, with 95 % intervals.
 
@@ -195,8 +193,8 @@ async def plot(
         raise UsageError(f"-o {to}: ends in {to.suffix!r}; expected {format_choices(_SUFFIXES)}")
     names = [name for name in (agents or "").split(",") if name]
     for option, value in {"agents": names, "policy": policy, "system": system}.items():
-        if value and option not in _ALLOWED_OPTIONS[kind]:
-            expected = format_choices(each.value for each in PlotKind if option in _ALLOWED_OPTIONS[each])
+        if value and kind not in _KINDS_BY_OPTION[option]:
+            expected = format_choices(each.value for each in _KINDS_BY_OPTION[option])
             raise UsageError(f"--{option}: {kind.value} has no use for it; expected it with {expected}")
     from league.plots.render import to_printable, write_picture
     from league.queries.plots import draw_picture

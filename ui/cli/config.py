@@ -9,43 +9,40 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from league.run import DEFAULT_RUN, Run
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import ConfigError, ExitCode, UsageError
 from ui.cli.options import JsonOption, NatsOption, RunOption
-from ui.output import print_json
+from ui.output import print_json, print_line
 from workers.progress import show_progress
 
-if TYPE_CHECKING:  # every worker imports this package, and none needs what looks at whole configurations
+if TYPE_CHECKING:
     from lifecycle.resource_estimate import DeviceEstimate, Estimate
-
 
 _TEXT_WIDTH = 116
 
 
 def init(
-    out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; must not exist.")] = Path("league.toml"),
-    game: Annotated[
-        str | None, typer.Option(help="Game or arena, also of LEAGUE_PLUGINS; by default diplomacy.")
-    ] = None,
+    out: Annotated[Path, Argument(metavar="FILE", help="File to write; must not exist.")] = Path("league.toml"),
+    game: Annotated[str | None, Option(help="Game or arena, also of LEAGUE_PLUGINS; by default diplomacy.")] = None,
     hardware: Annotated[
-        str | None, typer.Option(help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop.")
+        str | None, Option(help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="made, a folder or a hub id; by default one that fits the hardware.")
+        str | None, Option(help="made, a folder or a hub id; by default one that fits the hardware.")
     ] = None,
     card_gb: Annotated[
-        float | None,
-        typer.Option("--card", min=1.0, help="Memory in GB of one GPU: settings that fit the model on it."),
+        float | None, Option("--card", min=1.0, help="Memory in GB of one GPU: settings that fit the model on it.")
     ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Minutes of training.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: use the defaults.")] = False,
+    minutes: Annotated[float | None, Option(help="Minutes of training.")] = None,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask: use the defaults.")] = False,
 ) -> None:
     """Write a commented settings file for `league up`; asks for what is not given, Enter takes the default."""
     from lifecycle.config_checks import check_config
     from lifecycle.hardware import HARDWARE
-    from lifecycle.presets import PresetOptions, check_options, settings_file
+    from lifecycle.presets import PresetOptions, settings_file
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
@@ -67,9 +64,7 @@ def init(
         except ValueError:
             raise UsageError(f"minutes of training: {given!r}; expected a number") from None
     answers = PresetOptions(hardware=chosen_hardware, game=game, model=model, minutes=minutes, card_gb=card_gb)
-    check_options(answers)
-    text = settings_file(answers, explain_config)
-    _write_new_file(out, text)
+    _write_new_file(out, settings_file(answers, _explain_config))
     check_config(load_config(out))
     typer.echo(f"{out} written; next: league config check {out}, then league up --config {out}", err=True)
 
@@ -89,9 +84,9 @@ def families() -> None:
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A settings file.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A settings file.")],
     gpu_gb: Annotated[
-        float | None, typer.Option(min=1.0, help="Memory of each GPU in GB; by default that of this machine's.")
+        float | None, Option(min=1.0, help="Memory of each GPU in GB; by default that of this machine's.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -128,11 +123,10 @@ def check(
     if as_json:
         print_json({**msgspec.to_builtins(estimate), "problems": problems, "missing_here": found})
     else:
-        typer.echo(f"{file}: a league {config.name!r} of {config.game.name}")
-        typer.echo("\n".join(_estimate_lines(config, estimate)))
-        if is_elsewhere and found:
-            typer.echo("\n".join(_list_lines("not here", found)))
-        typer.echo("\n".join(_list_lines("PROBLEM", problems)) if problems else f"next: league up --config {file}")
+        lines = [f"{file}: a league {config.name!r} of {config.game.name}", *_estimate_lines(config, estimate)]
+        lines += _list_lines("not here", found) if is_elsewhere else []
+        lines += _list_lines("PROBLEM", problems) or [f"next: league up --config {file}"]
+        typer.echo("\n".join(lines))
     raise typer.Exit(ExitCode.ERROR if problems else ExitCode.SUCCESS)
 
 
@@ -141,8 +135,7 @@ def _list_lines(title: str, texts: Sequence[str]) -> list[str]:
     return [line for text in texts for line in wrapper.wrap(text)]
 
 
-def explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:
-    """The resources that a configuration needs, in lines of text; ``gpu_gb`` of memory per GPU, None if unknown."""
+def _explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:
     from lifecycle.resource_estimate import estimate_resources
 
     return ["", *_estimate_lines(config, estimate_resources(config, gpu_gb))]
@@ -158,13 +151,15 @@ def _estimate_lines(config: LeagueConfig, estimate: "Estimate") -> list[str]:
     for device in estimate.devices:
         lines += _device_lines(device)
     if estimate.disk_gb_step is not None:
-        # Never kB: an estimate is not that precise.
-        step, end = (
-            f"{gb:.1f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB" for gb in (estimate.disk_gb_step, estimate.disk_gb or 0)
-        )
-        total = "" if estimate.disk_gb is None else f", {end} to the end"
+        total = "" if estimate.disk_gb is None else f", {_disk_text(estimate.disk_gb)} to the end"
+        step = _disk_text(estimate.disk_gb_step)
         lines.append(f"disk        {step} a gradient step{total}, and the records of the games")
     return lines
+
+
+def _disk_text(gb: float) -> str:
+    # Never kB: an estimate is not that precise.
+    return f"{gb:.1f} GB" if gb >= 1 else f"{gb * 1e3:.1f} MB"
 
 
 def _device_lines(device: "DeviceEstimate") -> list[str]:
@@ -215,13 +210,13 @@ def doctor(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, as_json: JsonO
         for finding in findings:
             mark = "[green]ok  [/green]" if finding.ok else "[red]MISS[/red]"
             console.print(f"{mark} {finding.what}: ", end="")
-            console.print(finding.found, markup=False, highlight=False, soft_wrap=True)
+            print_line(console, finding.found)
     raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
 
 
 def model_init(
-    out: Annotated[Path, typer.Option("--to", "--out", help="Folder to make; must not exist.")],
-    config: Annotated[Path | None, typer.Option(help="A league's settings; [model] and [game] are used.")] = None,
+    out: Annotated[Path, Option("--to", "--out", help="Folder to make; must not exist.")],
+    config: Annotated[Path | None, Option(help="A league's settings; [model] and [game] are used.")] = None,
 ) -> None:
     """Make a small base model for a game, without downloads, and train it on a bot's legal moves."""
     from lifecycle.config_checks import check_config

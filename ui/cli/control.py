@@ -1,40 +1,52 @@
-"""``league pause|resume|config|agent|match request``: changes to a running league, recorded as events."""
+"""``league pause|resume|config|agent|match request|promote``: changes to a running league, recorded as events."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 import typer
+from typer import Argument, Option
 
+from league.evaluation.certificates import CertificateCheck, check_certificates
+from league.evaluation.outlook import EvaluationOutlook
 from league.integrity.snapshots import load_state_at
 from league.run import Run
+from league.state import LeagueState
+from lifecycle import control
 from schemas.config import AgentConfig, RemoteAgentConfig, SearchConfig, convert, to_builtins
 from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
-from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
+from schemas.events import (
+    AgentActivated,
+    AgentRetired,
+    CheckpointAdded,
+    CheckpointPromoted,
+    Event,
+    LeagueConfigured,
+    LeaguePaused,
+    LeagueResumed,
+    PromotionDecided,
+    RegressionNoticed,
+)
 from ui.cli.options import JsonOption
 from ui.output import print_answer, print_json
 
-if TYPE_CHECKING:
-    from lifecycle.control import DecideEvents, RequestedMatches
+_MAX_SHOWN = 3
+"""Number of tests with a recorded verdict to print; --json has all."""
 
-PolicyOption = Annotated[str, typer.Option("--policy", help="Only this policy; by default the whole league.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Reason; recorded with the event.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
+PolicyOption = Annotated[str, Option("--policy", help="Only this policy; by default the whole league.")]
+ReasonOption = Annotated[str, Option("--reason", help="Reason; recorded with the event.")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the agent.")]
 
 
-async def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents") -> Sequence[Event]:
-    from lifecycle.control import append_decision
-
+async def _append(run: Run, kind: type[Event] | None, decide: control.DecideEvents) -> Sequence[Event]:
     async with run.open_log() as history:
-        return await append_decision(run, history, kind, decide)
+        return await control.append_decision(run, history, kind, decide)
 
 
 async def pause(policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
     """Stop a league from starting matches, evaluations and gradient steps; matches under way are completed."""
-    from lifecycle import control
-
-    events = await _record_decision(run, LeaguePaused, lambda state: control.pause(state, policy, reason.strip()))
+    events = await _append(run, LeaguePaused, lambda state: control.pause(state, policy, reason.strip()))
     _print_result(events, as_json, f"{policy or 'the league'} pauses; resume it with: league resume", "paused already")
 
 
@@ -42,16 +54,12 @@ async def resume(
     policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False
 ) -> None:
     """Resume a league, or a policy that was paused by itself."""
-    from lifecycle import control
-
-    events = await _record_decision(run, LeagueResumed, lambda state: control.resume(state, policy, reason.strip()))
+    events = await _append(run, LeagueResumed, lambda state: control.resume(state, policy, reason.strip()))
     _print_result(events, as_json, f"{policy or 'the league'} goes on", "not paused")
 
 
 async def config_set(
-    settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE…", help="A setting, such as rollout.ahead_steps=1.5.")
-    ],
+    settings: Annotated[list[str], Argument(metavar="KEY=VALUE…", help="A setting, such as rollout.ahead_steps=1.5.")],
     *,
     run: Run,
     as_json: JsonOption = False,
@@ -61,18 +69,16 @@ async def config_set(
     Values are TOML, or a word; an empty one removes the setting. Changes are checked as when a league is opened, and
     refused where they would make it another league. A settings file given to `league up` later replaces all of them.
     """
-    from lifecycle import control
-
     late: dict[str, tuple[str, ...]] = {}
 
-    def decide(state: Any) -> Sequence[Event]:
+    def decide(state: LeagueState) -> Sequence[Event]:
         events = control.configure(state, settings)
         late.clear()
         for event in events:
-            late.update(control.keys_needing_restart(state, event))  # type: ignore[arg-type]
+            late.update(control.keys_needing_restart(state, event))
         return events
 
-    events = await _record_decision(run, LeagueConfigured, decide)
+    events = await _append(run, LeagueConfigured, decide)
     if as_json:
         print_json({"changed": bool(events), "needs_new_processes": list(late), "roles": late})
         return
@@ -84,9 +90,7 @@ async def config_set(
 
 
 async def config_show(
-    key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="A table or key, such as rollout or trainer.learner.")
-    ] = "",
+    key: Annotated[str, Argument(metavar="[KEY]", help="A table or key, such as rollout or trainer.learner.")] = "",
     *,
     run: Run,
 ) -> None:
@@ -104,21 +108,19 @@ async def config_show(
 
 async def agent_add(
     name: NameArgument,
-    kind: Annotated[str, typer.Option(help="bot (one of the game's), remote, search or external.")] = "bot",
-    rating: Annotated[
-        float | None, typer.Option(help="Rating that it starts with; by default that of its kind.")
-    ] = None,
-    baseline: Annotated[bool, typer.Option("--baseline", help="Compare policies with it in the criteria.")] = False,
-    url: Annotated[str, typer.Option(help="For remote agents: the server's address, up to /v1.")] = "",
-    model: Annotated[str, typer.Option(help="For remote agents: the model's name on the server.")] = "",
-    key_variable: Annotated[str, typer.Option(help="For remote agents: environment variable that holds the key.")] = "",
+    kind: Annotated[str, Option(help="bot (one of the game's), remote, search or external.")] = "bot",
+    rating: Annotated[float | None, Option(help="Rating that it starts with; by default that of its kind.")] = None,
+    baseline: Annotated[bool, Option("--baseline", help="Compare policies with it in the criteria.")] = False,
+    url: Annotated[str, Option(help="For remote agents: the server's address, up to /v1.")] = "",
+    model: Annotated[str, Option(help="For remote agents: the model's name on the server.")] = "",
+    key_variable: Annotated[str, Option(help="For remote agents: environment variable that holds the key.")] = "",
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set", metavar="KEY=VALUE", help="For remote agents and search: settings, as training=true or samples=8."
         ),
     ] = None,
-    version: Annotated[int, typer.Option(min=0, help="For external agents: the version that joins.")] = 0,
+    version: Annotated[int, Option(min=0, help="For external agents: the version that joins.")] = 0,
     *,
     run: Run,
     as_json: JsonOption = False,
@@ -129,17 +131,16 @@ async def agent_add(
     evaluations and benchmarks. An external agent is a learner that plays against the opponent pool: its versions are
     rated and stand on the leaderboard, and are never drawn.
     """
-    from lifecycle import control
-
     if kind not in ("bot", "remote", "search", "external"):
-        expected = "bot, remote, search or external"
-        raise UsageError(f"--kind {kind}: expected {expected}; checkpoints join by the trainer's schedule")
+        raise UsageError(
+            f"--kind {kind}: expected bot, remote, search or external; checkpoints join by the trainer's schedule"
+        )
     if kind != "remote" and (url or model or key_variable or (settings and kind != "search")):
         raise UsageError("--url, --model, --key-variable, --set: expected with --kind remote")
     if kind == "external":
         if baseline or rating is not None:
             raise UsageError("--baseline, --rating: expected with --kind bot or remote")
-        events = await _record_decision(run, None, lambda state: control.add_external_version(state, name, version))
+        events = await _append(run, None, lambda state: control.add_external_version(state, name, version))
         _print_result(events, as_json, f"{name}@{version} entered the league", f"{name}@{version} was there before")
         return
     if version:
@@ -151,17 +152,15 @@ async def agent_add(
     agent = AgentConfig(kind=cast(Any, kind), baseline=baseline, remote=remote, search=search)
     if rating is not None:
         agent = msgspec.structs.replace(agent, rating=rating)
-    events = await _record_decision(run, LeagueConfigured, lambda state: control.add_agent(state, name, agent))
+    events = await _append(run, LeagueConfigured, lambda state: control.add_agent(state, name, agent))
     _print_result(events, as_json, f"{name} entered the league", "")
 
 
 async def agent_retire(name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
     """Retire an agent: samplers no longer draw it. Evaluations that name it still do, and its history stays."""
-    from lifecycle import control
-
     if not reason.strip():
         raise UsageError("--reason: empty; expected the reason why the agent retires")
-    events = await _record_decision(run, AgentRetired, lambda state: control.retire(state, name, reason.strip()))
+    events = await _append(run, AgentRetired, lambda state: control.retire(state, name, reason.strip()))
     _print_result(events, as_json, f"{name} is drawn no more", f"{name} was retired before")
 
 
@@ -169,30 +168,20 @@ async def agent_activate(
     name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False
 ) -> None:
     """Let samplers draw a retired agent again."""
-    from lifecycle import control
-
-    events = await _record_decision(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
+    events = await _append(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
     _print_result(events, as_json, f"{name} is drawn again", f"{name} is active")
 
 
 async def match_request(
-    seats: Annotated[
-        str, typer.Option(help="An agent for each seat, with commas; a policy stands for its newest version.")
-    ],
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="Number of matches, each with a seed of its own.")] = 1,
-    kind: Annotated[str, typer.Option(help="exhibition, or evaluation: rated like other evaluations.")] = (
-        "exhibition"
-    ),
-    rotate: Annotated[
-        bool, typer.Option("--rotate", help="Rotate the agents by one seat from match to match.")
-    ] = False,
+    seats: Annotated[str, Option(help="An agent for each seat, with commas; a policy stands for its newest version.")],
+    count: Annotated[int, Option(min=1, max=100_000, help="Number of matches, each with a seed of its own.")] = 1,
+    kind: Annotated[str, Option(help="exhibition, or evaluation: rated like other evaluations.")] = ("exhibition"),
+    rotate: Annotated[bool, Option("--rotate", help="Rotate the agents by one seat from match to match.")] = False,
     *,
     run: Run,
     as_json: JsonOption = False,
 ) -> None:
     """Request matches between agents; evaluators play them when they are free."""
-    from lifecycle import control
-
     if kind not in control.PURPOSES:
         raise UsageError(f"--kind {kind}: expected {format_choices(control.PURPOSES)}")
     line_up = [agent.strip() for agent in seats.split(",")]
@@ -201,7 +190,7 @@ async def match_request(
     print_answer(request, as_json, _print_requested)
 
 
-def _print_requested(requested: "RequestedMatches") -> None:
+def _print_requested(requested: control.RequestedMatches) -> None:
     first, last = requested.matches[0], requested.matches[-1]
     ids = first if first == last else f"{first} … {last}"
     print(f"{len(requested.matches):,} matches asked for, {'rated' if requested.is_rated else 'unrated'}: {ids}")
@@ -216,3 +205,92 @@ def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: 
         print_json({"recorded": events})
     else:
         print(done if events else otherwise)
+
+
+async def promote(
+    *,
+    run: Run,
+    dry_run: Annotated[bool, Option("--dry-run", help="Record nothing.")] = False,
+    check: Annotated[
+        str | None, Option(metavar="AGENT|all", help="Check certificates instead; exits 1 if one fails.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what the rules for promotion and retirement decide now, and why; record due decisions, as a rater would.
+
+    A running rater records the same by itself. Promotion tests are requested here and played by evaluators.
+    """
+    if check is not None:
+        if dry_run:
+            raise UsageError("--check: records nothing anyway; expected it without --dry-run")
+        async with run.open_log() as history:
+            checks = await check_certificates(history, None if check == "all" else check)
+        if as_json:
+            print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
+        else:
+            _print_certificates(checks)
+        raise typer.Exit(0 if all(one.holds for one in checks) else 1)
+    outlook, recorded = await control.apply_promotion_rules(run, dry_run)
+    if as_json:
+        print_json(msgspec.structs.asdict(outlook) | {"recorded": recorded})
+    else:
+        _print_outlook(outlook, recorded, dry_run)
+
+
+def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: bool) -> None:
+    print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
+    recorded_tests = [test for test in outlook.contests if test.recorded]
+    for contest in recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded]:
+        mean = "" if contest.mean_score is None else f", mean score {contest.mean_score:.3f}"
+        over = f", {contest.passed_over} passed over" if contest.passed_over else ""
+        left = f"; about {contest.pairs_left} more if they go on like this" if contest.pairs_left else ""
+        print(
+            f"test of {contest.candidate} against {contest.incumbent}: {contest.verdict}, {contest.pairs} of "
+            f"{contest.test.most_pairs} pairs{over}{mean}, log-likelihood ratio {contest.llr:.2f} between "
+            f"{contest.lower:.2f} and {contest.upper:.2f}{left}"
+        )
+    for one in outlook.waiting:
+        best = "no other was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
+        incumbent = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
+        print(f"candidate {one.agent}: {one.rating:.1f} when {best}{incumbent}; {one.why}")
+    for request in outlook.requests:
+        pairs = len(request.matches) // 2
+        print(f"to be tested: {request.agent} against {request.opponents[0]}, {pairs} pairs at most")
+    for cut in outlook.cuts:
+        print(f"cut by a cap of evaluations: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
+    for policy, alarm in outlook.alarms.items():
+        print(f"last alarm of {policy}: {_describe_event(alarm)}")
+    events = outlook.due if dry_run else recorded
+    for event in events:
+        print(f"{'would record' if dry_run else 'recorded'}: {_describe_event(event)}")
+    if not events:
+        print("nothing is due")
+
+
+def _describe_event(event: Event) -> str:
+    if isinstance(event, PromotionDecided):
+        opponents, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)
+        return f"{opponents}: {event.verdict} after {pairs} pairs, log-likelihood ratio {event.llr:.2f}"
+    if isinstance(event, CheckpointAdded):
+        return f"{event.agent} joins as {event.reason}"
+    if isinstance(event, CheckpointPromoted):
+        return f"{event.agent} becomes elite, rated {event.rating:.1f}"
+    if isinstance(event, RegressionNoticed):
+        below = ", ".join(f"{name} ({rating:.1f})" for name, rating in event.below.items())
+        return f"{event.agent}, rated {event.rating:.1f}, is below {below}"
+    if isinstance(event, AgentRetired):
+        return f"{event.agent} {'rests' if event.resting else 'retires'}: {event.reason}"
+    if isinstance(event, AgentActivated):
+        return f"{event.agent} is activated: {event.reason}"
+    return event.key
+
+
+def _print_certificates(checks: list[CertificateCheck]) -> None:
+    for one in checks:
+        print(f"{'holds' if one.holds else 'DIFFERS'}: {_describe_event(one.certificate)} (event {one.sequence})")
+        for difference in one.differences:
+            print(f"  {difference}")
+        if one.voided_since:
+            print(f"  voided since, the verdict stands: {', '.join(one.voided_since)}")
+    if not checks:
+        print("no certificates")

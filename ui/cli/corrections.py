@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from league.auth.authority import Authority
 from league.log.dead_letters import DeadLetterEntry, DeadLetters
@@ -23,24 +23,22 @@ if TYPE_CHECKING:
     from lifecycle.void_matches import VoidRequest
 
 _MAX_SHOWN = 20
-CONSPICUOUS_Z = 4.0
+_MAX_SHOWN_CHARS = 4_000
+_CONSPICUOUS_Z = 4.0
 """By chance one worker in 16,000 is so far from the others."""
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the consequences.")]
-_MAX_SHOWN_CHARS = 4_000
-NumberArgument = Annotated[int, typer.Argument(help="Number of the letter in the list.")]
-NumbersArgument = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
-AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Only print the consequences.")]
+NumberArgument = Annotated[int, Argument(help="Number of the letter in the list.")]
+NumbersArgument = Annotated[list[int] | None, Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
+AllOption = Annotated[bool, Option("--all", help="All letters.")]
 
 
 async def void(
-    matches: Annotated[list[str] | None, typer.Argument(metavar="MATCH…", help="Ids of matches.")] = None,
-    worker: Annotated[str | None, typer.Option(help="All matches of this worker.")] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Only from this sequence or time on (ISO 8601, UTC by default).")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Only up to this sequence or time.")] = None,
-    reason: Annotated[str, typer.Option(help="Reason; recorded with each match.")] = "",
+    matches: Annotated[list[str] | None, Argument(metavar="MATCH…", help="Ids of matches.")] = None,
+    worker: Annotated[str | None, Option(help="All matches of this worker.")] = None,
+    since: Annotated[str | None, Option(help="Only from this sequence or time on (ISO 8601, UTC by default).")] = None,
+    until: Annotated[str | None, Option(help="Only up to this sequence or time.")] = None,
+    reason: Annotated[str, Option(help="Reason; recorded with each match.")] = "",
     dry_run: DryRunOption = False,
     *,
     run: Run,
@@ -54,9 +52,9 @@ async def void(
     from lifecycle.void_matches import VoidRequest
 
     request = VoidRequest(matches or [], worker, since, until, reason.strip(), dry_run)
-    if bool(request.matches) == (worker is not None):
+    if bool(matches) == (worker is not None):
         raise UsageError("void: expected either ids of matches or --worker NAME")
-    if request.matches and (since or until):
+    if matches and (since or until):
         raise UsageError("void: --since and --until go with --worker")
     if not request.reason and not dry_run:
         raise UsageError("--reason: empty; expected the reason why these results are voided")
@@ -78,11 +76,8 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
         for step in impact.tainted[:_MAX_SHOWN]:
             print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
         print_omitted(len(impact.tainted), _MAX_SHOWN, all_listed, indent="  ")
-    touched = {
-        "checkpoints made from those steps": impact.checkpoints,
-        "evaluations that they touch": impact.evaluations,
-    }
-    for label, names in touched.items():
+    checkpoints, evaluations = "checkpoints made from those steps", "evaluations that they touch"
+    for label, names in (checkpoints, impact.checkpoints), (evaluations, impact.evaluations):
         if names:
             print(f"{len(names):,} {label}: {', '.join(names[:_MAX_SHOWN])}")
             print_omitted(len(names), _MAX_SHOWN, all_listed, indent="  ")
@@ -100,7 +95,7 @@ async def audit(
     *,
     run: Run,
     folder: Annotated[
-        Path | None, typer.Option("--dir", help="Folder of `league auth`: report keys that were not issued there.")
+        Path | None, Option("--dir", help="Folder of `league auth`: report keys that were not issued there.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -117,7 +112,7 @@ async def audit(
         return
     table = []
     for row in rows:
-        mark = "conspicuous" if row.z >= CONSPICUOUS_Z else ""
+        mark = "conspicuous" if row.z >= _CONSPICUOUS_Z else ""
         shown = (f"{row.surprise:+.3f}", _format_z(row.surprise_z), row.favours, _format_z(row.favours_z), mark)
         table.append([row.worker, row.purpose, f"{row.matches:,}", *shown])
     surprise = number_columns("matches", "surprise", "z")
@@ -132,9 +127,9 @@ def _format_z(z: float | None) -> str:
 
 
 async def quarantine(
-    worker: Annotated[str, typer.Argument(help="Name of the worker.")],
-    reason: Annotated[str, typer.Option(help="Reason; recorded with each match.")] = "",
-    since: Annotated[str | None, typer.Option(help="From a sequence or time on.")] = None,
+    worker: Annotated[str, Argument(help="Name of the worker.")],
+    reason: Annotated[str, Option(help="Reason; recorded with each match.")] = "",
+    since: Annotated[str | None, Option(help="From a sequence or time on.")] = None,
     dry_run: DryRunOption = False,
     *,
     run: Run,
@@ -159,12 +154,12 @@ async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
         if not letters:
             print("no dead letters")
             return
-        rows = []
-        for entry in letters:
-            letter = entry.letter
-            rows.append((entry.number, _filed_time(entry), letter.stream, letter.sequence, letter.tries, letter.error))
         number, sequence, tries = number_columns("number", "sequence", "tries")
         columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
+        rows = [
+            (one.number, _filed_time(one), one.letter.stream, one.letter.sequence, one.letter.tries, one.letter.error)
+            for one in letters
+        ]
         print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 
 

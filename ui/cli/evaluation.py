@@ -1,41 +1,32 @@
-"""``league criteria`` and ``promote``: the success criteria, and decisions on promotion with their certificates."""
+"""``league criteria`` and ``benchmark``: the success criteria, and an agent against the same opponent in all seats."""
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
+import uvloop
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from league.evaluation.certificates import CertificateCheck, check_certificates
-from league.evaluation.outlook import EvaluationOutlook
+from league.queries.text_table import number_columns, print_table
 from league.run import Run
-from schemas.errors import UsageError
-from schemas.events import (
-    AgentActivated,
-    AgentRetired,
-    CheckpointAdded,
-    CheckpointPromoted,
-    Event,
-    PromotionDecided,
-    RegressionNoticed,
-)
 from ui.cli.options import AtOption, JsonOption
-from ui.output import PLACEHOLDER, format_percent, print_answer, print_json
+from ui.output import PLACEHOLDER, format_percent, print_answer, print_json, print_line
+from workers.progress import show_progress
 
 if TYPE_CHECKING:
     from league.success_criteria import CriteriaReport
     from league.success_criteria.against_baselines import BaselineBeat, NoRegression, VersionDifference
     from league.success_criteria.training import Diversity, Stability
+    from lifecycle.benchmark import BenchmarkReport
 
 # Sky blue and orange of Okabe and Ito's palette, which colour-blind readers tell apart; the words say it too.
 _PASS, _FAIL = Text(" PASS ", "black on #56B4E9"), Text(" FAIL ", "black on #E69F00")
-ALL = "all"
-_MAX_SHOWN = 3
-"""Number of tests with a recorded verdict to print; --json has all."""
 
 
 async def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> None:
@@ -100,9 +91,7 @@ def _no_regression_lines(result: "NoRegression") -> Iterator[RenderableType]:
         f"The hero's rating less each baseline's, by {result.system} over {result.matches:,} rated matches, from "
         f"version {result.warm_up:,} on, with 95 % intervals. Below are those whose whole interval is below 0."
     )
-    table = Table("baseline", box=None, pad_edge=False, header_style="dim")
-    for column in ("versions", "below", "worst", "at version (event)", "last"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = _figures_table("baseline", "versions", "below", "worst", "at version (event)", "last")
     for one in result.baselines:
         cells = [PLACEHOLDER] * 5
         if (worst := one.worst) is not None and one.last is not None:
@@ -119,6 +108,13 @@ def _no_regression_lines(result: "NoRegression") -> Iterator[RenderableType]:
         )
 
 
+def _figures_table(name: str, *figures: str) -> Table:
+    table = Table(name, box=None, pad_edge=False, header_style="dim")
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
+    return table
+
+
 def _format_difference(moment: "VersionDifference") -> str:
     # Rounded to an integer, of which there is no -0.
     return f"{round(moment.difference):+d} ±{(moment.high - moment.low) / 2:.0f}"
@@ -132,9 +128,7 @@ def _diversity_lines(result: "Diversity") -> Iterator[RenderableType]:
         "with the shares of empty buckets given to the others. Expected: every interval within "
         f"{100 * result.tolerance:.0f} points of its target."
     )
-    table = Table("bucket", box=None, pad_edge=False, header_style="dim")
-    for column in ("specified", "configured", "target", "realised", "95 %, all together"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = _figures_table("bucket", "specified", "configured", "target", "realised", "95 %, all together")
     for one in result.buckets:
         shares = (format_percent(share, 1) for share in (one.specified, one.configured, one.target, one.realised))
         table.add_row(one.bucket, *shares, f"{100 * one.low:.1f} to {format_percent(one.high, 1)}")
@@ -160,94 +154,77 @@ def _stability_lines(result: "Stability") -> Iterator[RenderableType]:
     yield table
 
 
-async def promote(
+def benchmark(
+    game: Annotated[str, Argument(metavar="[GAME]", help="The run's game, to be sure of it; by default any.")] = "",
+    agent: Annotated[
+        str, Option(help="An agent, a version such as main@80, or a bot; by default the policy's newest version.")
+    ] = "",
+    against: Annotated[
+        str, Option(help="Opponents, with commas; by default the game's bots that are no agents here.")
+    ] = "",
+    games: Annotated[int, Option(min=1, max=100_000, help="Games against each opponent.")] = 70,
+    until: Annotated[
+        int | None, Option(help="Diplomacy: the last year that is played; by default the league's.")
+    ] = None,
+    seed: Annotated[int, Option(help="Benchmarks of one seed meet the same luck.")] = 0,
     *,
     run: Run,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Record nothing.")] = False,
-    check: Annotated[
-        str | None, typer.Option(metavar="AGENT|all", help="Check certificates instead; exits 1 if one fails.")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what the rules for promotion and retirement decide now, and why; record due decisions, as a rater would.
+    """Measure an agent in one seat against the same opponent in all others, in every seat equally often.
 
-    A running rater records the same by itself. Promotion tests are requested here and played by evaluators.
+    The league's evaluators play, or this command where there are none. Results are recorded, and by default not rated;
+    the same command again plays only what is missing. Shares have 95 % Wilson intervals. Exits 1 if games failed.
     """
-    if check is not None:
-        if dry_run:
-            raise UsageError("--check: records nothing anyway; expected it without --dry-run")
-        async with run.open_log() as history:
-            checks = await check_certificates(history, None if check == ALL else check)
-        if as_json:
-            print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
-        else:
-            _print_certificates(checks)
-        raise typer.Exit(0 if all(one.holds for one in checks) else 1)
-    from lifecycle.control import apply_promotion_rules
+    from lifecycle.benchmark import BenchmarkOptions, run_benchmark
 
-    outlook, recorded = await apply_promotion_rules(run, dry_run)
+    names = tuple(filter(None, (name.strip() for name in against.split(","))))
+    options = BenchmarkOptions(game, agent, names, games, until, seed)
+    progress = Console(stderr=True)
+    started = time.monotonic()
+    try:
+        with show_progress(progress, "benchmark") as show:
+
+            def update(done: int, total: int) -> None:
+                rate = done / max(time.monotonic() - started, 1e-6)
+                left = timedelta(seconds=round((total - done) / rate)) if done else PLACEHOLDER
+                show(f"{done:,} of {total:,} games, {rate:.1f} games/s, {left} left,", done / max(total, 1))
+
+            report = uvloop.run(run_benchmark(run, options, update))
+    except KeyboardInterrupt:
+        print_line(progress, "interrupted: games that ended are recorded; the same command plays the rest")
+        raise
     if as_json:
-        print_json(msgspec.structs.asdict(outlook) | {"recorded": recorded})
+        print_json(report)
     else:
-        _print_outlook(outlook, recorded, dry_run)
+        for one in report:
+            _print_benchmark(one, Console(highlight=False))
+    if any(one.rows[-1].games < one.wanted for one in report):
+        raise typer.Exit(1)
 
 
-def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: bool) -> None:
-    print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
-    recorded_tests = [test for test in outlook.contests if test.recorded]
-    for contest in recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded]:
-        mean = "" if contest.mean_score is None else f", mean score {contest.mean_score:.3f}"
-        over = f", {contest.passed_over} passed over" if contest.passed_over else ""
-        left = f"; about {contest.pairs_left} more if they go on like this" if contest.pairs_left else ""
-        print(
-            f"test of {contest.candidate} against {contest.incumbent}: {contest.verdict}, {contest.pairs} of "
-            f"{contest.test.most_pairs} pairs{over}{mean}, log-likelihood ratio {contest.llr:.2f} between "
-            f"{contest.lower:.2f} and {contest.upper:.2f}{left}"
-        )
-    for one in outlook.waiting:
-        best = "no other was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
-        incumbent = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
-        print(f"candidate {one.agent}: {one.rating:.1f} when {best}{incumbent}; {one.why}")
-    for request in outlook.requests:
-        print(
-            f"to be tested: {request.agent} against {request.opponents[0]}, {len(request.matches) // 2} pairs at most"
-        )
-    for cut in outlook.cuts:
-        print(f"cut by a cap of evaluations: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
-    for policy, alarm in outlook.alarms.items():
-        print(f"last alarm of {policy}: {describe_event(alarm)}")
-    events = outlook.due if dry_run else recorded
-    for event in events:
-        print(f"{'would record' if dry_run else 'recorded'}: {describe_event(event)}")
-    if not events:
-        print("nothing is due")
-
-
-def describe_event(event: Event) -> str:
-    """A decision as one line."""
-    if isinstance(event, PromotionDecided):
-        opponents, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)
-        return f"{opponents}: {event.verdict} after {pairs} pairs, log-likelihood ratio {event.llr:.2f}"
-    if isinstance(event, CheckpointAdded):
-        return f"{event.agent} joins as {event.reason}"
-    if isinstance(event, CheckpointPromoted):
-        return f"{event.agent} becomes elite, rated {event.rating:.1f}"
-    if isinstance(event, RegressionNoticed):
-        below = ", ".join(f"{name} ({rating:.1f})" for name, rating in event.below.items())
-        return f"{event.agent}, rated {event.rating:.1f}, is below {below}"
-    if isinstance(event, AgentRetired):
-        return f"{event.agent} {'rests' if event.resting else 'retires'}: {event.reason}"
-    if isinstance(event, AgentActivated):
-        return f"{event.agent} is activated: {event.reason}"
-    return event.key
-
-
-def _print_certificates(checks: list[CertificateCheck]) -> None:
-    for one in checks:
-        print(f"{'holds' if one.holds else 'DIFFERS'}: {describe_event(one.certificate)} (event {one.sequence})")
-        for difference in one.differences:
-            print(f"  {difference}")
-        if one.voided_since:
-            print(f"  voided since, the verdict stands: {', '.join(one.voided_since)}")
-    if not checks:
-        print("no certificates")
+def _print_benchmark(report: "BenchmarkReport", console: Console) -> None:
+    overall = report.rows[-1]
+    settings = "".join(f", {key} {value}" for key, value in report.settings.items())
+    print_line(
+        console,
+        f"{report.agent} in one seat, {report.opponent} in all others: {report.game}{settings}, seed {report.seed}, "
+        f"{overall.games:,} of {report.wanted:,} games",
+    )
+    shares = list(overall.shares)
+    # Other metrics, such as tokens and costs, are in the JSON.
+    means = [name for name in ("centers", "score") if name in overall.means]
+    averages = [f"mean {name}" for name in means]
+    columns = ["seat", *number_columns("games", *(f"{share}, % (95 %)" for share in shares), *averages)]
+    rows = []
+    for row in report.rows:
+        found = [row.shares.get(name) for name in shares]
+        counted = [
+            PLACEHOLDER if one is None else f"{100 * one.share:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
+            for one in found
+        ]
+        mean = [f"{row.means[name]:.2f}" if name in row.means else PLACEHOLDER for name in means]
+        rows.append([row.seat or "all", f"{row.games:,}", *counted, *mean])
+    print_table(console, columns, rows, averages)
+    if report.failed:
+        print_line(console, f"{report.failed:,} matches failed, the last one by {report.last_failure}")

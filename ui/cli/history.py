@@ -1,22 +1,28 @@
-"""``league leaderboard``, ``events``, ``forward`` and ``ledger``: a league's history as text."""
+"""``league leaderboard``, ``events``, ``forward``, ``ledger`` and ``replay``: a league's history as text."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
+from typer import Option
 
 from league.log.base import RecordedEvent
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types
-from ui.output import print_json, terminal_width
+from ui.output import print_answer, print_json, terminal_width
 
+if TYPE_CHECKING:
+    from league.history.counterfactual import RatingComparison
+    from league.history.replay import ReplayReport, VerifyReport
+
+_MAX_DIFFERENCES = 20
 _DRAIN_TIMEOUT_S = 5.0
 """Time for a batch that is on its way when the command is stopped."""
 
@@ -34,14 +40,12 @@ async def leaderboard(
     run: Run,
     at: AtOption = None,
     system: Annotated[
-        str | None, typer.Option(help="A rating system, bradley_terry or plackett_luce; by default the official one.")
+        str | None, Option(help="A rating system, bradley_terry or plackett_luce; by default the official one.")
     ] = None,
-    by: Annotated[GroupBy, typer.Option(help="Rank agents, agents by seat, or kinds of agents.")] = GroupBy.agent,
-    game: Annotated[str | None, typer.Option(help="By default the configured one.")] = None,
-    draws: Annotated[
-        int | None, typer.Option(min=1, help="Resampled histories for the intervals; by default 200.")
-    ] = None,
-    no_intervals: Annotated[bool, typer.Option("--no-intervals", help="Leave the intervals out.")] = False,
+    by: Annotated[GroupBy, Option(help="Rank agents, agents by seat, or kinds of agents.")] = GroupBy.agent,
+    game: Annotated[str | None, Option(help="By default the configured one.")] = None,
+    draws: Annotated[int | None, Option(min=1, help="Resampled histories for the intervals; by default 200.")] = None,
+    no_intervals: Annotated[bool, Option("--no-intervals", help="Leave the intervals out.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the leaderboard with 95 % intervals, rebuilt from the events, as of now or of an earlier event.
@@ -62,9 +66,9 @@ async def leaderboard(
 async def events(
     *,
     run: Run,
-    follow: Annotated[bool, typer.Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
     kind: EventTypeOption = None,
-    first: Annotated[int, typer.Option("--from", help="Sequence to begin at.")] = 1,
+    first: Annotated[int, Option("--from", help="Sequence to begin at.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Print the history, one event a line."""
@@ -99,8 +103,7 @@ def _event_json(recorded: RecordedEvent) -> str:
 
 def _event_line(recorded: RecordedEvent, name: str) -> str:
     fields = msgspec.to_builtins(recorded.event) if recorded.event is not None else {}
-    fields.pop("type", None)
-    short = " ".join(f"{key}={_truncate(value)}" for key, value in fields.items())
+    short = " ".join(f"{key}={_truncate(value)}" for key, value in fields.items() if key != "type")
     return f"{recorded.sequence:>8}  {_recorded_time(recorded):%H:%M:%S}  {name:<20}  {short}"
 
 
@@ -139,23 +142,20 @@ async def ledger(*, run: Run, as_json: JsonOption = False) -> None:
 
 
 async def forward(
-    to: Annotated[str, typer.Option(help="-, a file, or the address of a log platform: https://…")] = "-",
+    to: Annotated[str, Option(help="-, a file, or the address of a log platform: https://…")] = "-",
     *,
     run: Run,
     kind: EventTypeOption = None,
     first: Annotated[
-        int | None,
-        typer.Option("--from", min=1, help="First sequence to send; by default the first that was not sent."),
+        int | None, Option("--from", min=1, help="First sequence to send; by default the first that was not sent.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Include events that were sent before.")] = False,
+    again: Annotated[bool, Option("--again", help="Include events that were sent before.")] = False,
     follow: Annotated[
-        bool, typer.Option("--follow/--once", help="Continue with new events, or end with the newest one of now.")
+        bool, Option("--follow/--once", help="Continue with new events, or end with the newest one of now.")
     ] = True,
     token_variable: Annotated[
         str,
-        typer.Option(
-            help="Environment variable that holds the platform's token; by default LEAGUE_FORWARD_TOKEN, if set."
-        ),
+        Option(help="Environment variable that holds the platform's token; by default LEAGUE_FORWARD_TOKEN, if set."),
     ] = "",
 ) -> None:
     """Send events as lines of JSON to a file, standard output or a log platform: in order, each at least once.
@@ -198,3 +198,100 @@ async def _run_until_stopped(work: Coroutine[Any, Any, None], stop: Callable[[],
         await asyncio.wait([working])
     if not working.cancelled():
         working.result()
+
+
+async def replay(
+    *,
+    run: Run,
+    until: Annotated[str | None, Option(help="Fold up to a sequence or a time (ISO 8601, UTC by default).")] = None,
+    check: Annotated[bool, Option("--verify", help="Compare with the recorded ratings.")] = False,
+    settings: Annotated[
+        list[str] | None, Option("--set", help="Rate under another setting: ratings.elo.k=16; repeatable.")
+    ] = None,
+    system: Annotated[str | None, Option(help="Rate under another rating system.")] = None,
+    agents: Annotated[
+        list[str] | None, Option("--without-agent", help="Leave an agent's seats out; repeatable.")
+    ] = None,
+    workers: Annotated[
+        list[str] | None, Option("--without-worker", help="Leave a worker's matches out; repeatable.")
+    ] = None,
+    predicates: Annotated[
+        list[str] | None,
+        Option("--exclude", help="Leave out matches for which an SQL condition on `matches` holds; repeatable."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold the history again from its first event; print a summary and a digest of the state.
+
+    --verify compares the ratings with the recorded ones, exits 1 if they differ, and states its scope. --set, --system,
+    --without-… and --exclude rate under other rules, and print how ranks and ratings differ. Nothing is written.
+    """
+    from league.history.counterfactual import Counterfactual
+    from league.history.replay import replay_log, verify_log
+    from league.queries.reports import compare_counterfactual
+    from league.queries.tables import resolve_sequence
+
+    is_counterfactual = any((settings, system, agents, workers, predicates))
+    if check and is_counterfactual:
+        raise UsageError("--verify: compares the history with itself; expected no other rules beside it")
+    report: Any
+    show: Callable[[Any], None]
+    async with run.open_log() as history:
+        if until is None:
+            place = await history.last_sequence()
+        else:
+            place = await resolve_sequence(run, history, until, "--until")
+        if check:
+            report, show = await verify_log(history, place), _print_differences
+        elif is_counterfactual:
+            rules = Counterfactual(settings or [], system, agents or [])
+            report = await compare_counterfactual(run, history, place, rules, workers or [], predicates or [])
+            show = _print_comparison
+        else:
+            report, show = await replay_log(history, place), _print_replay
+    print_answer(report, as_json, show)
+    raise typer.Exit(1 if check and not report.is_identical else 0)
+
+
+def _print_differences(report: "VerifyReport") -> None:
+    print(report.summary())
+    for difference in report.differences[:_MAX_DIFFERENCES]:
+        print(f"  {difference}")
+    print(report.scope())
+
+
+def _print_replay(report: "ReplayReport") -> None:
+    at = datetime.fromtimestamp(report.time_ns / 1e9, tz=UTC)
+    steps = ", ".join(f"{policy} {step:,}" for policy, step in report.steps.items()) or "none"
+    print(f"{report.events:,} events folded, up to event {report.sequence:,} of {at:%Y-%m-%d %H:%M:%S} UTC")
+    print(f"{report.matches:,} matches, {report.voided:,} voided, {report.failed:,} failed")
+    print(f"{report.agents:,} agents; gradient steps: {steps}")
+    for name, count in report.unknown.items():
+        print(f"{count:,} events of the unknown type {name!r}, skipped")
+    if report.undecodable:
+        print(f"{report.undecodable:,} messages that are no events, skipped")
+    print(f"digest of the state: {report.digest}")
+
+
+def _print_comparison(comparison: "RatingComparison") -> None:
+    from league.queries.text_table import Column, number_columns, render_table
+
+    recorded = number_columns("recorded rank", "recorded rating", "recorded games")
+    columns = [Column("rank", True), "agent", *number_columns("rating", "games"), *recorded, "moved"]
+    rows: list[list[object]] = []
+    for move in comparison.moves:
+        moved = "out" if move.rank is None else "new"
+        if move.rank is not None and move.recorded_rank is not None:
+            up = move.recorded_rank - move.rank
+            moved = "" if up == 0 else f"{'▲' if up > 0 else '▼'} {abs(up)}"
+        before = (move.recorded_rank, move.recorded_rating, move.recorded_games)
+        rows.append([move.rank, move.agent, move.rating, move.games, *before, moved])
+    print(render_table(columns, rows, terminal_width(), ("recorded games", "games")), end="")
+    system = comparison.system
+    if comparison.recorded_system != system:
+        system += f", recorded {comparison.recorded_system}"
+    print(
+        f"{comparison.game} under {system}, {comparison.matches:,} matches up to event {comparison.sequence:,}: "
+        f"{comparison.changed_count:,} of {len(comparison.moves):,} ratings differ from the recorded ones. Nothing was "
+        "written."
+    )

@@ -15,6 +15,7 @@ import msgspec
 import typer
 import uvloop
 from rich.console import Console
+from typer import Argument, Option
 
 from league.auth.authority import Authority
 from league.log.cluster import NODES, LocalCluster
@@ -40,19 +41,19 @@ ROLE_MODULES = {
     "tracker": "tracker",
 }
 """Module of ``workers`` by role; each has a ``serve``."""
-DirOption = Annotated[Path, typer.Option("--dir", help="Folder of the keys that issue credentials.")]
-DEFAULT_DIR = Path(".league-auth")
+_DirOption = Annotated[Path, Option("--dir", help="Folder of the keys that issue credentials.")]
+_DEFAULT_DIR = Path(".league-auth")
 
 
 def up(
     config: Annotated[
         list[Path] | None,
-        typer.Option(help="The league's settings, a TOML file; repeated: stages of training, one after the other."),
+        Option(help="The league's settings, a TOML file; repeated: stages of training, one after the other."),
     ] = None,
     *,
     run: Run,
-    port: Annotated[int, typer.Option(help="Port of the run's own broker; 0 takes a free one.")] = 0,
-    max_store_mb: Annotated[int | None, typer.Option(help="Limit of the run's own store; by default the disk.")] = None,
+    port: Annotated[int, Option(help="Port of the run's own broker; 0 takes a free one.")] = 0,
+    max_store_mb: Annotated[int | None, Option(help="Limit of the run's own store; by default the disk.")] = None,
 ) -> None:
     """Open or continue a league, and run all its workers on this machine until training is done."""
     if not 0 <= port <= 65535:
@@ -69,42 +70,43 @@ def up(
 
 
 def open_league(
-    config: Annotated[Path, typer.Option(help="The league's settings, a TOML file.")],
+    config: Annotated[Path, Option(help="The league's settings, a TOML file.")],
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
 ) -> None:
     """Open a league on a broker, or change an open one's settings, without starting any worker."""
     from lifecycle.run_league import open_without_workers
 
-    settings, console = load_config(config), Console(stderr=True)
+    settings = load_config(config)
+    console = Console(stderr=True)
     uvloop.run(open_without_workers(Run(run, nats=nats), settings, console))
     console.print(f"league {settings.name!r} is open", highlight=False)
 
 
 def worker(
-    role: Annotated[str, typer.Argument(help="rollout, evaluator, inference, rater, trainer, archivist or tracker.")],
+    role: Annotated[str, Argument(help="rollout, evaluator, inference, rater, trainer, archivist or tracker.")],
     *,
     run: Run,
     name: Annotated[
-        str | None, typer.Option(help="Name of this worker, unique in the league; by default that of its credentials.")
+        str | None, Option(help="Name of this worker, unique in the league; by default that of its credentials.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="For rollout workers and trainers: the policy; by default the league's main one.")
+        str | None, Option(help="For rollout workers and trainers: the policy; by default the league's main one.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="For inference workers: the port to listen on; by default a free one.")
+        int | None, Option(help="For inference workers: the port to listen on; by default a free one.")
     ] = None,
     host: Annotated[
-        str | None, typer.Option(help="For inference workers: the address to listen on; by default inference.host.")
+        str | None, Option(help="For inference workers: the address to listen on; by default inference.host.")
     ] = None,
     sink: Annotated[
         list[str] | None,
-        typer.Option(help="For trackers: jsonl, stdout or wandb; repeatable. By default what tracker.sinks says."),
+        Option(help="For trackers: jsonl, stdout or wandb; repeatable. By default what tracker.sinks says."),
     ] = None,
     supervised: Annotated[
-        bool, typer.Option("--supervised", help="Log to the run's folder only; exit when the parent process ends.")
+        bool, Option("--supervised", help="Log to the run's folder only; exit when the parent process ends.")
     ] = False,
-    supervisor: Annotated[int | None, typer.Option(hidden=True, help="With --supervised: the parent's id.")] = None,
+    supervisor: Annotated[int | None, Option(hidden=True, help="With --supervised: the parent's id.")] = None,
 ) -> None:
     """Run one worker process for an open league; start as many as you like."""
     _check_role(f"worker {role!r}", role, policy)
@@ -116,9 +118,8 @@ def worker(
 
     if sink and role != "tracker":
         raise UsageError(f"--sink: expected for a worker 'tracker' only, not for {role!r}")
-    for each in sink or ():
-        if each not in SINKS.names():
-            raise UsageError(f"--sink {each}: no such sink; expected {format_choices(SINKS.names())}")
+    if unknown := [each for each in sink or () if each not in SINKS.names()]:
+        raise UsageError(f"--sink {unknown[0]}: no such sink; expected {format_choices(SINKS.names())}")
     if not name and (bearer := run.access.identity()) is not None:
         # The broker accepts a worker's results under no other name than that of its credentials.
         name = bearer.name
@@ -148,27 +149,25 @@ def _check_role(place: str, role: str, policy: str | None) -> None:
 
 
 def join(
-    url: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the broker, or of a cluster's brokers with commas.")
-    ],
+    url: Annotated[str, Argument(metavar="URL", help="Address of the broker, or of a cluster's brokers with commas.")],
     creds: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             envvar="LEAGUE_CREDS",
             help="Credentials from `league auth add`: a file for one worker, or a folder of *.creds, one for each.",
         ),
     ] = None,
     ca: CaOption = None,
-    role: Annotated[str, typer.Option(help="Role of its workers; see `league worker`.")] = "rollout",
+    role: Annotated[str, Option(help="Role of its workers; see `league worker`.")] = "rollout",
     workers: Annotated[
-        str, typer.Option(help="N, MIN..MAX (as many as are needed), or auto: as many as the machine can run.")
+        str, Option(help="N, MIN..MAX (as many as are needed), or auto: as many as the machine can run.")
     ] = "auto",
     folder: Annotated[
-        Path | None, typer.Option(help="For logs and copies of models; by default in the user's cache. May be deleted.")
+        Path | None, Option(help="For logs and copies of models; by default in the user's cache. May be deleted.")
     ] = None,
     league: LeagueOption = None,
-    policy: Annotated[str | None, typer.Option(help="The policy to serve; by default the league's main one.")] = None,
-    room_gb: Annotated[float, typer.Option(help="Free disk space that is required, in GB.")] = 2.0,
+    policy: Annotated[str | None, Option(help="The policy to serve; by default the league's main one.")] = None,
+    room_gb: Annotated[float, Option(help="Free disk space that is required, in GB.")] = 2.0,
 ) -> None:
     """Connect this machine to a league: check that it can work for it, then run workers until stopped."""
     _check_role(f"--role {role}", role, policy)
@@ -180,11 +179,7 @@ def join(
 
 
 def parse_worker_range(text: str) -> tuple[int, int] | None:
-    """Least and largest number of workers; None for ``auto``.
-
-    Raises:
-        UsageError: the text is none of N, MIN..MAX, auto.
-    """
+    """Least and largest number of workers; None for ``auto``."""
     if text == "auto":
         return None
     matched = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
@@ -195,8 +190,8 @@ def parse_worker_range(text: str) -> tuple[int, int] | None:
 
 
 def init(
-    folder: DirOption = DEFAULT_DIR,
-    league: Annotated[str, typer.Option(help="Name of the league; * for all on the broker.")] = "*",
+    folder: _DirOption = _DEFAULT_DIR,
+    league: Annotated[str, Option(help="Name of the league; * for all on the broker.")] = "*",
 ) -> None:
     """Make the keys that issue credentials, and the brokers' configuration for them."""
     authority = Authority.create(folder, league)
@@ -209,18 +204,18 @@ def init(
 def add(
     role: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="rollout, evaluator, inference, rater, trainer, archivist, tracker, dashboard (reads), operator (all)."
         ),
     ],
-    name: Annotated[str, typer.Argument(help="Name of the user; for a worker its --name.")],
-    days: Annotated[float, typer.Option(help="Days for which they are valid.")] = 90.0,
+    name: Annotated[str, Argument(help="Name of the user; for a worker its --name.")],
+    days: Annotated[float, Option(help="Days for which they are valid.")] = 90.0,
     count: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers: NAME-1, NAME-2, … after existing ones.")
+        int | None, Option(min=1, help="Number of workers: NAME-1, NAME-2, … after existing ones.")
     ] = None,
-    league: Annotated[str, typer.Option(help="Only league that they open; by default that of the keys.")] = "",
-    to: Annotated[Path | None, typer.Option(help="Folder to write NAME.creds to, for another machine.")] = None,
-    folder: DirOption = DEFAULT_DIR,
+    league: Annotated[str, Option(help="Only league that they open; by default that of the keys.")] = "",
+    to: Annotated[Path | None, Option(help="Folder to write NAME.creds to, for another machine.")] = None,
+    folder: _DirOption = _DEFAULT_DIR,
 ) -> None:
     """Issue credentials to a worker or a person: a secret file for --creds.
 
@@ -232,7 +227,7 @@ def add(
         print(path)
 
 
-def revoke(name: Annotated[str, typer.Argument(help="Name of the user.")], folder: DirOption = DEFAULT_DIR) -> None:
+def revoke(name: Annotated[str, Argument(help="Name of the user.")], folder: _DirOption = _DEFAULT_DIR) -> None:
     """Revoke a user's credentials; brokers end its connections when they reload their configuration."""
     authority = Authority(folder)
     count = authority.revoke(name)
@@ -240,26 +235,26 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the user.")], folde
     print("a broker reloads it on SIGHUP (nats-server --signal reload); `league nats --auth` does so by itself")
 
 
-def list_users(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> None:
+def list_users(folder: _DirOption = _DEFAULT_DIR, as_json: JsonOption = False) -> None:
     """List the users with credentials, and their standing: good, expired or revoked."""
-    now, users = time.time(), Authority(folder).users
-    rows = [msgspec.structs.asdict(user) | {"standing": user.status(now)} for user in users]
+    now = time.time()
+    users = Authority(folder).users
     if as_json:
-        print_json(rows)
+        print_json([msgspec.structs.asdict(user) | {"standing": user.status(now)} for user in users])
         return
-    cells = []
+    rows = []
     for user in users:
         until = f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}"
-        cells.append((user.name, user.role, user.league or "*", user.status(now), until, user.public))
+        rows.append((user.name, user.role, user.league or "*", user.status(now), until, user.public))
     columns = ["name", "role", "league", "standing", "until (UTC)", "public key"]
-    print_table(Console(), columns, cells, ("public key", "role"))
+    print_table(Console(), columns, rows, ("public key", "role"))
 
 
 def nats(
-    folder: Annotated[Path, typer.Option(help="Folder for the nodes' streams.")] = Path(".league-nats"),
-    nodes: Annotated[int, typer.Option(help="Number of nodes; odd.")] = NODES,
-    port: Annotated[int, typer.Option(help="Port of the first node, the others follow; 0 takes free ones.")] = 0,
-    auth: Annotated[Path | None, typer.Option(help="Folder of `league auth`: credentials are required.")] = None,
+    folder: Annotated[Path, Option(help="Folder for the nodes' streams.")] = Path(".league-nats"),
+    nodes: Annotated[int, Option(help="Number of nodes; odd.")] = NODES,
+    port: Annotated[int, Option(help="Port of the first node, the others follow; 0 takes free ones.")] = 0,
+    auth: Annotated[Path | None, Option(help="Folder of `league auth`: credentials are required.")] = None,
 ) -> None:
     """Run a NATS cluster on this machine until Ctrl-C; nodes that die are restarted."""
     console = Console(stderr=True)

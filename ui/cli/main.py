@@ -20,17 +20,18 @@ def main() -> None:
     try:
         with translate_missing_package():
             app()
-    except LeagueError as error:
-        _print_error(error)
-        sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader closed our output early (``league events | head``).
         sys.stderr.close()
-    except OSError as error:
-        if (disk := DiskError.of(error)) is None:
+    except (LeagueError, OSError) as error:
+        known = error if isinstance(error, LeagueError) else DiskError.of(error)
+        if known is None:
             raise
-        _print_error(disk)
-        sys.exit(disk.exit_code)
+        # Imported on use: what prints in colour takes long to import.
+        from ui.output import print_error
+
+        print_error(known)
+        sys.exit(known.exit_code)
     finally:
         # All is cleaned up: a further signal must not interrupt Python's own end, which would print a traceback.
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,12 +43,6 @@ def _configure_logging() -> None:
     from workers.logs import configure_command_logging
 
     configure_command_logging()
-
-
-def _print_error(error: Exception) -> None:
-    from ui.output import print_error
-
-    print_error(error)
 
 
 def _interrupt(*_: object) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 import uvloop
 from rich.console import Console
+from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
 from league.queries.text_table import number_columns, print_table
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def vllm(
-    further: Annotated[list[str] | None, typer.Argument(help="After --: further options of vLLM's.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Folder of a base model; by default the league's.")] = None,
+    further: Annotated[list[str] | None, Argument(help="After --: further options of vLLM's.")] = None,
+    model: Annotated[Path | None, Option(help="Folder of a base model; by default the league's.")] = None,
     *,
     run: Run,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; by default as the league says.")] = None,
-    print_only: Annotated[bool, typer.Option("--print", help="Print the command instead of running it.")] = False,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen on.", min=1, max=65535)] = 8000,
+    device: Annotated[str | None, Option(help="cpu or cuda; by default as the league says.")] = None,
+    print_only: Annotated[bool, Option("--print", help="Print the command instead of running it.")] = False,
 ) -> None:
     """Serve a league's base model and adapters with vLLM's own server; name it in ``inference.urls``.
 
@@ -55,9 +56,9 @@ def vllm(
 def parity(
     *,
     run: Run,
-    backend: Annotated[str | None, typer.Option(help="The backend; by default the league's.")] = None,
-    dtype: Annotated[str, typer.Option(help="Data type that both sides compute in.")] = "float32",
-    places: Annotated[int, typer.Option(min=1, help="Decisions to sample, each in twelve ways.")] = 32,
+    backend: Annotated[str | None, Option(help="The backend; by default the league's.")] = None,
+    dtype: Annotated[str, Option(help="Data type that both sides compute in.")] = "float32",
+    places: Annotated[int, Option(min=1, help="Decisions to sample, each in twelve ways.")] = 32,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the backend's log-probabilities with the learner's, token by token; exits 1 when they drift.
@@ -84,14 +85,12 @@ def _print_parity(report: "ParityReport") -> None:
     figures = number_columns("temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept")
     rows = []
     for cell in report.cells:
-        row = [cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}"]
-        if cell.refused:
-            row += ["refused", *[""] * (len(figures) - 2)]
-        else:
-            row += [f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}"]
-            row += [*(f"{value - 1:+.0e}" for value in cell.ratio), f"{cell.kept:.3f}"]
-            row.append("within" if cell.within else "BEYOND")
-        rows.append(row)
+        found = ["refused", *[""] * (len(figures) - 2)]
+        if not cell.refused:
+            ratio = (f"{value - 1:+.0e}" for value in cell.ratio)
+            found = [f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}", *ratio, f"{cell.kept:.3f}"]
+            found.append("within" if cell.within else "BEYOND")
+        rows.append([cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}", *found])
     print_table(console, ["", *figures, "bounds"], rows, ["kept", "tokens", *ratios[1:-1]])
     console.print(
         "mean, largest: differences in nats; %: percentiles of learner/backend - 1; kept: least mass drawn from"
@@ -102,10 +101,10 @@ def _print_parity(report: "ParityReport") -> None:
 
 
 def release(
-    to: Annotated[Path, typer.Option(help="Folder to make; must not exist.")],
+    to: Annotated[Path, Option(help="Folder to make; must not exist.")],
     agent: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="A version of the main policy such as main@1000; by default the newest benchmarked one, else the "
             "newest checkpoint."
         ),
@@ -138,18 +137,16 @@ async def _render_matches(run: Run, history: "JetStreamLog", match_ids: Sequence
     from ui.web.offline.match_page import render_match
 
     async with open_live_league(run, history) as league:
-        return [
-            render_match(await load_whole_match(league, match_id), history.league, prompt_chars=0)
-            for match_id in match_ids
-        ]
+        matches = [await load_whole_match(league, match_id) for match_id in match_ids]
+        return [render_match(match, history.league, prompt_chars=0) for match in matches]
 
 
 def restore_league(
-    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
-    source: Annotated[Path, typer.Option("--from", help="Folder of the damaged run.")] = DEFAULT_RUN,
-    nats: Annotated[str | None, typer.Option(help="Address of the damaged broker.")] = None,
+    run: Annotated[Path, Option(help="Folder of the new run; it must not exist.")],
+    source: Annotated[Path, Option("--from", help="Folder of the damaged run.")] = DEFAULT_RUN,
+    nats: Annotated[str | None, Option(help="Address of the damaged broker.")] = None,
     archive: Annotated[
-        list[str] | None, typer.Option(help="Further folder or s3://bucket/prefix of artifacts; may be repeated.")
+        list[str] | None, Option(help="Further folder or s3://bucket/prefix of artifacts; may be repeated.")
     ] = None,
     league: LeagueOption = None,
     expect: SealOption = "",
@@ -168,18 +165,18 @@ def restore_league(
 
 
 def _print_restored(result: RestoreResult, run: Path) -> None:
+    copied = result.copied
     print(
-        f"league {result.league!r} restored from {result.origin} up to event {result.at:,}: "
-        f"{result.copied.events:,} events, up to {min(result.archived_to, result.at):,} from the archive; "
-        f"{result.copied.artifacts:,} artifacts "
-        f"({result.copied.bytes:,} bytes); state {result.digest[:12]}…"
+        f"league {result.league!r} restored from {result.origin} up to event {result.at:,}: {copied.events:,} events, "
+        f"up to {min(result.archived_to, result.at):,} from the archive; {copied.artifacts:,} artifacts "
+        f"({copied.bytes:,} bytes); state {result.digest[:12]}…"
     )
     print(f"seals vouch for it up to event {min(result.sealed_to, result.at):,}; newest seal: {result.seal}")
     if result.left is not None:
         print(f"left out, events {result.left.first:,} to {result.left.last:,} of the stream: {result.left.why}")
     for damage in result.damage:
         print(f"DAMAGED beyond the archive, events {damage.first:,} to {damage.last:,}: {damage.what}")
-    for kind, count in sorted(result.copied.missing.items()):
+    for kind, count in sorted(copied.missing.items()):
         print(f"{count:,} artifacts that the history refers to are lost: {kind}")
     for start in result.trainers:
         print(describe_trainer_start(start))
@@ -187,8 +184,8 @@ def _print_restored(result: RestoreResult, run: Path) -> None:
 
 
 def model_merge(
-    agent: Annotated[str, typer.Argument(help="A checkpoint or published version such as main@20.")],
-    out: Annotated[Path, typer.Option("--to", "--out", "-o", help="Folder to make; must not exist.")],
+    agent: Annotated[str, Argument(help="A checkpoint or published version such as main@20.")],
+    out: Annotated[Path, Option("--to", "--out", "-o", help="Folder to make; must not exist.")],
     *,
     run: Run,
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 import uvloop
+from typer import Option
 from typer.main import get_command
 
 from league.run import DEFAULT_RUN, Run
@@ -20,33 +21,27 @@ from schemas.errors import UsageError, format_choices
 from schemas.events import EVENT_TYPES
 from ui.cli import LeagueCommand
 
-RunOption = Annotated[Path, typer.Option("--run", help="The run's folder: store, artifacts, logs.")]
-RunsOption = Annotated[
-    list[Path], typer.Option("--run", help="A run's folder; may be repeated, to show runs side by side.")
-]
+RunOption = Annotated[Path, Option("--run", help="The run's folder: store, artifacts, logs.")]
+RunsOption = Annotated[list[Path], Option("--run", help="A run's folder; may be repeated, to show runs side by side.")]
 NatsOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--nats",
         envvar="LEAGUE_NATS",
         help="Address of a broker, or of a cluster's brokers with commas; by default the run has its own.",
     ),
 ]
-LeagueOption = Annotated[str | None, typer.Option("--league", help="The league's name, if the broker holds several.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one value for programs.")]
+LeagueOption = Annotated[str | None, Option("--league", help="The league's name, if the broker holds several.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON, one value for programs.")]
 AtOption = Annotated[
-    str | None, typer.Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless it says otherwise).")
+    str | None, Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless it says otherwise).")
 ]
-EventTypeOption = Annotated[list[str] | None, typer.Option("--type", help="Only events of this type; may be repeated.")]
-SealOption = Annotated[str, typer.Option("--expect", help="Digest of a seal that you kept: the chain must hold it.")]
+EventTypeOption = Annotated[list[str] | None, Option("--type", help="Only events of this type; may be repeated.")]
+SealOption = Annotated[str, Option("--expect", help="Digest of a seal that you kept: the chain must hold it.")]
 
 
 def check_event_types(names: list[str] | None) -> list[str]:
-    """The names of ``--type``, if all of them are types of events.
-
-    Raises:
-        UsageError: one is not.
-    """
+    """The names of ``--type``; UsageError where one is no type of events."""
     for name in names or ():
         if name not in EVENT_TYPES:
             raise UsageError(f"--type {name}: no such event; expected {format_choices(EVENT_TYPES, name)}")
@@ -54,22 +49,14 @@ def check_event_types(names: list[str] | None) -> list[str]:
 
 
 def check_seal(digest: str) -> None:
-    """Check the digest of ``--expect``.
-
-    Raises:
-        UsageError: the text is not empty and no digest.
-    """
+    """Check that the text of ``--expect`` is empty or a digest; UsageError if not."""
     if digest and not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise UsageError(f"--expect {digest!r}: not the digest of a seal; expected 64 of 0-9 a-f")
 
 
 def _with_run_options(command: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    several = "runs" in signature.parameters
-    options = {
-        "run": (RunsOption, (DEFAULT_RUN,)) if several else (RunOption, DEFAULT_RUN),
-        "nats": (NatsOption, None),
-        "league": (LeagueOption, None),
-    }
+    run: Any = (RunsOption, (DEFAULT_RUN,)) if "runs" in signature.parameters else (RunOption, DEFAULT_RUN)
+    options = {"run": run, "nats": (NatsOption, None), "league": (LeagueOption, None)}
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in options.items()
@@ -107,7 +94,7 @@ def _export_file(option: str, variable: str) -> Callable[[Path | None], Path | N
 
 
 def _ca_option(expose_value: bool) -> Any:
-    return typer.Option(
+    return Option(
         "--ca",
         envvar="LEAGUE_CA",
         callback=_export_file("--ca", "LEAGUE_CA"),
@@ -122,7 +109,7 @@ CaOption = Annotated[Path | None, _ca_option(expose_value=True)]
 def _credential_options(
     creds: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             envvar="LEAGUE_CREDS",
             callback=_export_file("--creds", "LEAGUE_CREDS"),
             expose_value=False,

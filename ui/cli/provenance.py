@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.audit import SamplingAudit, WindowShares, audit_sampling
@@ -24,15 +25,15 @@ from league.queries.matches import MatchEvents, find_match, load_record
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import JsonOption
-from ui.output import format_bytes, format_percent, print_answer, print_json, terminal_width, writing
+from ui.output import format_bytes, format_count, format_percent, print_answer, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
     from league.history.lineage import Lineage
 
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the match, such as rollout-1-0.")]
+IdArgument = Annotated[str, Argument(metavar="ID", help="Id of the match, such as rollout-1-0.")]
 RecordOption = Annotated[
-    Path | None, typer.Option("--record", help="A copy of the record, for a league that keeps its digest only.")
+    Path | None, Option("--record", help="A copy of the record, for a league that keeps its digest only.")
 ]
 _MAX_OPPONENTS = 6
 
@@ -43,7 +44,7 @@ async def show(
     run: Run,
     record: RecordOption = None,
     to: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the match to this .html file instead of printing it.")
+        Path | None, Option("-o", "--output", help="Write the match to this .html file instead of printing it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -100,9 +101,9 @@ async def resimulate_match(
 
 
 async def export_matches(
-    match_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of matches, such as rollout-1-0.")],
-    form: Annotated[str, typer.Option("--format", help="kaggle (steps), or verifiers (traces).")],
-    to: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file instead of printing.")] = None,
+    match_ids: Annotated[list[str], Argument(metavar="ID…", help="Ids of matches, such as rollout-1-0.")],
+    form: Annotated[str, Option("--format", help="kaggle (steps), or verifiers (traces).")],
+    to: Annotated[Path | None, Option("-o", "--output", help="Write to this file instead of printing.")] = None,
     *,
     run: Run,
 ) -> None:
@@ -126,7 +127,7 @@ async def export_matches(
         return
     with writing(to):
         to.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    typer.echo(f"{to}: {len(lines):,} {'match' if len(lines) == 1 else 'matches'}")
+    typer.echo(f"{to}: {format_count(len(lines), 'match', 'matches')}")
 
 
 @contextlib.asynccontextmanager
@@ -138,11 +139,9 @@ async def _open_match(run: Run, match_id: str) -> AsyncIterator[tuple[JetStreamL
 async def audit_draws(
     *,
     run: Run,
-    window: Annotated[int, typer.Option(min=1, help="Gradient steps per line.")] = 10,
-    draws: Annotated[
-        int, typer.Option(min=1, help="Number of draws, evenly spaced, whose target is computed again.")
-    ] = 1000,
-    policy: Annotated[str | None, typer.Option(help="Only matches of this trained policy.")] = None,
+    window: Annotated[int, Option(min=1, help="Gradient steps per line.")] = 10,
+    draws: Annotated[int, Option(min=1, help="Number of draws, evenly spaced, whose target is computed again.")] = 1000,
+    policy: Annotated[str | None, Option(help="Only matches of this trained policy.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the target shares of the matchmaking buckets with the realised ones, by gradient steps.
@@ -172,26 +171,21 @@ def _print_audit(audit: SamplingAudit) -> None:
 
 
 def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
-    target, realised = ([_in_percent(part.get(name)) for name in buckets] for part in (shares.target, shares.realised))
+    sides = (shares.target, shares.realised)
+    picked = [" → ".join(format_percent(side.get(name), 1).removesuffix(" %") for side in sides) for name in buckets]
     distances = (None if value is None else f"{value:.4f}" for value in (shares.distance, shares.by_chance))
-    return [shares.draws, shares.picks, *map("{} → {}".format, target, realised), *distances]
-
-
-def _in_percent(share: float | None) -> str:
-    return format_percent(share, 1).removesuffix(" %")
+    return [shares.draws, shares.picks, *picked, *distances]
 
 
 async def lineage(
     agent: Annotated[
         str,
-        typer.Argument(
-            help="An agent such as main@20, the digest of an adapter or its first digits, or an adapter's files."
-        ),
+        Argument(help="An agent such as main@20, the digest of an adapter or its first digits, or an adapter's files."),
     ],
     *,
     run: Run,
-    steps: Annotated[bool, typer.Option("--steps", help="Print every gradient step.")] = False,
-    mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a diagram in Mermaid's language.")] = False,
+    steps: Annotated[bool, Option("--steps", help="Print every gradient step.")] = False,
+    mermaid: Annotated[bool, Option("--mermaid", help="Print a diagram in Mermaid's language.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Trace an agent back to the base model: its ancestors, the steps between them, and what each was trained on."""
@@ -219,19 +213,19 @@ async def lineage(
 def _print_lineage(lineage: "Lineage") -> None:
     from league.queries.text_table import number_columns, render_table
 
+    sums = ("accepted", "stale", "refused", "voided")
     rows = []
     for station in lineage.stations:
-        steps, taken = station.steps, ""
+        steps = station.steps
+        taken = ""
         counts: list[object] = [None] * 6
         if steps:
-            names = ("accepted", "stale", "refused", "voided")
-            sums = (sum(getattr(step, name) for step in steps) for name in names)
-            counts = [sum(len(step.matches) for step in steps), *sums, sum(len(step.tainted) for step in steps)]
+            totals = (sum(getattr(step, name) for step in steps) for name in sums)
+            counts = [sum(len(step.matches) for step in steps), *totals, sum(len(step.tainted) for step in steps)]
             taken = f"{steps[0].step}–{steps[-1].step}" if len(steps) > 1 else f"{steps[0].step}"
         reason, adapter = station.reason or station.origin, (station.adapter or "")[:12]
         rows.append([station.agent, station.kind, reason, adapter, taken, *counts])
-    figures = number_columns("matches", "accepted", "stale", "refused", "voided", "tainted")
-    columns = ["agent", "kind", "reason", "adapter", "steps", *figures]
+    columns = ["agent", "kind", "reason", "adapter", "steps", *number_columns("matches", *sums, "tainted")]
     print(render_table(columns, rows, terminal_width(), ("kind", "reason", "refused", "adapter")), end="")
     if any(station.tainted for station in lineage.stations):
         print("tainted: matches that were voided after a step had used them; --steps shows which")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 import uvloop
 from rich.console import Console
+from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
 from league.history.compare import RunComparison, RunSummary, align_curves
@@ -25,12 +25,11 @@ from workers.progress import show_progress
 def _print_comparison(comparison: RunComparison) -> None:
     console = Console()
     first, second, shared = comparison.first, comparison.second, comparison.shared
-    relation = f"{first.run} and {second.run} share no history"
+    relation = "share no history"
     if shared:
-        own = [f"{side.run} has {side.events - shared:,} events of its own" for side in (first, second)]
-        relation = f"{first.run} and {second.run} are one and the same up to event {shared}; since then "
-        relation += " and ".join(own)
-    print_line(console, relation)
+        own = " and ".join(f"{side.run} has {side.events - shared:,} events of its own" for side in (first, second))
+        relation = f"are one and the same up to event {shared}; since then {own}"
+    print_line(console, f"{first.run} and {second.run} {relation}")
     for note in comparison.notes:
         print_line(console, f"note: {note}")
     figures = ((row_name, value(first), value(second)) for row_name, value in _ROWS.items())
@@ -43,8 +42,8 @@ def _print_comparison(comparison: RunComparison) -> None:
     if comparison.agents:
         rows: list[list[object]] = []
         for row in comparison.agents:
-            name, ratings = row.agent + ("" if row.same else " *"), (row.first_rating, row.second_rating)
-            before, after = (format_number(rating, 1) for rating in ratings)
+            name = row.agent if row.same else f"{row.agent} *"
+            before, after = format_number(row.first_rating, 1), format_number(row.second_rating, 1)
             difference = f"{row.second_rating - row.first_rating:+.1f}"
             rows.append([name, before, row.first_rank, after, row.second_rank, difference])
         names = [f"{side.run}: {what}" for side in (first, second) for what in ("rating", "rank")]
@@ -87,10 +86,10 @@ def _print_sides(
 
 
 async def branch_league(
-    at: Annotated[str, typer.Option(help="Sequence of an event, or a time (ISO 8601, UTC by default).")],
-    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
-    source: Annotated[Path, typer.Option("--from", help="Folder of the run to branch from.")] = DEFAULT_RUN,
-    nats: Annotated[str | None, typer.Option(help="Address of the broker to branch from.")] = None,
+    at: Annotated[str, Option(help="Sequence of an event, or a time (ISO 8601, UTC by default).")],
+    run: Annotated[Path, Option(help="Folder of the new run; it must not exist.")],
+    source: Annotated[Path, Option("--from", help="Folder of the run to branch from.")] = DEFAULT_RUN,
+    nats: Annotated[str | None, Option(help="Address of the broker to branch from.")] = None,
     league: LeagueOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -121,11 +120,9 @@ def _print_branch(result: BranchResult, run: Path) -> None:
 
 
 def compare_run_folders(
-    first: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
-    second: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of another run.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Draw both rating curves into this PNG.")
-    ] = None,
+    first: Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")],
+    second: Annotated[Path, Argument(metavar="RUN", help="Folder of another run.")],
+    output: Annotated[Path | None, Option("-o", "--output", help="Draw both rating curves into this PNG.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs: settings, figures, ratings, benchmarks, rating curves."""
@@ -142,11 +139,9 @@ def compare_run_folders(
 
 
 def import_league(
-    file: Annotated[Path, typer.Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
-    run: Annotated[Path, typer.Option(help="Folder of the new run; it must not exist.")],
-    config: Annotated[
-        Path | None, typer.Option(help="The league's settings, a TOML file; a release has its own.")
-    ] = None,
+    file: Annotated[Path, Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
+    run: Annotated[Path, Option(help="Folder of the new run; it must not exist.")],
+    config: Annotated[Path | None, Option(help="The league's settings, a TOML file; a release has its own.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a run with the agents and results of another program, or with a release.
@@ -176,14 +171,14 @@ def import_league(
 
 
 def import_match_results(
-    file: Annotated[Path, typer.Argument(help="A JSON object a line: a game, or an episode of verifiers.")],
-    form: Annotated[str, typer.Option("--format", help="textarena or verifiers.")],
-    origin: Annotated[str | None, typer.Option(help="Name of the source; by default that of the format.")] = None,
-    game: Annotated[str | None, typer.Option(help="Game of the results; by default named as the format.")] = None,
+    file: Annotated[Path, Argument(help="A JSON object a line: a game, or an episode of verifiers.")],
+    form: Annotated[str, Option("--format", help="textarena or verifiers.")],
+    origin: Annotated[str | None, Option(help="Name of the source; by default that of the format.")] = None,
+    game: Annotated[str | None, Option(help="Game of the results; by default named as the format.")] = None,
     agent: Annotated[
-        list[str] | None, typer.Option(metavar="PLAYER=AGENT", help="The league's agent for a player of the file.")
+        list[str] | None, Option(metavar="PLAYER=AGENT", help="The league's agent for a player of the file.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, and append nothing.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check the file, and append nothing.")] = False,
     *,
     run: Run,
     as_json: JsonOption = False,
@@ -193,7 +188,7 @@ def import_match_results(
     A player is the agent of the league of that name, or else joins as an external agent. They move ratings where
     `ratings.purposes` names `external`; `league void --worker ORIGIN` takes them back.
     """
-    from lifecycle.import_results import ResultsFile, import_results
+    from lifecycle.import_results import import_results
 
     agents: dict[str, str] = {}
     for pair in agent or ():
@@ -201,14 +196,12 @@ def import_match_results(
         if not (player and name):
             raise UsageError(f"--agent {pair}: expected PLAYER=AGENT")
         agents[player] = name
-    result = uvloop.run(import_results(run, ResultsFile(file, form, origin or form, game or form, agents), dry_run))
+    result = uvloop.run(import_results(run, file, form, origin or form, game or form, agents, dry_run))
     if as_json:
         print_json(result)
         return
-    print(
-        f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {result.known:,} "
-        "known" + (", nothing was recorded" if dry_run else "")
-    )
+    known = f"{result.known:,} known{', nothing was recorded' if dry_run else ''}"
+    print(f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {known}")
     print(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
     if not result.is_rated:
         print("they move no rating: ratings.purposes does not name external")

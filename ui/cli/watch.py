@@ -1,9 +1,7 @@
 """``league dash``, ``web``, ``site``, ``status``, ``metrics`` and ``play``: a league as it is now."""
 
 import asyncio
-import contextlib
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +9,7 @@ from typing import Annotated
 import typer
 import uvloop
 from rich.console import Console
+from typer import Option
 
 from league.integrity.snapshots import load_state_at
 from league.queries.status import read_status, with_alarms
@@ -19,13 +18,13 @@ from schemas.errors import UsageError
 from ui.cli.options import JsonOption
 from ui.output import format_bytes, format_count, print_json
 
-ListenOption = Annotated[str, typer.Option(help="HOST:PORT to answer on; port 0 takes a free one.")]
+ListenOption = Annotated[str, Option(help="HOST:PORT to answer on; port 0 takes a free one.")]
 
 
 async def status(
     *,
     run: Run,
-    include_left: Annotated[bool, typer.Option("--all", help="Include workers that have left.")] = False,
+    include_left: Annotated[bool, Option("--all", help="Include workers that have left.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the workers of a league: health, load and activity; and those that have been silent for too long."""
@@ -42,18 +41,13 @@ async def status(
 
 def metrics(listen: ListenOption = "127.0.0.1:9464", *, run: Run) -> None:
     """Serve a league's metrics to Prometheus at /metrics, until stopped."""
-    host, port = parse_address(listen)
+    host, port = _parse_address(listen)
     from workers.monitoring.exposition import serve_metrics
 
     uvloop.run(serve_metrics(run, host, port, partial(print, flush=True)))
 
 
-def parse_address(listen: str) -> tuple[str, int]:
-    """Host and port of an address.
-
-    Raises:
-        UsageError: the text is no address.
-    """
+def _parse_address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise UsageError(f"--listen {listen}: expected HOST:PORT, for example 127.0.0.1:9464")
@@ -72,7 +66,6 @@ def dash(*, run: Run) -> None:
 async def _run_dash(run: Run) -> int:
     from league.queries.live_league import open_live_league
     from ui.terminal.app import run_dashboard
-    from ui.terminal.views import QuerySource
     from workers.runtime import beside
 
     status: int | None = None
@@ -82,7 +75,7 @@ async def _run_dash(run: Run) -> int:
             open_live_league(run, history) as league,
             beside(league.follow(), league.apply_events()),
         ):
-            status = await run_dashboard(QuerySource(league))
+            status = await run_dashboard(league)
     except OSError:
         # Closing the connection fails while the broker is gone.
         if status is None:
@@ -91,11 +84,11 @@ async def _run_dash(run: Run) -> int:
 
 
 async def site(
-    to: Annotated[Path, typer.Option(help="Folder: empty, not there yet, or of an earlier site.")],
+    to: Annotated[Path, Option(help="Folder: empty, not there yet, or of an earlier site.")],
     *,
     run: Run,
     matches: Annotated[
-        int, typer.Option(min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
+        int, Option(min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
     ] = 50,
 ) -> None:
     """Write a league as static pages, which work from a folder and on any web server.
@@ -119,7 +112,7 @@ def web(
     listen: ListenOption = "127.0.0.1:8080",
     token: Annotated[
         str | None,
-        typer.Option(
+        Option(
             envvar="LEAGUE_WEB_TOKEN",
             help="Token that visitors need; generated where other machines can reach the address.",
         ),
@@ -131,7 +124,7 @@ def web(
 
     With several runs, the page Compare shows them side by side.
     """
-    host, port = parse_address(listen)
+    host, port = _parse_address(listen)
     from ui.web.server import serve_web
 
     uvloop.run(serve_web(runs, host, port, partial(print, flush=True), token))
@@ -139,9 +132,9 @@ def web(
 
 async def play(
     agents: Annotated[
-        str, typer.Option(help="Agents of the other seats, with commas; a single one takes all of them.")
+        str, Option(help="Agents of the other seats, with commas; a single one takes all of them.")
     ] = "random_bot",
-    seat: Annotated[str | None, typer.Option(help="Your seat, by name or number; by default the first.")] = None,
+    seat: Annotated[str | None, Option(help="Your seat, by name or number; by default the first.")] = None,
     *,
     run: Run,
 ) -> None:
@@ -152,32 +145,15 @@ async def play(
     """
     from ui.play.terminal import play_in_terminal
 
-    names, lines = [name for name in agents.split(",") if name], _StdinReader()
+    names = [name for name in agents.split(",") if name]
     async with run.open_log("play") as history:
-        has_result = await play_in_terminal(run, history, seat, names, partial(print, flush=True), lines.ask)
+        has_result = await play_in_terminal(run, history, seat, names, partial(print, flush=True), _ask)
     raise typer.Exit(0 if has_result else 1)
 
 
-class _StdinReader:
-    """Reads standard input in a thread, so that waiting for a line does not block the event loop."""
+async def _ask(prompt: str) -> str | None:
+    """Print a prompt and return the next line of standard input; None at its end."""
+    from workers.runtime import run_in_daemon_thread
 
-    def __init__(self) -> None:
-        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
-        self._loop = asyncio.get_running_loop()
-        self._requests = threading.Semaphore(0)
-        # A daemon thread: a thread that reads a terminal cannot be woken.
-        threading.Thread(target=self._read_loop, daemon=True).start()
-
-    def _read_loop(self) -> None:
-        # Each line when it is asked for: a pipe may hold any number of them.
-        while self._requests.acquire():
-            line = sys.stdin.readline() or None
-            # The event loop may be closed by now.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
-
-    async def ask(self, prompt: str) -> str | None:
-        """Print a prompt and return the next line; None at the end of the input."""
-        print(prompt, end="", flush=True)
-        self._requests.release()
-        return await self._lines.get()
+    print(prompt, end="", flush=True)
+    return await run_in_daemon_thread(sys.stdin.readline) or None

@@ -26,13 +26,11 @@ from ui.play.opponents import HumanEpisodeRunner, HumanGameRunner, HumanRunner
 from workers.match_runner.runner import CompletedMatch, MatchExecutor
 from workers.runtime import Context
 
-AWAY_TIMEOUT_S = 300.0
+_AWAY_TIMEOUT_S = 300.0
 """Time without a request for the view after which the player counts as gone."""
-MAX_MATCH_S = 4 * 3600.0
-"""Maximum duration of a match."""
-ANSWER_TIMEOUT_S = 1800.0
-"""Time limit for answering a question."""
-MAX_ACTIVE_MATCHES = 8
+_MAX_MATCH_S = 4 * 3600.0
+_ANSWER_TIMEOUT_S = 1800.0
+_MAX_ACTIVE_MATCHES = 8
 """Maximum number of matches under way in one process."""
 _MAX_FINISHED_MATCHES = 32
 """Maximum number of finished matches that can still be viewed."""
@@ -84,7 +82,6 @@ class HumanMatch:
         self.is_over = False
         self._seat = seat
         self._spec = spec
-        self._is_spoken = isinstance(spec, ArenaSpec)
         self._rules = rules_in_words(spec)
         self._problem = unrecorded
         self._away_s = away_s
@@ -107,7 +104,8 @@ class HumanMatch:
                     await executor.append_result(played)
                 self._recorded = True
             if played is not None:
-                self._outcome, self._record = played.outcome, zstandard.decompress(played.record)
+                self._outcome = played.outcome
+                self._record = zstandard.decompress(played.record)
         except LeagueError as error:
             self._problem = str(error)
         finally:
@@ -123,8 +121,8 @@ class HumanMatch:
             now = time.monotonic()
             if self._away_s is not None and now - self._last_viewed_at > self._away_s:
                 self.person.leave(f"the person went away: they have not looked for {self._away_s:g} s")
-            elif now - began > MAX_MATCH_S:
-                self.person.leave(f"the game was not over after {MAX_MATCH_S / 3600:g} h")
+            elif now - began > _MAX_MATCH_S:
+                self.person.leave(f"the game was not over after {_MAX_MATCH_S / 3600:g} h")
 
     async def wait_for_view(self, since: int, timeout_s: float) -> HumanMatchView:
         """Returns the view once there have been more than ``since`` changes or the time is up."""
@@ -141,7 +139,7 @@ class HumanMatch:
             seats=[
                 {"role": role, "agent": agent} for role, agent in zip(self._spec.seats, self.job.seats, strict=True)
             ],
-            spoken=self._is_spoken,
+            spoken=isinstance(self._spec, ArenaSpec),
             rules=self._rules,
             changes=changes,
             stage=self.person.stage,
@@ -191,7 +189,7 @@ class HumanMatchLobby:
     """
 
     def __init__(
-        self, run: Run, log: JetStreamLog, state: LeagueState, name: str = "web", away_s: float | None = AWAY_TIMEOUT_S
+        self, run: Run, log: JetStreamLog, state: LeagueState, name: str = "web", away_s: float | None = _AWAY_TIMEOUT_S
     ) -> None:
         identity = run.access.identity()
         name = name if identity is None else identity.name
@@ -222,13 +220,13 @@ class HumanMatchLobby:
             BusyError: too many matches are under way.
             GameError: people cannot play the league's game.
         """
-        if len(self._tasks) >= MAX_ACTIVE_MATCHES:
-            raise BusyError(f"{MAX_ACTIVE_MATCHES} games are being played here; try again when one is over")
+        if len(self._tasks) >= _MAX_ACTIVE_MATCHES:
+            raise BusyError(f"{_MAX_ACTIVE_MATCHES} games are being played here; try again when one is over")
         if self._executor is None:
             self._executor = MatchExecutor(self._context, self._make_runner)
         assert self._runner is not None
         job = self._make_job(self._executor, seat, agents)
-        person = HumanSeat(ANSWER_TIMEOUT_S)
+        person = HumanSeat(_ANSWER_TIMEOUT_S)
         self._human_seats[job.match_id] = {seat: person}
         match = HumanMatch(job, seat, person, self._runner.spec, self._unrecorded, self._away_s)
 
@@ -249,11 +247,7 @@ class HumanMatchLobby:
         return secret, match
 
     def get_match(self, secret: str) -> HumanMatch:
-        """Returns the match with this secret.
-
-        Raises:
-            UsageError: there is none, or it was removed.
-        """
+        """Returns the match with this secret; UsageError if there is none, or it was removed."""
         match = self._human_matches.get(secret)
         if match is None:
             raise UsageError("no such game here any more; expected one that was begun on this page")
@@ -283,7 +277,9 @@ class HumanMatchLobby:
         counts, needed = executor.evaluation_seat_counts, len(agents)
         if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
             raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
-        known = [row["agent"] for row in match_options(self._context.state)["agents"]]
+        offered = match_options(self._context.state)["agents"]
+        # External agents play elsewhere: nothing here could act for them.
+        known = [row["agent"] for row in offered if row["kind"] != "external"]
         seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
         for agent in seats:
             if agent != HUMAN and agent not in known:

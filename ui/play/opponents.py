@@ -4,24 +4,24 @@ import asyncio
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from arena.clients import InferenceClient
-from arena.environments import ArenaSpec, EnvironmentSpec
+from arena.environments import ArenaSpec
 from arena.games.base import Game, GameSpec
 from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
+from league.state.saved_state import PublishedVersion
 from players.human import HumanClient, HumanPlayer, HumanSeat
 from players.prompt_builder import make_prompter
 from players.remote.remote_player import RemoteAgents
-from schemas.errors import UsageError, describe_error
-from schemas.ids import HUMAN, split_agent
+from schemas.errors import describe_error
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 from workers.match_runner.episodes import EpisodeRunner
 from workers.match_runner.games import CompletedGame
 from workers.match_runner.runner import CompletedMatch
-from workers.policy_weights import ModelManager, find_searched_version, search_config
+from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
 HumanSeats = Mapping[str, Mapping[int, HumanSeat]]
@@ -34,7 +34,7 @@ MAX_TURNS = 2_000
 class HumanRunner(ABC):
     """Plays matches between people and a league's agents. The model is loaded for the first match that needs it."""
 
-    def __init__(self, context: Context, spec: EnvironmentSpec, remotes: RemoteAgents, people: HumanSeats) -> None:
+    def __init__(self, context: Context, remotes: RemoteAgents, people: HumanSeats) -> None:
         self.failures: dict[str, str] = {}
         """Errors by match id; the reader removes them."""
         self._context = context
@@ -44,7 +44,7 @@ class HumanRunner(ABC):
         self._loading = asyncio.Lock()
 
     async def play(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch:
-        """See ``MatchRunner``; an error is recorded in ``failures`` too."""
+        """Plays a match; an error is recorded in ``failures`` too."""
         try:
             return await self._play(job, live)
         except Exception as error:  # raised again; the page shows the reason
@@ -52,7 +52,7 @@ class HumanRunner(ABC):
             raise
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """See ``MatchRunner``: None, since no trainer waits for these matches."""
+        """None, since no trainer waits for these matches."""
         return None
 
     async def close(self) -> None:
@@ -71,8 +71,8 @@ class HumanRunner(ABC):
     def _seated(self, job: PlayMatch) -> Mapping[int, HumanSeat]:
         return self._people.get(job.match_id, {})
 
-    async def _show_stage(self, people: Iterable[HumanSeat], stage: str, game: Game | None = None) -> None:
-        for person in people:
+    async def _show_stage(self, job: PlayMatch, stage: str, game: Game | None = None) -> None:
+        for person in self._seated(job).values():
             await person.show_stage(stage, game)
 
 
@@ -84,61 +84,59 @@ class HumanGameRunner(HumanRunner):
     """
 
     def __init__(self, context: Context, spec: GameSpec, remotes: RemoteAgents, people: HumanSeats) -> None:
-        super().__init__(context, spec, remotes, people)
-        self.spec: GameSpec = spec
-        self.words = words_of(spec)
+        super().__init__(context, remotes, people)
+        self.spec = spec
+        self._words = words_of(spec)
         self._evaluation_game = evaluation_spec(spec)
 
     async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
-        started, people = time.monotonic(), self._seated(job).values()
+        started = time.monotonic()
         game = await asyncio.to_thread(self._evaluation_game.new, job.seed)
-        with contextlib.ExitStack() as leases:
-            players = []
-            for seat in range(len(job.seats)):
-                agent = job.seats[seat]
-                known = self._context.state.agents.get(agent)
-                loads = self._models is None and (known is None or known.kind not in ("bot", "remote"))
-                stage = f"Loading the model of {agent} …" if loads and agent != HUMAN else "Seating the players …"
-                await self._show_stage(people, stage, game)
-                players.append(await self._make_player(job, seat, leases))
-            await self._show_stage(people, "", game)
+        people = self._seated(job)
+        others = (agent for seat, agent in enumerate(job.seats) if seat not in people)
+        models = [agent for agent in others if self._agent_kind(agent) not in ("bot", "remote")]
+        async with contextlib.AsyncExitStack() as leases:
+            versions: Mapping[int, PublishedVersion] = {}
+            if models:
+                if self._models is None:
+                    await self._show_stage(job, f"Loading the model of {models[0]} …", game)
+                manager = await self._load_models()
+                versions = await leases.enter_async_context(manager.hold_versions(job, live, people))
+            await self._show_stage(job, "Seating the players …", game)
+            players = [await self._make_player(job, seat, versions.get(seat)) for seat in range(len(job.seats))]
+            await self._show_stage(job, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
         return CompletedGame.from_game(self.spec, job, game, players, outcome, time.monotonic() - started)
 
-    async def _make_player(self, job: PlayMatch, seat: int, leases: contextlib.ExitStack) -> SeatPlayer:
+    def _agent_kind(self, agent: str) -> str:
+        known = self._context.state.agents.get(agent)
+        return "checkpoint" if known is None else known.kind
+
+    async def _make_player(self, job: PlayMatch, seat: int, version: PublishedVersion | None) -> SeatPlayer:
         person = self._seated(job).get(seat)
         if person is not None:
-            return HumanPlayer(person, self.words)
+            return HumanPlayer(person, self._words)
         agent = job.seats[seat]
-        known = self._context.state.standings().agents.get(agent)
-        if known is not None and known.kind == "bot":
+        kind = self._agent_kind(agent)
+        if kind == "bot":
             return BotPlayer(self.spec.bot(agent))
-        if known is not None and known.kind == "remote":
-            return await self._remotes.make_player(agent, self.words, job.match_id)
-        policy, number = split_agent(agent) or ("", 0)
-        published = self._context.state.published.get(policy, {}).get(number)
-        if (search := search_config(self._context.config, agent)) is not None:
-            published = find_searched_version(self._context, search)
-        if published is None and agent not in self._context.state.agents:
-            raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
+        if kind == "remote":
+            return await self._remotes.make_player(agent, self._words, job.match_id)
         models = await self._load_models()
-        if published is not None:
-            await models.ensure(published.adapter, leases)
         prompter = make_prompter(models.tokenizer, self.spec, self._context.config.prompts)
-        return models.make_player(agent, published, prompter, self._evaluation_game)
+        return models.make_player(agent, version, prompter, self._evaluation_game)
 
 
 class HumanEpisodeRunner(HumanRunner):
     """Plays episodes of an environment."""
 
     def __init__(self, context: Context, spec: ArenaSpec, remotes: RemoteAgents, people: HumanSeats) -> None:
-        super().__init__(context, spec, remotes, people)
+        super().__init__(context, remotes, people)
         self.spec = spec
         self._episode_runner: EpisodeRunner | None = None
 
     async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
-        people = self._seated(job).values()
-        await self._show_stage(people, "Loading the model …")
+        await self._show_stage(job, "Loading the model …")
         models = await self._load_models()
 
         def make_human_client(job: PlayMatch, seat: int) -> InferenceClient | None:
@@ -147,5 +145,5 @@ class HumanEpisodeRunner(HumanRunner):
 
         if self._episode_runner is None:
             self._episode_runner = EpisodeRunner(self._context, models, self.spec, self._remotes, make_human_client)
-        await self._show_stage(people, "")
+        await self._show_stage(job, "")
         return await self._episode_runner.play(job, live)

@@ -25,10 +25,6 @@ async def play_in_terminal(
 
     ``seat`` is the person's, by name or number, by default the first; ``agents`` are those of the other seats in order,
     or one for all of them.
-
-    Raises:
-        UsageError: there are no such seats or agents.
-        GameError: people cannot play the league's game.
     """
     state = await load_state_at(history, run.open_blob_store(history.client))
     lobby = HumanMatchLobby(run, history, state, "play", away_s=None)
@@ -56,9 +52,9 @@ def _resolve_seats(offer: dict[str, Any], seat: str | None, agents: Sequence[str
         raise UsageError(offer["why_not"])
     names: list[str] = offer["seats"]
     numbered = {str(number): number for number in range(len(names))} | {name: n for n, name in enumerate(names)}
-    if seat is not None and seat not in numbered:
+    place = 0 if seat is None else numbered.get(seat)
+    if place is None:
         raise UsageError(f"--seat {seat!r}: expected {format_choices(names)}, or its number from 0")
-    place = numbered[seat] if seat is not None else 0
     free = len(names) - 1
     others = [*agents] * free if len(agents) == 1 else [*agents]
     if len(others) != free:

@@ -13,11 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
-from league.queries.live_league import Viewer
+from league.queries.live_league import LiveLeague, Viewer
 from schemas.errors import LeagueError
 from ui.terminal.boards import HeadToHeadView, LeaderboardView, OpponentsView, RatingsView
 from ui.terminal.overview import EventsView, OverviewView, WorkersView
-from ui.terminal.views import Column, QuerySource, View, ViewOptions, make_table, share_bar, single_line
+from ui.terminal.views import Column, View, ViewOptions, make_table, share_bar, single_line
 
 _FRAME_INTERVAL_S = 0.5
 _IDLE_REFRESH_S = 2.0
@@ -25,7 +25,6 @@ _IDLE_REFRESH_S = 2.0
 _REST_FACTOR = 4
 """Ratio of the pause after a refresh to the duration of its queries."""
 _SLIDER_STEPS = 40
-"""Steps of the slider over the whole history."""
 _SLIDER_WIDTH = 12
 
 _KEY_HELP = (
@@ -71,10 +70,10 @@ class DashboardApp(App[None]):
         *(Binding(str(number), f"view({number - 1})") for number in range(1, 10)),
     ]
 
-    def __init__(self, source: QuerySource) -> None:
+    def __init__(self, league: LiveLeague) -> None:
         # The terminal's own colours fit its theme, dark or light.
         super().__init__(ansi_color=True)
-        self._source = source
+        self._league = league
         kinds = (OverviewView, LeaderboardView, RatingsView, HeadToHeadView, OpponentsView, WorkersView, EventsView)
         self.views: list[View] = [kind() for kind in kinds]
         self._view_index = 0
@@ -116,7 +115,7 @@ class DashboardApp(App[None]):
     # Refresh and drawing
 
     async def _refresh_loop(self) -> None:
-        with self._source.league.subscribe() as viewer:
+        with self._league.subscribe() as viewer:
             while True:
                 self._view_changed.clear()
                 began = time.monotonic()
@@ -147,7 +146,7 @@ class DashboardApp(App[None]):
     async def _load_view(self) -> None:
         view, at = self.view, self.as_of
         try:
-            page, problem = await view.load(self._source, at), ""
+            page, problem = await view.load(self._league, at), ""
         except LeagueError as error:
             page, problem = None, str(error)
         if (view, at) == (self.view, self.as_of):
@@ -169,7 +168,8 @@ class DashboardApp(App[None]):
             body = Text(single_line(self._view_error, 600))
         elif self._view_data is not None:
             number, backwards = self._sort_orders[self._view_index]
-            sort, width = ("", *self.view.sorts)[number], max(size.width - 1, 20)
+            sort = ("", *self.view.sorts)[number]
+            width = max(size.width - 1, 20)
             body = self.view.draw(self._view_data, ViewOptions(width, size.height, self._search, sort, backwards))
         self.query_one("#picture", Static).update(body)
 
@@ -185,10 +185,9 @@ class DashboardApp(App[None]):
         self.query_one("#foot", Static).update(Text("  ".join(foot), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _header_text(self) -> Text:
-        league = self._source.league
-        name, newest = single_line(league.log.league, 30), league.position
-        line = Text(f"{name}  ", "bold", no_wrap=True, overflow="ellipsis")
-        if not league.log.client.is_connected:
+        log, newest = self._league.log, self._league.position
+        line = Text(f"{single_line(log.league, 30)}  ", "bold", no_wrap=True, overflow="ellipsis")
+        if not log.client.is_connected:
             return line.append(" connection to the broker lost; reconnecting ", "reverse")
         if self.as_of is None:
             return line.append(f"live  event {newest:,}", "not bold")
@@ -210,7 +209,9 @@ class DashboardApp(App[None]):
     # Keys
 
     def _reload_view(self) -> None:
-        self._view_data, self._view_error, self._help_visible = None, "", False
+        self._view_data = None
+        self._view_error = ""
+        self._help_visible = False
         self._view_changed.set()
         self._redraw()
 
@@ -227,11 +228,11 @@ class DashboardApp(App[None]):
 
     def action_step(self, by: int) -> None:
         """Moves the slider by one step."""
-        self.action_event(by * max(self._source.league.position // _SLIDER_STEPS, 1))
+        self.action_event(by * max(self._league.position // _SLIDER_STEPS, 1))
 
     def action_event(self, by: int) -> None:
         """Moves by some events; the newest event is the present."""
-        newest = self._source.league.position
+        newest = self._league.position
         at = max((self.as_of if self.as_of is not None else newest) + by, 1)
         self.as_of = at if at < newest else None
         self._reload_view()
@@ -286,9 +287,9 @@ class DashboardApp(App[None]):
         self.query_one("#body").focus()
 
 
-async def run_dashboard(source: QuerySource) -> int:
-    """Shows a league until the user quits, then restores the terminal; returns the exit status."""
-    app = DashboardApp(source)
+async def run_dashboard(league: LiveLeague) -> int:
+    """Shows a league, which the caller keeps up to date, until the user quits; returns the exit status."""
+    app = DashboardApp(league)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.exit)
     await app.run_async()
     return app.return_code or 0

@@ -8,10 +8,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from league.plots.braille import rating_chart, series_letter, series_style
+from league.queries.live_league import LiveLeague
 from league.queries.pages.ratings import payoff, query_leaderboard, ratings
 from league.queries.pages.training import matchmaking, matchmaking_audit
 from ui.output import PLACEHOLDER, format_number, format_percent
-from ui.terminal.views import Column, QuerySource, View, ViewOptions, make_table, share_bar, single_line
+from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
 
 _DRAWS = 40
 _FIELDS: dict[Column, Callable[[dict[str, Any]], str]] = {
@@ -61,12 +62,12 @@ class LeaderboardView(View):
     sorts = ("rating", "rated_games", "wins", "agent")
     pace_s = 2.0
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: the leaderboard with resampled intervals."""
-        return await source.query(query_leaderboard, at=at, draws=_DRAWS)
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """The leaderboard with resampled intervals."""
+        return await query_page(league, query_leaderboard, at=at, draws=_DRAWS)
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``."""
+        """A line on the origin of the ratings, then the rows."""
         rows = options.select_rows(data["rows"], "agent", "kind")
         notes = [
             f"{single_line(data['system'])} in {single_line(data['game'])}, {data['matches']:,} rated matches",
@@ -81,14 +82,15 @@ class HeadToHeadView(View):
 
     title = "heads"
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: shares of the points between the agents with the most matches."""
-        return await source.query(payoff, at=at)
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """Shares of the points between the agents with the most matches."""
+        return await query_page(league, payoff, at=at)
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: a heat map whose cells show the share as text and as a shade."""
+        """A heat map whose cells show the share as text and as a shade."""
         names, shares = data["payoff"]["agents"], data["payoff"]["share"]
-        words, most = options.search.lower(), max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
+        words = options.search.lower()
+        most = max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
         chosen = [i for i, name in enumerate(names) if words in name.lower()][:most]
         heading = Text("points taken, in %, from".ljust(_NAME_WIDTH), "bold", no_wrap=True)
         heading.append("".join(f"{i + 1:>{_CELL_WIDTH}}" for i in chosen))
@@ -123,14 +125,14 @@ class OpponentsView(View):
     sorts = ("picks", "agent", "newest")
     pace_s = 10.0
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: draws of the main policy, and an audit of them."""
-        policy = source.league.summary()["policy"]
-        drawn = await source.query(matchmaking, policy=policy, at=at)
-        return {**drawn, "policy": policy, **await source.query(matchmaking_audit, policy=policy, at=at)}
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """Draws of the main policy, and an audit of them."""
+        policy = league.summary()["policy"]
+        drawn = await query_page(league, matchmaking, policy=policy, at=at)
+        return {**drawn, "policy": policy, **await query_page(league, matchmaking_audit, policy=policy, at=at)}
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: buckets, then agents."""
+        """Buckets, then agents."""
         opponents: RenderableType = Text("no opponents drawn", "dim")
         if rows := options.select_rows(data["opponents"], "agent"):
             chances = data["now"]["agents"] if data["now"] is not None else None
@@ -173,17 +175,17 @@ class RatingsView(View):
 
     title = "ratings"
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: the best agents, and the rating history of each."""
-        ranked = await source.query(query_leaderboard, at=at)
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """The best agents, and the rating history of each."""
+        ranked = await query_page(league, query_leaderboard, at=at)
         # The parameter joins names with commas, so they are escaped as in URLs.
         best = [row["agent"] for row in ranked["rows"] if row["rating"] is not None][:_MAX_AGENTS]
         if not best:
             return {"system": ranked["system"], "series": []}
-        return await source.query(ratings, agents=",".join(quote(name, safe="") for name in best), to=at)
+        return await query_page(league, ratings, agents=",".join(quote(name, safe="") for name in best), to=at)
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: a chart with a legend."""
+        """A chart with a legend."""
         words = options.search.lower()
         series = [one for one in data["series"] if one["points"] and words in one["agent"].lower()]
         if not series:

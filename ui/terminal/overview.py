@@ -1,6 +1,7 @@
 """Overview of the league (steps, throughput, leaderboard, newest events), and its processes: health, load, activity."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from league.matchmaking.schedule import budget_share_used
+from league.queries.live_league import LiveLeague
 from league.queries.pages.overview import events, overview, workers
 from league.queries.pages.ratings import query_leaderboard
 from league.queries.pages.training import training
@@ -16,7 +18,7 @@ from schemas.config import StopConfig
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.boards import leaderboard_table
 from ui.terminal.status import activity_text, health_text, process_figures
-from ui.terminal.views import Column, QuerySource, View, ViewOptions, format_clock, make_table, share_bar, single_line
+from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200
@@ -37,9 +39,13 @@ def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
     """Renders events as a table over the full width."""
     if not events:
         return Text("no events", "dim")
-
     cells = (
-        (f"{row['sequence']:,}", format_clock(row["time"]), single_line(row["type"]), single_line(row["text"]))
+        (
+            f"{row['sequence']:,}",
+            f"{datetime.fromisoformat(row['time']):%H:%M:%S}",
+            single_line(row["type"]),
+            single_line(row["text"]),
+        )
         for row in events
     )
     return make_table(_COLUMNS, cells, widest="what")
@@ -51,13 +57,13 @@ class EventsView(View):
     title = "events"
     pace_s = 0.3
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: the newest events, or those up to an earlier one."""
-        page = await source.query(events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """The newest events, or those up to an earlier one."""
+        page = await query_page(league, events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
         return msgspec.to_builtins(page)
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: one event per line."""
+        """One event per line."""
         return events_table(options.select_rows(data, "type", "text", "agent", "match_id"))
 
 
@@ -68,19 +74,19 @@ class OverviewView(View):
     sorts = ("rating", "rated_games", "wins", "agent")
     pace_s = 0.3
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: all parts; throughput only as of now."""
-        newest = await source.query(events, before=None if at is None else at + 1, limit=_MAX_EVENTS)
-        parts = {"board": await source.query(query_leaderboard, at=at), "events": msgspec.to_builtins(newest)}
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """All parts; throughput only as of now."""
+        newest = await query_page(league, events, before=None if at is None else at + 1, limit=_MAX_EVENTS)
+        parts = {"board": await query_page(league, query_leaderboard, at=at), "events": msgspec.to_builtins(newest)}
         if at is None:
-            now, rates = await source.query(overview), await source.query(workers)
-            return {**parts, "now": now, "rates": rates, "policies": _current_policies(source)}
-        past = (await source.query(training, at=at))["policies"]
+            now, rates = await query_page(league, overview), await query_page(league, workers)
+            return {**parts, "now": now, "rates": rates, "policies": _current_policies(league)}
+        past = (await query_page(league, training, at=at))["policies"]
         policies = [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in past]
         return {**parts, "now": None, "rates": None, "policies": policies}
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: figures on top, then as many rows of leaderboard and events as fit."""
+        """Figures on top, then as many rows of leaderboard and events as fit."""
         policies = _policies_table(data["policies"])
         figures = _throughput_lines(data["rates"])
         if now := data["now"]:
@@ -93,8 +99,8 @@ class OverviewView(View):
         return Group(policies, *figures, Text(), leaderboard_table(ranked, data["board"]), Text(), events_table(newest))
 
 
-def _current_policies(source: QuerySource) -> list[dict[str, Any]]:
-    state = source.league.state
+def _current_policies(league: LiveLeague) -> list[dict[str, Any]]:
+    state = league.state
     stop = state.config.stop if state.config is not None else StopConfig()
     return [
         {
@@ -137,12 +143,12 @@ class WorkersView(View):
     title = "workers"
     sorts = ("worker", "role", "health", "host")
 
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """See ``View.load``: the last heartbeats at any ``at``, since heartbeats are not recorded."""
-        return {**await source.query(workers, left="yes"), "past": at is not None}
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """The last heartbeats at any ``at``, since heartbeats are not recorded."""
+        return {**await query_page(league, workers, left="yes"), "past": at is not None}
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """See ``View.draw``: queues and GPUs, then the workers."""
+        """Queues and GPUs, then the workers."""
         lines = ["as of now: heartbeats of workers are not recorded"] if data["past"] else []
         rollouts = sum(policy["pending"] for policy in data["policies"])
         store = "" if data["store_share"] is None else f", store {format_percent(data['store_share'])} full"

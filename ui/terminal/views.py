@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -17,20 +16,10 @@ from schemas.errors import escape_unprintable
 _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
-class QuerySource:
-    """Data source of the views: the query functions behind the web pages. The caller keeps the league up to date."""
-
-    def __init__(self, league: LiveLeague) -> None:
-        self.league = league
-
-    async def query(self, work: QueryHandler, **parameters: Any) -> Any:
-        """Runs a page's query; parameters that are None are left out.
-
-        Raises:
-            LeagueError: the query has no answer.
-        """
-        params = {name: str(value) for name, value in parameters.items() if value is not None}
-        return await work(self.league, RequestParams(params, {}))
+async def query_page(league: LiveLeague, handler: QueryHandler, **parameters: Any) -> Any:
+    """Runs the query behind a web page; parameters that are None are left out. Raises ``LeagueError`` as it does."""
+    params = {name: str(value) for name, value in parameters.items() if value is not None}
+    return await handler(league, RequestParams(params, {}))
 
 
 class ViewOptions(NamedTuple):
@@ -71,12 +60,8 @@ class View(ABC):
     """Minimum interval between two refreshes."""
 
     @abstractmethod
-    async def load(self, source: QuerySource, at: int | None) -> Any:
-        """Loads the data as of the event ``at``, or of now.
-
-        Raises:
-            LeagueError: the data are not available.
-        """
+    async def load(self, league: LiveLeague, at: int | None) -> Any:
+        """Loads the data as of the event ``at``, or of now; raises ``LeagueError`` where they are not available."""
 
     @abstractmethod
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
@@ -100,11 +85,6 @@ def single_line(text: str, most: int = 200) -> str:
     # Cut before escaping: escapes make a text up to six times as long, and it may have megabytes.
     escaped = escape_unprintable(text[: most + 1])
     return escaped if cell_len(escaped) <= most else set_cell_size(escaped, most - 1) + "…"
-
-
-def format_clock(time: Any) -> str:
-    """Returns the time of day, to the second."""
-    return (time if isinstance(time, datetime) else datetime.fromisoformat(str(time))).strftime("%H:%M:%S")
 
 
 def share_bar(share: float | None, width: int) -> str:

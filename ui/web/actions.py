@@ -39,11 +39,7 @@ PositionedResult = tuple[QueryResult, int]
 
 
 async def decode_body(request: web.Request, kind: type[T]) -> T:
-    """Decodes the body of a request.
-
-    Raises:
-        UsageError: the body is not of that type; the message names the field.
-    """
+    """Decodes the body of a request; raises ``UsageError``, with the field's name, where it is not of that type."""
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -160,7 +156,6 @@ class SqlRequest(msgspec.Struct, forbid_unknown_fields=True):
 
     statement: Annotated[str, msgspec.Meta(min_length=1, max_length=20_000)]
     page: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    """Id of the page."""
     form: Literal["rows", "csv"] = "rows"
 
 

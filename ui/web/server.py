@@ -74,11 +74,7 @@ async def serve_web(
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """Names of runs: those of their folders, with as much of the paths as tells them apart.
-
-    Raises:
-        UsageError: a folder is given twice.
-    """
+    """Names of runs: those of their folders, with as much of the paths as tells them apart; no folder twice."""
     if len(set(folders)) < len(folders):
         raise UsageError("--run: a folder is given twice; expected a different folder each time")
     for length in range(1, max(len(folder.parts) for folder in folders) + 1):
@@ -166,10 +162,7 @@ async def _plain_file(league: LiveLeague, path: str, name: str, names: Sequence[
 
 
 class ResponseCache:
-    """Cache of answers: each is computed once per event of the history, for all visitors.
-
-    ``choose`` gives the league that a request is about.
-    """
+    """Cache of answers: computed once per event, for all visitors. ``choose`` gives the league of a request."""
 
     def __init__(self, choose: Callable[[web.Request], LiveLeague]) -> None:
         self._choose = choose
@@ -182,9 +175,8 @@ class ResponseCache:
             response = await asyncio.shield(self._response_task(route, request))
             headers = {"Cache-Control": f"private, max-age={response.max_age_s}" if response.max_age_s else "no-cache"}
             if response.content_type == "text/html":
-                headers["Content-Security-Policy"] = (
-                    f"{document_policy(response.body.decode())}; frame-ancestors 'none'"
-                )
+                policy = document_policy(response.body.decode())
+                headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
             return web.Response(body=response.body, content_type=response.content_type, headers=headers)
 
         return handle

@@ -70,7 +70,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """The action of a reply: its last JSON object, or the value of the only field; None if there is none."""
     text = strip_thinking(reply)
-    decoder, action, start = json.JSONDecoder(), None, text.find("{")
+    decoder = json.JSONDecoder()
+    action = None
+    start = text.find("{")
     while start >= 0:
         end = start + 1
         with suppress(ValueError, RecursionError):
@@ -87,7 +89,10 @@ def _last_value(text: str, kind: str) -> Any:
     """The value of a schema's type that a text ends with; None if there is none."""
     if kind in ("integer", "number"):
         numbers = re.findall(r"-?\d+(?:\.\d+)?", text)
-        return None if not numbers else float(numbers[-1]) if kind == "number" else int(float(numbers[-1]))
+        value = float(numbers[-1]) if numbers else math.nan
+        if not math.isfinite(value):
+            return None
+        return value if kind == "number" else int(value)
     if kind == "boolean":
         words = re.findall(r"\b(true|false)\b", text.lower())
         return words[-1] == "true" if words else None
@@ -123,7 +128,9 @@ class OpenEnvEpisode(Episode):
         return state
 
     async def _play(self, arena: Arena, session: Session, first: Result, about: Description) -> dict[str, Any]:
-        total, turns, invalid, result = float(first.reward or 0.0), 0, 0, first
+        result = first
+        total = float(first.reward or 0.0)
+        turns = invalid = 0
         fixed = self._settings.action
         fields = {name: schema for name, schema in about.fields.items() if name not in fixed}
         rules = f"{self._settings.rules or about.text}\n{_FIELDS_MARK}{json.dumps(fields, sort_keys=True)}"

@@ -75,8 +75,7 @@ class Exchange:
     async def turn(self, message: Any = None) -> vf.Segment:
         """The agent's reply to a message, or to the task's prompt; a terminated segment once a limit or stop is met.
 
-        Raises:
-            EpisodeError: the model gave no usable reply.
+        ``EpisodeError`` if the model gave no usable reply.
         """
         if self.trace.stop_condition is not None:
             return vf.Segment(messages=[], terminated=True)
@@ -146,19 +145,20 @@ class SeatAgent:
         self._finished.append(await exchange.finish(condition))
 
 
+def reward(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """The sum of the rewards of a seat's traces."""
+    return dict(rollout.extras["rewards"])
+
+
 class VerifiersEpisode(Episode):
-    """One episode of an environment; a seat's reward is that of its traces, in sum."""
+    """One episode of an environment."""
 
     episode_type = "verifiers"
+    rubric = Rubric([reward])
 
     def __init__(self, env: vf.Env, tasks: Sequence[vf.Task]) -> None:
         self._env = env
         self._tasks = tasks
-
-        def reward(rollout: Rollout, arena: Arena) -> dict[str, float]:
-            return dict(rollout.extras["rewards"])
-
-        self.rubric = Rubric([reward])
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
         """Play the task of the artifact; ``EpisodeError`` if the environment ran no agent."""

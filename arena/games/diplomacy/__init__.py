@@ -6,8 +6,7 @@
 - ``game``         one game: ``Game``
 - ``spec``         the factory of games: ``GameSpec``
 - ``text``         prompts and completions for a language model; ``order_trie`` holds the states of a completion
-- ``signposts``    the same, with the surroundings of each unit
-- ``surroundings`` the surroundings of each unit, with counts of help, and no list of the board
+- ``signposts``    the same with the surroundings of each unit, and these alone, with counts of help
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order

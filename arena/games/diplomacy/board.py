@@ -4,7 +4,8 @@ A *unit* is the package's string, ``A PAR`` or ``F STP/SC``; a *location* may na
 Sets of units and of seas are bit masks, so that the legal orders of a unit depend on a few integers.
 """
 
-from collections.abc import Container, Iterable
+from collections import defaultdict
+from collections.abc import Container
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -36,12 +37,16 @@ UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
 
 def _reachable_locations(kind: str, start: str, how: str) -> list[str]:
     """Returns the locations that a unit can move to (``-``) or support into (``S``)."""
-    near = sorted(MAP.dest_with_coasts[start])
-    return [dest for dest in near if MAP.abuts(kind, start, how, dest)]
+    return [dest for dest in sorted(MAP.dest_with_coasts[start]) if MAP.abuts(kind, start, how, dest)]
 
 
 MOVES: dict[str, tuple[str, ...]] = {unit: tuple(_reachable_locations(unit[0], unit[2:], "-")) for unit in UNITS}
 """Locations that each unit can move to without a convoy, sorted."""
+_SUPPORT_TARGETS = {unit: _reachable_locations(unit[0], unit[2:], "S") for unit in UNITS}
+CONVOY_SUPPORT_TARGETS = {
+    unit: [loc for loc in targets if "/" not in loc] for unit, targets in _SUPPORT_TARGETS.items()
+}
+"""Provinces into which each unit can support a convoyed army."""
 
 
 @cache
@@ -84,58 +89,31 @@ def distance_to_nearest(unit: str, goals: Container[str], default: int | None = 
 
 
 @cache
-def _support_targets(unit: str) -> tuple[str, ...]:
-    return tuple(_reachable_locations(unit[0], unit[2:], "S"))
-
-
-@cache
-def support_orders(unit: str) -> dict[str, tuple[str, ...]]:
-    """Returns the orders by which ``unit`` supports each other unit without a convoy, by the supported unit."""
-    table: dict[str, list[str]] = {}
-    for dest in _support_targets(unit):
-        for kind in "AF":
-            if f"{kind} {dest}" in UNIT_BIT:
-                table.setdefault(f"{kind} {dest}", []).append(f"{unit} S {kind} {dest}")
+def support_orders(unit: str) -> dict[int, tuple[str, ...]]:
+    """Returns the orders by which ``unit`` supports each other unit without a convoy, by the supported unit's bit."""
+    table: dict[str, set[str]] = defaultdict(set)
+    for dest in _SUPPORT_TARGETS[unit]:
+        for other in {f"A {dest}", f"F {dest}"} & UNIT_BIT.keys():
+            table[other].add(f"{unit} S {other}")
     for other in UNITS:
         if province(other[2:]) == province(unit[2:]):
             continue
-        for dest in set(_support_targets(unit)).intersection(MOVES[other]):
+        for dest in set(_SUPPORT_TARGETS[unit]).intersection(MOVES[other]):
             # A support may omit the coast that the fleet moves to.
-            for target in {dest, province(dest)}:
-                table.setdefault(other, []).append(f"{unit} S {other} - {target}")
-    return {other: tuple(sorted(set(orders))) for other, orders in sorted(table.items())}
-
-
-@cache
-def support_orders_by_bit(unit: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
-    """Returns the bit of each unit that ``unit`` can support, with the support orders."""
-    return tuple((UNIT_BIT[other], lines) for other, lines in support_orders(unit).items())
+            table[other] |= {f"{unit} S {other} - {dest}", f"{unit} S {other} - {province(dest)}"}
+    return {UNIT_BIT[other]: tuple(sorted(orders)) for other, orders in sorted(table.items())}
 
 
 @cache
 def supported_unit_bits(unit: str) -> dict[str, int]:
     """Returns the bit of the supported unit, for each order in ``support_orders``."""
-    return {line: bit for bit, lines in support_orders_by_bit(unit) for line in lines}
+    return {line: bit for bit, lines in support_orders(unit).items() for line in lines}
 
 
 @cache
 def supportable_mask(unit: str) -> int:
     """Returns the mask of units whose presence adds support orders to ``unit``."""
-    return unit_mask(support_orders(unit))
-
-
-@cache
-def convoy_support_targets(unit: str) -> tuple[str, ...]:
-    """Returns the provinces into which ``unit`` can support a convoyed army."""
-    return tuple(loc for loc in _support_targets(unit) if "/" not in loc)
-
-
-def unit_mask(units: Iterable[str]) -> int:
-    """Returns the units as a bit mask."""
-    mask = 0
-    for unit in units:
-        mask |= UNIT_BIT[unit]
-    return mask
+    return sum(support_orders(unit))
 
 
 _ROUTES_FROM: dict[str, list[tuple[int, tuple[str, ...]]]] = {}

@@ -15,16 +15,17 @@ import msgspec
 from arena.games.base import Action, Game
 from arena.games.diplomacy import Settings, board, order_trie
 from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.order_trie import CLOSE
 from arena.games.diplomacy.position import UnitOrders
-from arena.games.diplomacy.text import require_turn
-from arena.games.diplomacy.words import SEASONS, VIEW_KEYS, DiplomacyWords, describe_powers, player_view
+from arena.games.diplomacy.text import OPEN, require_turn
+from arena.games.diplomacy.words import SEASONS, VIEW_KEYS, DiplomacyWords, player_view
 from arena.games.texts import OptionsState, ParsedAction, Phrases, Pieces, strip_thinking
 from arena.prompts import Message, build_game_messages
 from arena.prompts.extraction import EXTRACTORS
 from schemas.errors import GameError
 
-OPEN, CLOSE, END = "<orders>", "</orders>", "\n"
-"""Delimiters of the orders, and the end of each line."""
+END = "\n"
+"""Ends the line of each order."""
 _VERBS = (" H", " -", " S", " C", " R", " D", " B", " VIA")
 _WORD = re.compile(r"[A-Za-z_]+|[^A-Za-z_]")
 _RULES = """\
@@ -54,20 +55,17 @@ what matters, in a few sentences
 """
 _BONUS = ", and {points:g} more for sole possession of the most centres if they are at least {centers}"
 
-_extract_orders = EXTRACTORS["orders"]
 
-
-class EgocentricWords:
+class EgocentricWords(DiplomacyWords):
     """The format's ``Words``. Missing or invalid orders are filled in as by ``DiplomacyWords``.
 
     ``analysis`` asks for one before the orders; ``lists`` adds threats and legal orders to a question.
     """
 
     def __init__(self, settings: Settings, analysis: bool = True, lists: bool = True) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._asks_analysis = analysis
         self._with_lists = lists
-        self._reader = DiplomacyWords(settings)
 
     def brief(self) -> "EgocentricWords":
         """Returns the format without threats and legal orders, which follow from the map."""
@@ -75,12 +73,9 @@ class EgocentricWords:
 
     def rules(self) -> str:
         """Returns the rules in brief, the meaning of the keys, and the form of a reply."""
-        settings = self._settings
-        bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
-        bonus = bonus if settings.win_bonus else ""
         lists = _LISTS_RULES if self._with_lists else ""
-        analysis, powers = _ANALYSIS_FORM if self._asks_analysis else "", describe_powers(settings)
-        return _RULES.format(powers=powers, max_year=settings.max_year, bonus=bonus, lists=lists, analysis=analysis)
+        analysis = _ANALYSIS_FORM if self._asks_analysis else ""
+        return _RULES.format(**self._rule_terms(_BONUS), lists=lists, analysis=analysis)
 
     def question(self, game: Game, seat: int) -> str:
         """Returns the position as JSON, one key per line."""
@@ -90,7 +85,7 @@ class EgocentricWords:
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Parses the orders between the last ``<orders>`` and its end, or the whole reply if the tag is missing."""
-        return self._reader.understand(game, seat, _extract_orders(strip_thinking(reply)).text, rng)
+        return super().understand(game, seat, EXTRACTORS["orders"](strip_thinking(reply)).text, rng)
 
 
 class EgocentricText:
@@ -135,10 +130,8 @@ class EgocentricText:
         table = require_turn(game, seat)
         position = table.position
         if position.kind != "A":
-            return _with_opening(
-                order_trie.chain_tries([_unit_trie(unit) for unit in table.legal_orders(seat)], _CLOSING)
-            )
-        return _with_opening(order_trie.adjustment_completions(position, seat, _pieces, _CLOSING))
+            return _with_opening(order_trie.chain_tries(map(_unit_trie, table.legal_orders(seat))))
+        return _with_opening(order_trie.adjustment_completions(position, seat, _pieces))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
@@ -166,9 +159,6 @@ def _pieces(order: str) -> Pieces:
         # The other unit's kind and place are one piece, like the unit's own: "S A MAR - BUR".
         rest[1:3] = [f"{rest[1]} {rest[2]}"]
     return (f"{kind} {place}", *(f" {word}" for word in rest), END)
-
-
-_CLOSING = OptionsState({CLOSE: OptionsState({})})
 
 
 @lru_cache(maxsize=4096)

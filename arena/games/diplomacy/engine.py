@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+import msgspec
+
 from arena.games.diplomacy import POWERS as POWERS
 
 with warnings.catch_warnings():
@@ -20,7 +22,8 @@ with warnings.catch_warnings():
 
     MAP: Any = diplomacy.Map("standard")
 
-_MOVE_TO_COAST = re.compile(r" S F \S+ - .../..$").search
+_FLEET_TO_COAST = re.compile(r"(F \S+) S (F \S+ -) (...)/..").fullmatch
+"""A fleet's support of another fleet's move to a province with a choice of coasts."""
 SEA_BIT = {loc: 1 << i for i, loc in enumerate(sorted(loc for loc in MAP.locs if MAP.area_type(loc) == "WATER"))}
 Route = tuple[str, set[str], set[str]]
 """A convoy as the package lists it: the army's province, the fleets on the route, the destinations."""
@@ -41,19 +44,8 @@ def _convoy_routes(start: str, seas: int) -> ConvoyRoutes:
     return ways
 
 
-class _LazyConvoyTable(dict[str, ConvoyRoutes]):
-    """The package's table of sea routes, computed per province on first access: few are ever needed."""
-
-    def __init__(self, seas: int) -> None:
-        super().__init__()
-        self._seas = seas
-
-    def get(self, start: str, default: Any = None) -> Any:
-        return _convoy_routes(start, self._seas)
-
-
-class _LazyRouteList:
-    """The package's list of convoys that the fleets allow, computed when it is read."""
+class _LazyConvoys:
+    """The package's list and table of the convoys that the fleets allow, computed where they are read: few ever are."""
 
     def __init__(self, seas: int) -> None:
         self._seas = seas
@@ -61,24 +53,20 @@ class _LazyRouteList:
     def __iter__(self) -> Iterator[Route]:
         return (route for mask, route in ROUTES if mask & self._seas == mask)
 
-
-class _NullHistory(dict[Any, Any]):
-    """History that discards every phase, so that nothing is checked or copied either."""
-
-    def put(self, phase: object, value: object) -> None:
-        pass
-
-    def __missing__(self, phase: object) -> dict[str, Any]:
-        return {}
+    def get(self, start: str, default: object = None) -> ConvoyRoutes:
+        return _convoy_routes(start, self._seas)
 
 
-class _LatestPhaseHistory(_NullHistory):
-    """History of results that keeps the last phase only, for transcripts."""
+class _LatestPhaseHistory(dict[Any, Any]):
+    """History that keeps the last phase only, whose results transcripts show: nothing is checked or copied either."""
 
     latest: Mapping[str, Sequence[object]] = {}
 
     def put(self, phase: object, value: Any) -> None:
         self.latest = value
+
+    def __missing__(self, phase: object) -> dict[str, Any]:
+        return {}
 
 
 class LeanGame(diplomacy.Game):  # type: ignore[misc]
@@ -87,11 +75,8 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
     def build_caches(self) -> None:
         """Sets the tables of possible convoys without computing them."""
         self.clear_cache()
-        seas = 0
-        for power in self.powers.values():
-            for unit in power.units:
-                seas |= SEA_BIT.get(unit[2:], 0)
-        self.convoy_paths_possible, self.convoy_paths_dest = _LazyRouteList(seas), _LazyConvoyTable(seas)
+        seas = sum({SEA_BIT.get(unit[2:], 0) for power in self.powers.values() for unit in power.units})
+        self.convoy_paths_possible = self.convoy_paths_dest = _LazyConvoys(seas)
 
     _units_by_place: Mapping[str, str] | None = None
     """Units by location and by province during resolution, when no unit moves yet."""
@@ -149,31 +134,49 @@ def _copy_object(original: Any) -> Any:
 _FIRST_POSITION = LeanGame()
 
 
+class SavedPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Serialised form of ``DiplomacyGame.save``: everything that determines how play continues."""
+
+    phase: str
+    """The package's short name: ``S1901M``, or ``COMPLETED`` after a solo victory."""
+    year: int
+    turns: int
+    units: dict[str, list[str]]
+    retreats: dict[str, dict[str, list[str]]]
+    """Places that the map allows each dislodged unit to go to, occupied ones included."""
+    centers: dict[str, list[str]]
+
+
 class Adjudicator:
     """One play-through inside the package. Powers that do not play have neither units nor centres."""
 
     def __init__(self, powers: Sequence[str] = POWERS) -> None:
-        self.powers = powers
+        self._powers = powers
         game: Any = _FIRST_POSITION.copy()
         for absent in {*POWERS} - {*powers}:
             game.clear_units(absent)
             game.clear_centers(absent)
-        game.state_history, game.order_history = _NullHistory(), _NullHistory()
-        game.result_history, game.message_history = _LatestPhaseHistory(), _NullHistory()
+        game.state_history = _LatestPhaseHistory()
+        game.order_history = _LatestPhaseHistory()
+        game.result_history = _LatestPhaseHistory()
+        game.message_history = _LatestPhaseHistory()
         self._game = game
 
-    @property
-    def phase(self) -> str:
-        """Returns the package's short name: ``S1901M``, or ``COMPLETED`` after a solo victory."""
-        name: str = self._game.get_current_phase()
-        return name
-
-    def power(self, name: str) -> Any:
-        """Returns the package's own object of a power: its ``units``, ``centers`` and ``retreats``, in no order.
-
-        Retreats are those of each dislodged unit that the map allows, occupied places included.
-        """
-        return self._game.powers[name]
+    def save(self, year: int, turns: int) -> SavedPosition:
+        """Returns the position after so many phases; ``year`` is kept where its phase names none."""
+        phase: str = self._game.get_current_phase()
+        powers = {name: self._game.powers[name] for name in self._powers}
+        return SavedPosition(
+            phase=phase,
+            year=int(phase[1:5]) if phase[1:5].isdigit() else year,
+            turns=turns,
+            units={name: sorted(power.units) for name, power in powers.items()},
+            retreats={
+                name: {unit: sorted(places) for unit, places in sorted(power.retreats.items())}
+                for name, power in powers.items()
+            },
+            centers={name: sorted(power.centers) for name, power in powers.items()},
+        )
 
     def results(self) -> dict[str, list[str]]:
         """Returns the failures of each unit in the phase just adjudicated; successful units are left out.
@@ -211,20 +214,14 @@ class Adjudicator:
                 game.powers[power].adjust = list(lines)
         return game
 
-    def restore(
-        self,
-        phase: str,
-        units: Mapping[str, Sequence[str]],
-        retreats: Mapping[str, Mapping[str, Sequence[str]]],
-        centers: Mapping[str, Sequence[str]],
-    ) -> None:
+    def restore(self, saved: SavedPosition) -> None:
         """Restores a saved position."""
         game = self._game
-        game.set_current_phase(phase)
+        game.set_current_phase(saved.phase)
         for name, power in game.powers.items():
-            power.units = list(units.get(name, ()))
-            power.retreats = {unit: list(places) for unit, places in retreats.get(name, {}).items()}
-            power.centers = list(centers.get(name, ()))
+            power.units = list(saved.units.get(name, ()))
+            power.retreats = {unit: list(places) for unit, places in saved.retreats.get(name, {}).items()}
+            power.centers = list(saved.centers.get(name, ()))
             power.influence = [unit[2:5] for unit in (*power.units, *power.retreats)]
             power.clear_orders()
         game.build_caches()
@@ -235,17 +232,14 @@ def _orders_by_unit(lines: Sequence[str]) -> dict[str, str]:
     return {f"{kind} {place}": order for kind, place, order in split}
 
 
+@cache
 def to_package_notation(line: str) -> str:
     """Converts a legal movement order to the form in which the package stores it after parsing.
 
     They differ in one case: a fleet that supports another fleet's move to a province with a choice of coasts
     supports it to either.
     """
-    return _with_default_coast(line) if line[:1] == "F" and _MOVE_TO_COAST(line) else line
-
-
-@cache
-def _with_default_coast(line: str) -> str:
-    supporter, _, moving = line.partition(" S ")
-    fleet, origin, arrow, target = moving.split()
-    return f"{supporter} S {' '.join(MAP.default_coast([fleet, origin, arrow, target[:3]]))}"
+    if (parts := _FLEET_TO_COAST(line)) is None:
+        return line
+    supporter, move, province = parts.groups()
+    return f"{supporter} S {' '.join(MAP.default_coast([*move.split(), province]))}"

@@ -10,8 +10,8 @@ from arena.games.base import Action, Outcome, position_checksum, validate_action
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.order_parser import order_fields
-from arena.games.diplomacy.position import Position, SavedPosition, UnitOrders, read_position
-from arena.games.diplomacy.unit_credit import credits_of
+from arena.games.diplomacy.position import Position, UnitOrders, legal_build_actions
+from arena.games.diplomacy.unit_credit import UnitCredit
 from arena.games.texts import AnswerField
 from schemas.errors import GameError
 
@@ -44,11 +44,11 @@ class DiplomacyGame:
         self._engine = Adjudicator(settings.playing_powers)
         self._start = start
         self._turns: list[dict[str, Action]] = []
-        self._saved_positions: list[SavedPosition] = []
         if start is not None:
-            start.restore(self._engine)
-        self.position = start or read_position(self._engine, year=1901, turns=0)
-        self._first_position = self.position.saved
+            self._engine.restore(start.saved)
+        self.position = start or Position(self._engine.save(year=1901, turns=0))
+        self._saved = [self.position.saved]
+        """The first position, and those after each phase."""
         self._legal_orders: dict[int, tuple[UnitOrders, ...]] = {}
         self._to_move = self._seats_to_move()
 
@@ -71,18 +71,20 @@ class DiplomacyGame:
 
     def legal_orders(self, seat: int) -> tuple[UnitOrders, ...]:
         """Returns the legal orders of each unit of the seat; empty in adjustment phases, which choose among places."""
-        known = self._legal_orders.get(seat)
-        if known is None:
-            known = () if self.position.kind == "A" else self.position.legal_orders(seat)
-            self._legal_orders[seat] = known
-        return known
+        if seat not in self._legal_orders:
+            self._legal_orders[seat] = () if self.position.kind == "A" else self.position.legal_orders(seat)
+        return self._legal_orders[seat]
 
     def random_action(self, seat: int, rng: Random) -> Action:
         """See ``Game.random_action``."""
         self.check_to_move(seat)
-        if self.position.kind == "A":
-            return self.position.random_adjustment(seat, rng)
-        return tuple(rng.choice(unit.orders) for unit in self.legal_orders(seat))
+        position = self.position
+        if position.kind != "A":
+            return tuple(rng.choice(unit.orders) for unit in self.legal_orders(seat))
+        due = position.adjustment_due(seat)
+        if due > 0:
+            return rng.choice(legal_build_actions(position.free_build_sites(seat), due))
+        return tuple(sorted(f"{unit} D" for unit in rng.sample(position.units[seat], -due)))
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """Whether ``action`` holds exactly one legal order per unit (per adjustment due), sorted."""
@@ -101,8 +103,8 @@ class DiplomacyGame:
         }
         self._engine.process(turn)
         self._turns.append(turn)
-        self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)
-        self._saved_positions.append(self.position.saved)
+        self.position = Position(self._engine.save(self.position.year, self.position.saved.turns + 1))
+        self._saved.append(self.position.saved)
         self._legal_orders = {}
         self._to_move = self._seats_to_move()
 
@@ -118,15 +120,14 @@ class DiplomacyGame:
     def history(self) -> Sequence[tuple[Position, Mapping[int, Action]]]:
         """Returns each phase played so far: the position before it, and the actions by seat."""
         seats = {power: seat for seat, power in enumerate(self.seats)}
-        positions = map(Position, [self._first_position, *self._saved_positions])
         return [
-            (position, {seats[power]: action for power, action in turn.items()})
-            for position, turn in zip(positions, self._turns, strict=False)
+            (Position(saved), {seats[power]: action for power, action in turn.items()})
+            for saved, turn in zip(self._saved, self._turns, strict=False)
         ]
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
         """See ``SupportsCredits.credits``; ``unit_credit`` computes them."""
-        return credits_of([self._first_position, *self._saved_positions], self._turns, self.seats[seat])
+        return UnitCredit(self._saved, self._turns, self.seats[seat]).credits()
 
     def outcome(self) -> Outcome:
         """See ``Game.outcome``."""
@@ -151,7 +152,7 @@ class DiplomacyGame:
         """See ``Game.record``: settings, seed, and per phase the orders and the resulting position's checksum."""
         start = None if self._start is None else _encode(self._start.saved).decode()
         # Computed here and not in apply: most play-throughs are never recorded.
-        checks = [position_checksum(_encode(saved)) for saved in self._saved_positions]
+        checks = [position_checksum(_encode(saved)) for saved in self._saved[1:]]
         return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:

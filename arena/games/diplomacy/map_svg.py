@@ -11,9 +11,8 @@ import msgspec
 from diplomacy.engine.renderer import Renderer
 
 from arena.games.base import Action, Recording
-from arena.games.diplomacy.engine import Adjudicator
+from arena.games.diplomacy.engine import Adjudicator, SavedPosition
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.position import Position, SavedPosition
 
 POWER_COLORS = {
     "AUSTRIA": "#d64f3c",
@@ -55,28 +54,23 @@ class Phase(msgspec.Struct, frozen=True):
 
 def replay_phases(recording: Recording) -> list[Phase]:
     """Replays every phase of a record, whose orders must be legal; the last entry is the final position."""
-    game, phases = cast(DiplomacyGame, recording.start), []
+    game = cast(DiplomacyGame, recording.start)
+    for turn in recording.turns:
+        game.apply(turn)
+    phases: list[Phase] = []
     land: dict[str, str] = {}
-    for actions in recording.turns:
+    for position, actions in (*game.history(), (game.position, {})):
+        land.update({place: game.seats[seat] for place, seat in position.occupied.items()})
+        influence = {power: sorted(place for place in land if land[place] == power) for power in game.seats}
         orders = {game.seats[seat]: action for seat, action in sorted(actions.items())}
-        phases.append(_make_phase(game.position, land, orders))
-        game.apply(actions)
-    return [*phases, _make_phase(game.position, land, {})]
-
-
-def _make_phase(position: Position, land: dict[str, str], orders: dict[str, Action]) -> Phase:
-    land.update({place: position.powers[seat] for place, seat in position.occupied.items()})
-    provinces: dict[str, list[str]] = {power: [] for power in position.powers}
-    for place, power in sorted(land.items()):
-        provinces[power].append(place)
-    return Phase(position.saved, provinces, orders)
+        phases.append(Phase(position.saved, influence, orders))
+    return phases
 
 
 def render_svg(phase: Phase) -> str:
     """Returns the map of a phase as SVG, with its orders."""
-    position = Position(phase.position)
-    engine = Adjudicator(position.powers)
-    position.restore(engine)
+    engine = Adjudicator(tuple(phase.position.units))
+    engine.restore(phase.position)
     with _renderer_lock:
         renderer = _renderer()
         renderer.game = engine.renderable_game(phase.orders, phase.influence)

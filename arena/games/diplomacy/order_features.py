@@ -8,7 +8,7 @@ condition.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from arena.games.diplomacy import board
 from arena.games.diplomacy.position import Position
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 ROUNDS = (0, 1, 2, 3, 5, 8)
 """Numbers of rounds of averaging over neighbours in which a unit looks at what is to be gained."""
@@ -73,27 +74,17 @@ class UnitChoice(NamedTuple):
         return features_OF
 
 
-class _Options(NamedTuple):
-    """A unit's options as indices of provinces."""
-
-    provinces: tuple[str, ...]
-    index_O: NDArray[np.int64]
-    reached_O: Floats
-    """1 where the unit can move to, 0 at its own place."""
-
-
 @cache
-def _options(unit: str) -> _Options:
-    provinces = (board.province(unit[2:]), *board.adjacent_provinces(unit))
-    index = np.array([_INDEX[province] for province in provinces])
-    return _Options(provinces, index, _reach(unit)[index])
+def _options(unit: str) -> tuple[str, ...]:
+    """The unit's own province, then those that it can move to."""
+    return (board.province(unit[2:]), *board.adjacent_provinces(unit))
 
 
 @cache
 def _reach(unit: str) -> Floats:
     """1 at the provinces that the unit can move to; shape (P,)."""
     reach_P = np.zeros(len(board.PROVINCES))
-    reach_P[[_INDEX[province] for province in board.adjacent_provinces(unit)]] = 1
+    reach_P[[_INDEX[province] for province in _options(unit)[1:]]] = 1
     return reach_P
 
 
@@ -123,6 +114,13 @@ def moves_between() -> Floats:
     return moves
 
 
+def largest_other(values: NDArray[Number]) -> NDArray[Number]:
+    """The largest value of any other seat; the first axis is that of seats."""
+    ranked = np.sort(values, axis=0)
+    largest: NDArray[Number] = np.where(values == ranked[-1], ranked[-2], ranked[-1])
+    return largest
+
+
 class PositionArrays:
     """A position as arrays over provinces."""
 
@@ -139,21 +137,16 @@ class PositionArrays:
         self.owner_P = np.full(provinces, _NO_CENTER)
         for center in board.CENTERS:
             self.owner_P[_INDEX[center]] = position.owner.get(center, _UNOWNED)
-        ranked = np.sort(self.reach_SP, axis=0)
-        self._most_P, self._second_P, self._leader_P = ranked[-1], ranked[-2], self.reach_SP.argmax(axis=0)
+        self.strongest_SP = largest_other(self.reach_SP)
+        """Largest number of units of one rival of each seat that can move to a province."""
         self._sizes = np.array([*(len(owned) for owned in position.centers), 0, 0], float)
         self.is_autumn = position.phase[0] == "F"
-
-    def strongest_rival(self, seat: int) -> Floats:
-        """Largest number of units of one rival that can move to each province; shape (P,)."""
-        strongest_P: Floats = np.where(self._leader_P == seat, self._second_P, self._most_P)
-        return strongest_P
 
     def gains(self, seat: int) -> Floats:
         """What is to be gained at each province; shape (M, P)."""
         owner_P = self.owner_P
         is_foreign = (owner_P >= 0) & (owner_P != seat)
-        is_threatened = (owner_P == seat) & (self.strongest_rival(seat) > 0)
+        is_threatened = (owner_P == seat) & (self.strongest_SP[seat] > 0)
         return np.array([owner_P == _UNOWNED, is_foreign, is_foreign * self._sizes[owner_P] / 8, is_threatened], float)
 
 
@@ -166,22 +159,21 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     gains_SMP = np.array([table.gains(seat) for seat in seats])
     # One small product a matrix: large ones would wake the threads of the linear algebra library.
     spread = np.matmul(_averages(), gains_SMP.reshape(-1, len(board.PROVINCES)).T)
-    spread = (spread / (spread.max(axis=1, keepdims=True) + 1e-6)).reshape(
-        2, len(ROUNDS), len(board.PROVINCES), len(seats), MAPS
-    )
+    spread /= spread.max(axis=1, keepdims=True) + 1e-6
+    spread = spread.reshape(2, len(ROUNDS), len(board.PROVINCES), len(seats), MAPS)
     units = [(row, seat, unit) for row, seat in enumerate(seats) for unit in position.units[seat]]
     options = [_options(unit) for _, _, unit in units]
-    lengths = [len(each.provinces) for each in options]
-    at_O = np.concatenate([each.index_O for each in options])
+    lengths = [len(provinces) for provinces in options]
+    at_O = np.array([_INDEX[province] for provinces in options for province in provinces])
     row_O = np.repeat([row for row, _, _ in units], lengths)
     kind_O = np.repeat(["AF".index(unit[0]) for _, _, unit in units], lengths)
     seat_O = np.array(seats)[row_O]
-    own_O = table.reach_SP[seat_O, at_O] - np.concatenate([each.reached_O for each in options])
-    strongest_O = np.array([table.strongest_rival(seat) for seat in seats])[row_O, at_O]
-    rivals_O = table.reach_SP.sum(axis=0)[at_O] - table.reach_SP[seat_O, at_O]
     starts = [0, *np.cumsum(lengths).tolist()]
     stays_O = np.zeros(len(at_O), bool)
     stays_O[starts[:-1]] = True
+    own_O = table.reach_SP[seat_O, at_O] - ~stays_O
+    strongest_O = table.strongest_SP[seat_O, at_O]
+    rivals_O = table.reach_SP.sum(axis=0)[at_O] - table.reach_SP[seat_O, at_O]
     spread_OF = spread[kind_O, :, at_O, row_O].reshape(len(at_O), -1)
     # Of each unit's options the best gain is 1: what is far away matters where nothing is near.
     best_UF = np.maximum.reduceat(spread_OF, starts[:-1])
@@ -217,8 +209,8 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     )
     joint_OCJ = _joint_features(strongest_O, is_rivals, is_goal, stays_O)
     found: dict[int, list[UnitChoice]] = {seat: [] for seat in seats}
-    for (_, seat, unit), option, (start, stop) in zip(units, options, pairwise(starts), strict=True):
-        found[seat].append(UnitChoice(unit, option.provinces, features_OF[start:stop], joint_OCJ[start:stop]))
+    for (_, seat, unit), provinces, (start, stop) in zip(units, options, pairwise(starts), strict=True):
+        found[seat].append(UnitChoice(unit, provinces, features_OF[start:stop], joint_OCJ[start:stop]))
     return found
 
 
@@ -234,7 +226,8 @@ def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, sta
     always, contested, outnumbered = np.ones(len(stays_O)), strongest_O > 0, strongest_O > 1
     every = (always, contested, outnumbered, is_rivals, is_goal, stays_O)
     rows = (every, (always, outnumbered), (always, outnumbered), (always,))
-    joint_OCJ, column = np.zeros((len(stays_O), len(CONDITIONS), JOINT_FEATURES)), 0
+    joint_OCJ = np.zeros((len(stays_O), len(CONDITIONS), JOINT_FEATURES))
+    column = 0
     for condition, columns in enumerate(rows):
         joint_OCJ[:, condition, column : column + len(columns)] = np.column_stack(columns)
         column += len(columns)

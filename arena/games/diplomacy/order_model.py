@@ -10,14 +10,14 @@ Shape suffixes: those of ``order_features``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from math import exp
 from random import Random
 from typing import cast
 
 import numpy as np
 
-from arena.bots.mover import unit_preserving_action
+from arena.bots.greedy import unit_preserving_action
 from arena.games.base import Action, Bot, Game, GameSpec
 from arena.games.diplomacy import board
 from arena.games.diplomacy.game import DiplomacyGame
@@ -120,7 +120,8 @@ class OrderModel:
 
 def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) -> dict[str, str]:
     """Draws the province that each unit of a seat chooses, in random order of the units."""
-    occupants, chosen = _occupants(units), dict[str, str]()
+    occupants = _occupants(units)
+    chosen: dict[str, str] = {}
     unit_terms = [
         (unit, (unit.features_OF @ weights_F).tolist(), (unit.joint_OCJ @ weights_F[-JOINT_FEATURES:]).tolist())
         for unit in rng.sample(units, len(units))
@@ -138,8 +139,10 @@ def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) 
 
 def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
     """Orders by which each unit helps to have the province that it chose; a hold where that is not legal."""
-    occupants, moves = {board.province(unit[2:]): unit for unit in chosen}, dict[str, str]()
-    choices, orders = {unit.unit: unit for unit in legal}, dict[str, str]()
+    occupants = {board.province(unit[2:]): unit for unit in chosen}
+    choices = {unit.unit: unit for unit in legal}
+    moves: dict[str, str] = {}
+    orders: dict[str, str] = {}
     for unit, province in chosen.items():
         occupant = occupants.get(province)
         if occupant == unit:
@@ -149,7 +152,8 @@ def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
         elif province in moves:
             order = f"{unit} S {moves[province]}"
         else:
-            order = f"{unit} - {_location(unit, province)}"
+            # It enters a province with several coasts by the first one.
+            order = next(f"{unit} - {place}" for place in board.MOVES[unit] if board.province(place) == province)
             if order in choices[unit]:
                 moves[province] = order
         orders[unit] = order if order in choices[unit] else f"{unit} H"
@@ -158,12 +162,6 @@ def _orders(legal: Sequence[UnitOrders], chosen: Mapping[str, str]) -> Action:
 
 def _occupants(units: Sequence[UnitChoice]) -> dict[str, str]:
     return {board.province(unit.unit[2:]): unit.unit for unit in units}
-
-
-@cache
-def _location(unit: str, province: str) -> str:
-    """The province as the unit enters it, on its first coast where there are several."""
-    return next(location for location in board.MOVES[unit] if board.province(location) == province)
 
 
 def bot_weights(spec: GameSpec, names: Sequence[str] = PRIOR_BOTS) -> Floats:

@@ -9,7 +9,7 @@ remains.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import pairwise
 
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import MAP
@@ -20,7 +20,7 @@ Tokens = tuple[str, ...]
 
 UNIT_KINDS = ("A", "F")
 _PLACES = frozenset((*board.LOCATIONS, *board.PROVINCES))
-_COASTS = {"NORTH": "NC", "SOUTH": "SC", "EAST": "EC", "WEST": "WC"}
+_COASTS = {"NORTH": "NC", "SOUTH": "SC", "EAST": "EC"}
 _COAST = re.compile(r"\s*[(/]?\s*\b(?:(NORTH|SOUTH|EAST)(?:ERN)?\s+COAST|(NC|SC|EC))\b\)?")
 _NAMES = {
     **{name.upper(): short.upper() for name, short in MAP.loc_name.items() if "/" not in short},
@@ -50,71 +50,64 @@ _SYNONYMS = {
     "TO": "-",
 }
 _STOP_WORDS = frozenset(("MOVE", "MOVES", "MOVING", "THE", "IN", "AT", "FROM", "INTO", "ATTACK", "ATTACKS"))
+_REDUNDANT = frozenset((("VIA", "C"), ("R", "-")))
+"""A token, and one after it that adds nothing: "VIA CONVOY", "RETREATS TO"."""
 _CONTINUATIONS = frozenset(("-", "S", "C", "R", "VIA"))
 
 
-class Clause(NamedTuple):
-    """Part of a reply that can hold one order."""
-
-    tokens: Tokens
-
-    def parse_order(self, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-        """Returns the unit and order of the clause, if it is about one of these units and the order is legal."""
-        units_by_province = {board.province(unit[2:]): unit for unit in orders_of}
-        for start, token in enumerate(self.tokens):
-            kind = self.tokens[start - 1] if start and self.tokens[start - 1] in UNIT_KINDS else ""
-            if token not in _PLACES:
-                continue
-            unit = units_by_province.get(board.province(token), "")
-            if unit and unit[0].startswith(kind):
-                # No tokens after the unit: "HOLD A PAR".
-                order = _match_order(self.tokens[start + 1 :] or self.tokens[:1], tuple(orders_of[unit]))
-                if order is not None:
-                    return unit, order
-            if kind:
-                # The first unit named is the subject, whichever power owns it; places named later are targets.
-                return None
-        return None
-
-    def match_adjustment(self, orders: Iterable[str]) -> str | None:
-        """Returns the first adjustment whose unit the clause names; the kind may be omitted where only one fits."""
-        lines = list(orders)
-        for start, token in enumerate(self.tokens):
-            kind = self.tokens[start - 1] if start and self.tokens[start - 1] in UNIT_KINDS else ""
-            fit = [line for line in lines if line[2:].split()[0] == token and line[0].startswith(kind)]
-            near = [line for line in lines if board.province(line[2:]) == token and line[0].startswith(kind)]
-            for candidate in (fit, near):
-                if len(candidate) == 1:
-                    return candidate[0]
-        return None
-
-
-def split_clauses(reply: str) -> list[Clause]:
-    """Splits a reply into its non-empty clauses."""
+def split_clauses(reply: str) -> list[Tokens]:
+    """Splits a reply into its non-empty clauses, each of which can hold one order."""
     text = _NAME.sub(lambda name: _NAMES[name[0]], reply.upper())
     text = _COAST.sub(lambda coast: f"/{coast[2] or _COASTS[coast[1]]}", text)
-    made = (Clause(_tokenise(part)) for part in _CLAUSE_END.split(text))
-    return [clause for clause in made if clause.tokens]
-
-
-def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Clause]) -> dict[str, str]:
-    """Returns the last legal order that the clauses give each unit; units without one are left out."""
-    return dict(order for clause in clauses if (order := clause.parse_order(orders_of)) is not None)
+    return [tokens for part in _CLAUSE_END.split(text) if (tokens := _tokenise(part))]
 
 
 def _tokenise(text: str) -> Tokens:
     tokens: list[str] = []
     for word in _TOKEN.findall(_ARROW.sub(" - ", text)):
         token = _SYNONYMS.get(word, word)
-        after = tokens[-1] if tokens else ""
-        if after == "VIA" and token == "C":
-            continue
-        if after == "R" and token == "-":
-            continue
+        before = tokens[-1] if tokens else ""
         # "A PAR (Paris)" names one place twice.
-        if token not in _STOP_WORDS and token != after:
+        if token not in _STOP_WORDS and token != before and (before, token) not in _REDUNDANT:
             tokens.append(token)
     return tuple(tokens)
+
+
+def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Tokens]) -> dict[str, str]:
+    """Returns the last legal order that the clauses give each unit; units without one are left out."""
+    return dict(order for clause in clauses if (order := _parse_order(clause, orders_of)) is not None)
+
+
+def _parse_order(clause: Tokens, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """Returns the unit and order of the clause, if it is about one of these units and the order is legal."""
+    units_by_province = {board.province(unit[2:]): unit for unit in orders_of}
+    for stop, (before, token) in enumerate(pairwise(("", *clause)), 1):
+        kind = before if before in UNIT_KINDS else ""
+        if token not in _PLACES:
+            continue
+        unit = units_by_province.get(board.province(token), "")
+        if unit and unit[0].startswith(kind):
+            # No tokens after the unit: "HOLD A PAR".
+            order = _match_order(clause[stop:] or clause[:1], tuple(orders_of[unit]))
+            if order is not None:
+                return unit, order
+        if kind:
+            # The first unit named is the subject, whichever power owns it; places named later are targets.
+            return None
+    return None
+
+
+def match_adjustment(clause: Tokens, orders: Iterable[str]) -> str | None:
+    """Returns the first adjustment whose unit the clause names; the kind may be omitted where only one fits."""
+    lines = list(orders)
+    for before, token in pairwise(("", *clause)):
+        kind = before if before in UNIT_KINDS else ""
+        fit = [line for line in lines if line[2:].split()[0] == token and line[0].startswith(kind)]
+        near = [line for line in lines if board.province(line[2:]) == token and line[0].startswith(kind)]
+        for candidate in (fit, near):
+            if len(candidate) == 1:
+                return candidate[0]
+    return None
 
 
 def _match_order(tokens: Tokens, orders: tuple[str, ...]) -> str | None:
@@ -165,13 +158,13 @@ _ORDER_PATTERNS = (
 )
 _KIND_NAMES = {"A": "army", "F": "fleet"}
 _PROVINCE_NAMES = {short: name.title().replace(" Of ", " of ") for name, short in MAP.loc_name.items()}
-_COAST_NAMES = {"NC": "north coast", "SC": "south coast", "EC": "east coast"}
+_COAST_NAMES = {"": "", "NC": ", north coast", "SC": ", south coast", "EC": ", east coast"}
 
 
 def order_fields(position: Position, seat: int, units: Sequence[UnitOrders]) -> list[AnswerField]:
     """A field for every one of these units, or for everything to build or disband."""
     if position.kind != "A":
-        return [_unit_field(unit.unit, list(unit.orders)) for unit in units]
+        return [_unit_field(unit) for unit in units]
     due, orders = position.adjustment_due(seat), position.adjustment_orders(seat)
     if due > 0:
         orders = ["WAIVE", *orders]
@@ -181,11 +174,11 @@ def order_fields(position: Position, seat: int, units: Sequence[UnitOrders]) -> 
     return [AnswerField(f"{what} {n + 1} of {abs(due)}", orders, labels, 0 if due > 0 else n) for n in range(abs(due))]
 
 
-def _unit_field(unit: str, orders: list[str]) -> AnswerField:
-    labels = [_describe_order(order.removeprefix(f"{unit} ")) for order in orders]
+def _unit_field(choices: UnitOrders) -> AnswerField:
+    labels = [_describe_order(order.removeprefix(f"{choices.unit} ")) for order in choices.orders]
     # The default loses no unit.
     usual = next((n for n, label in enumerate(labels) if label == "hold" or label.startswith("retreat")), 0)
-    return AnswerField(_describe_unit(unit), orders, labels, usual)
+    return AnswerField(_describe_unit(choices.unit), list(choices.orders), labels, usual)
 
 
 def _describe_order(text: str) -> str:
@@ -203,7 +196,4 @@ def _describe_unit(unit: str) -> str:
 def _describe_place(short: str) -> str:
     """The name of a place, with the short one used in replies and records."""
     province, _, coast = short.partition("/")
-    name = _PROVINCE_NAMES.get(province)
-    if name is None:
-        return short
-    return f"{name}{f', {_COAST_NAMES[coast]}' if coast in _COAST_NAMES else ''} ({short})"
+    return f"{_PROVINCE_NAMES[province]}{_COAST_NAMES[coast]} ({short})"

@@ -4,8 +4,7 @@ Tries are shared by all decisions that give a unit the same choices; states are 
 from there to the end. Both caches are bounded; an evicted state is rebuilt as a different object.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 
 from arena.games.diplomacy import board
@@ -39,34 +38,32 @@ def build_trie(codes: Iterable[Pieces]) -> Trie:
     return Trie({piece: build_trie(rests) for piece, rests in by_first.items()}) if by_first else LEAF
 
 
-class LazyTrieState(Mapping[str, Phrases]):
+class TrieState(Mapping[str, Phrases]):
     """A state in a trie that is its own mapping of options.
 
-    Each state visited has many successors and only one of them is visited, so successors are created on access.
+    ``advance`` makes the state after a piece, whose branch of the trie it is given: inside of that, or past its end.
+    Each state visited has many successors and only one of them is visited, so they are made on access.
     """
 
-    __slots__ = ("__weakref__", "_made", "_trie")
+    __slots__ = ("__weakref__", "_advance", "_made", "_trie")
 
     # Compared and hashed by identity, unlike other mappings: caches are keyed by the state object.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __init__(self, trie: Trie) -> None:
+    def __init__(self, trie: Trie, advance: Callable[[str, Trie], Phrases]) -> None:
         self._trie = trie
+        self._advance = advance
         self._made: dict[str, Phrases] = {}
 
     def options(self) -> Mapping[str, Phrases]:
         """See ``Phrases.options``."""
         return self
 
-    @abstractmethod
-    def _make_next(self, piece: str, branch: Trie) -> Phrases:
-        """Returns the state after a piece: inside this branch of the trie, or past its end."""
-
     def __getitem__(self, piece: str) -> Phrases:
         made = self._made.get(piece)
         if made is None:
-            made = self._made[piece] = self._make_next(piece, self._trie.branches[piece])
+            made = self._made[piece] = self._advance(piece, self._trie.branches[piece])
         return made
 
     def __iter__(self) -> Iterator[str]:
@@ -76,17 +73,13 @@ class LazyTrieState(Mapping[str, Phrases]):
         return len(self._trie.branches)
 
 
-class TrieState(LazyTrieState):
-    """A state in a trie, and the state that follows the end of the trie."""
+def _walk(trie: Trie, rest: Phrases) -> TrieState:
+    """The state at the beginning of a trie, whose end ``rest`` follows."""
 
-    __slots__ = ("_rest",)
+    def advance(piece: str, branch: Trie) -> Phrases:
+        return TrieState(branch, advance) if branch.branches else rest
 
-    def __init__(self, trie: Trie, rest: Phrases) -> None:
-        super().__init__(trie)
-        self._rest = rest
-
-    def _make_next(self, piece: str, branch: Trie) -> Phrases:
-        return TrieState(branch, self._rest) if branch.branches else self._rest
+    return TrieState(trie, advance)
 
 
 CLOSING_STATE = OptionsState({CLOSE: OptionsState({})})
@@ -127,16 +120,14 @@ def _orders_by_code(unit: str) -> dict[Pieces, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=8192)
-def _unit_trie(choices: UnitOrders) -> Trie:
+def unit_trie(choices: UnitOrders) -> Trie:
+    """Builds the trie of a unit's orders, by the codes of ``encode_order``."""
     if choices.retreats:
         return build_trie(map(encode_order, choices.retreats))
-    verbs = dict(_solo_verbs(choices.unit))
+    by_sea = build_trie(encode_order(order)[1:] for order in choices.by_sea).branches
+    verbs = {**_solo_verbs(choices.unit), **by_sea}
     supports = {place: trie for bit, place, trie in _support_tries(choices.unit) if bit & choices.neighbours}
-    by_verb: dict[str, list[Pieces]] = {"VIA": [], "C": [], "S": []}
-    for code in map(encode_order, choices.by_sea):
-        by_verb[code[1]].append(code[2:])
-    verbs.update({verb: build_trie(by_verb[verb]) for verb in ("VIA", "C") if by_verb[verb]})
-    for place, trie in build_trie(by_verb["S"]).branches.items():
+    for place, trie in by_sea.get("S", LEAF).branches.items():
         supports[place] = Trie({**supports.get(place, LEAF).branches, **trie.branches})
     if supports:
         verbs["S"] = Trie(supports)
@@ -144,28 +135,27 @@ def _unit_trie(choices: UnitOrders) -> Trie:
 
 
 @cache
-def _solo_verbs(unit: str) -> dict[str, Trie]:
-    (trie,) = build_trie(map(encode_order, board.hold_and_move_orders(unit))).branches.values()
-    return dict(trie.branches)
+def _solo_verbs(unit: str) -> Mapping[str, Trie]:
+    return build_trie(encode_order(order)[1:] for order in board.hold_and_move_orders(unit)).branches
 
 
 @cache
 def _support_tries(unit: str) -> tuple[tuple[int, str, Trie], ...]:
     """Returns the bit and place of each unit that ``unit`` can support, with the trie after that place."""
     return tuple(
-        (board.UNIT_BIT[other], other[2:], build_trie(encode_order(line)[3:] for line in lines))
-        for other, lines in board.support_orders(unit).items()
+        (bit, encode_order(lines[0])[2], build_trie(encode_order(line)[3:] for line in lines))
+        for bit, lines in board.support_orders(unit).items()
     )
 
 
-_shared_state = lru_cache(maxsize=16384)(TrieState)
+_shared_walk = lru_cache(maxsize=16384)(_walk)
 
 
-def chain_tries(tries: Sequence[Trie], last: TrieState | OptionsState) -> TrieState | OptionsState:
-    """Chains the tries, followed by ``last``."""
-    place = last
-    for trie in reversed(tries):
-        place = _shared_state(trie, place)
+def chain_tries(tries: Iterable[Trie]) -> TrieState | OptionsState:
+    """Chains the tries, followed by the end of a completion."""
+    place: TrieState | OptionsState = CLOSING_STATE
+    for trie in reversed([*tries]):
+        place = _shared_walk(trie, place)
     return place
 
 
@@ -174,7 +164,7 @@ def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, st
 
     ``numbers`` are pieces that stand for an order instead of its code, by the code after the place.
     """
-    ((place, orders),) = _unit_trie(unit).branches.items()
+    ((place, orders),) = unit_trie(unit).branches.items()
     for code in numbers:
         orders = _remove_code(orders, code)
     orders = Trie({**orders.branches, **dict.fromkeys(numbers.values(), LEAF)})
@@ -186,17 +176,10 @@ def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, st
 def _remove_code(trie: Trie, code: Pieces) -> Trie:
     piece, *rest = code
     left = dict(trie.branches)
-    shorter = _remove_code(left.pop(piece), tuple(rest)) if rest else LEAF
-    if rest and shorter.branches:
+    branch = left.pop(piece, LEAF)
+    if rest and (shorter := _remove_code(branch, tuple(rest))).branches:
         left[piece] = shorter
-    elif not rest:
-        left.pop(piece, None)
     return Trie(left)
-
-
-def unit_completions(units: tuple[UnitOrders, ...]) -> Phrases:
-    """Returns the completions that give each unit one order, in turn."""
-    return chain_tries([_unit_trie(unit) for unit in units], CLOSING_STATE)
 
 
 def check_completion(place: Phrases, completion: Pieces) -> None:
@@ -211,31 +194,27 @@ def check_completion(place: Phrases, completion: Pieces) -> None:
         raise GameError(f"diplomacy text: {completion} ends too early; expected {sorted(place.options())}")
 
 
-def adjustment_completions(
-    position: Position, seat: int, encode: OrderEncoder = encode_order, closing: OptionsState = CLOSING_STATE
-) -> OptionsState:
+def adjustment_completions(position: Position, seat: int, encode: OrderEncoder = encode_order) -> OptionsState:
     """Returns the completions of an adjustment phase; ascending places make each adjustment's completion unique."""
     due = position.adjustment_due(seat)
     if due > 0:
         places = [board.build_orders(site) for site in position.free_build_sites(seat)]
     else:
         places = [(f"{unit} D",) for unit in sorted(position.units[seat], key=lambda unit: unit[2:])]
-    return _adjustments(tuple(places), abs(due), due > 0, encode, closing)
+    return _adjustments(tuple(places), abs(due), due > 0, encode)
 
 
 @lru_cache(maxsize=16384)
-def _adjustments(
-    places: tuple[tuple[str, ...], ...], due: int, may_waive: bool, encode: OrderEncoder, closing: OptionsState
-) -> OptionsState:
+def _adjustments(places: tuple[tuple[str, ...], ...], due: int, may_waive: bool, encode: OrderEncoder) -> OptionsState:
     """Returns completions with exactly ``due`` orders at different places, the last ones of which may be waived."""
     if not due:
-        return closing
+        return CLOSING_STATE
     options: dict[str, Phrases] = {}
     # The last orders are forced where too few places are left.
     for i, orders in enumerate(places if may_waive else places[: len(places) - due + 1]):
-        rest = _adjustments(places[i + 1 :], due - 1, may_waive, encode, closing)
-        options.update(TrieState(build_trie(map(encode, orders)), rest))
+        rest = _adjustments(places[i + 1 :], due - 1, may_waive, encode)
+        options.update(_walk(build_trie(map(encode, orders)), rest))
     if may_waive:
-        rest = _adjustments((), due - 1, may_waive, encode, closing)
-        options.update(TrieState(build_trie([encode("WAIVE")]), rest))
+        rest = _adjustments((), due - 1, may_waive, encode)
+        options.update(_walk(build_trie([encode("WAIVE")]), rest))
     return OptionsState(options)

@@ -9,27 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import combinations, product
-from random import Random
 
 import msgspec
 
 from arena.games.base import Outcome, ranks, sole_leader
 from arena.games.diplomacy import Settings, board
-from arena.games.diplomacy.engine import SEA_BIT, Adjudicator
+from arena.games.diplomacy.engine import SEA_BIT
+from arena.games.diplomacy.engine import SavedPosition as SavedPosition
 from schemas.errors import DecodeError
 
 _PHASE = re.compile(r"[SF]\d{4}[MR]|W\d{4}A|COMPLETED").fullmatch
-
-
-class SavedPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Serialised form of ``DiplomacyGame.save``: everything that determines how play continues."""
-
-    phase: str
-    year: int
-    turns: int
-    units: dict[str, list[str]]
-    retreats: dict[str, dict[str, list[str]]]
-    centers: dict[str, list[str]]
 
 
 class Position:
@@ -60,7 +49,7 @@ class Position:
     @cached_property
     def unit_mask(self) -> int:
         """Returns the mask of all units on the board, as in ``board.UNIT_BIT``."""
-        return board.unit_mask(unit for units in self.units for unit in units)
+        return sum({board.UNIT_BIT[unit] for units in self.units for unit in units})
 
     @cached_property
     def sea_mask(self) -> int:
@@ -92,13 +81,6 @@ class Position:
         if self.adjustment_due(seat) < 0:
             return [f"{unit} D" for unit in self.units[seat]]
         return [order for site in self.free_build_sites(seat) for order in board.build_orders(site)]
-
-    def random_adjustment(self, seat: int, rng: Random) -> tuple[str, ...]:
-        """Draws a legal adjustment uniformly."""
-        due = self.adjustment_due(seat)
-        if due > 0:
-            return rng.choice(legal_build_actions(self.free_build_sites(seat), due))
-        return tuple(sorted(f"{unit} D" for unit in rng.sample(self.units[seat], -due)))
 
     def is_legal_adjustment(self, seat: int, action: tuple[str, ...]) -> bool:
         """Whether the action is a sorted, complete and legal adjustment."""
@@ -133,28 +115,6 @@ class Position:
         )
         reason = "year_cap" if self.kind in "MRA" else "solo"
         return Outcome(tuple(scores), ranks(scores), winner, metrics, reason, self.saved.turns)
-
-    def restore(self, engine: Adjudicator) -> None:
-        """Restores the adjudicator to this position."""
-        engine.restore(self.phase, self.saved.units, self.saved.retreats, self.saved.centers)
-
-
-def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
-    """Reads the adjudicator's position after so many phases; ``year`` is kept where its phase names none."""
-    phase, powers = engine.phase, {name: engine.power(name) for name in engine.powers}
-    return Position(
-        SavedPosition(
-            phase=phase,
-            year=int(phase[1:5]) if phase[1:5].isdigit() else year,
-            turns=turns,
-            units={name: sorted(power.units) for name, power in powers.items()},
-            retreats={
-                name: {unit: sorted(places) for unit, places in sorted(power.retreats.items())}
-                for name, power in powers.items()
-            },
-            centers={name: sorted(power.centers) for name, power in powers.items()},
-        )
-    )
 
 
 def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
@@ -200,7 +160,10 @@ class UnitOrders:
     def orders(self) -> tuple[str, ...]:
         """Returns all legal orders, sorted."""
         if self._listed is None:
-            self._listed = self.retreats or self._list_movement_orders()
+            supports = board.support_orders(self.unit).items()
+            near = (line for bit, lines in supports if bit & self.neighbours for line in lines)
+            # An army next to its goal that could also be convoyed there is supported by the same order.
+            self._listed = self.retreats or tuple(sorted({*board.hold_and_move_orders(self.unit), *near, *self.by_sea}))
         return self._listed
 
     def __contains__(self, order: str) -> bool:
@@ -213,14 +176,6 @@ class UnitOrders:
             or order in self.by_sea
         )
 
-    def _list_movement_orders(self) -> tuple[str, ...]:
-        orders = [*board.hold_and_move_orders(self.unit)]
-        for bit, lines in board.support_orders_by_bit(self.unit):
-            if bit & self.neighbours:
-                orders.extend(lines)
-        # An army next to its goal that could also be convoyed there is supported by the same order.
-        return tuple(sorted({*orders, *self.by_sea} if self.by_sea else orders))
-
 
 _shared_movement_orders = lru_cache(maxsize=16384)(UnitOrders)
 
@@ -230,7 +185,7 @@ def _convoy_orders(position: Position, unit: str) -> tuple[str, ...]:
     orders: list[str] = []
     location = unit[2:]
     sea = SEA_BIT.get(location, 0)
-    targets = board.convoy_support_targets(unit)
+    targets = board.CONVOY_SUPPORT_TARGETS[unit]
     for army, ways in position.convoyable:
         if army == location:
             orders.extend(f"{unit} - {dest} VIA" for dest in ways)

@@ -5,11 +5,16 @@ person reads off the board: what a unit stands on, which centres it can enter an
 the nearest, and which friendly move it could support. Each sign's target has a number, which alone encodes the order,
 so every action has one completion. Units nearer to a centre come first, and signs take account of the orders already
 given.
+
+Surroundings are signposts without a list of the board before movement orders. Signs tell nearly all that a small model
+reads, so these prompts hold only the power, the season, the years left and the lead over the strongest rival; they are
+a fourteenth as long, which a model spends on learning. The signs also count, in the same piece, the friendly units that
+can still help there and the help given already, and include supports of units that stay where rivals could attack them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,7 +22,7 @@ from arena.games.base import Action, Game
 from arena.games.diplomacy import board, order_trie
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position, UnitOrders
-from arena.games.diplomacy.text import CODE_LENGTH, DiplomacyText, require_turn
+from arena.games.diplomacy.text import CODE_LENGTH, OPEN, POWER_PIECES, SEASONS, YEARS_LEFT, DiplomacyText, require_turn
 from arena.games.texts import Phrases, Pieces
 
 ORDER_MARK = "<do>"
@@ -44,60 +49,6 @@ _SIGNS = (
     *(f"{number[:-1]}-{kind}>" for number in MOVE_NUMBERS for kind in (*SIGN_KINDS, APPROACH)),
     *(f"{number[:-1]}-{kind}>" for number in SUPPORT_NUMBERS for kind in SIGN_KINDS if kind[0] in "fh"),
 )
-
-
-class SignpostedText(DiplomacyText):
-    """The ``TextFormat`` of Diplomacy with signposts; retreats and adjustments are those of the compact format."""
-
-    def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
-        return sorted({*super().vocabulary(), *_SIGNS})
-
-    def completions(self, game: Game, seat: int) -> Phrases:
-        """See ``TextFormat.completions``."""
-        table = require_turn(game, seat)
-        if table.position.kind != "M":
-            return super().completions(game, seat)
-        return self._get_turn(table, seat).next_state(())
-
-    def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
-        table = require_turn(game, seat)
-        if table.position.kind != "M" or not table.is_legal(seat, action):
-            return super().write(game, seat, action)
-        turn = self._get_turn(table, seat)
-        by_unit = dict(zip((unit.unit for unit in table.legal_orders(seat)), action, strict=True))
-        orders = tuple(by_unit[unit.unit] for unit in turn.units)
-        written = [turn.write_order(orders[:index], order) for index, order in enumerate(orders)]
-        return (*(piece for pieces in written for piece in pieces), order_trie.CLOSE)
-
-    def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
-        """Yields the orders of a legal completion in turn, with the number of pieces of each, signs included."""
-        if table.position.kind != "M":
-            yield from super().split_orders(table, seat, completion)
-            return
-        turn, start, earlier = self._get_turn(table, seat), 0, list[str]()
-        while start < len(completion) - 1:
-            at = completion.index(ORDER_MARK, start) + 1
-            stop = at + CODE_LENGTH.get(completion[at], 2) - 1
-            earlier.append(turn.read_order(tuple(earlier), completion[at:stop]))
-            yield earlier[-1], stop - start
-            start = stop
-
-    def make_turn(self, table: DiplomacyGame, seat: int) -> "SignpostedTurn":
-        """Makes the signs and orders of a seat in this movement phase."""
-        return SignpostedTurn(table, seat)
-
-    def _get_turn(self, table: DiplomacyGame, seat: int) -> "SignpostedTurn":
-        turns = _TURNS.setdefault(table.position, {})
-        key = (type(self), seat)
-        if key not in turns:
-            turns[key] = self.make_turn(table, seat)
-        return turns[key]
-
-
-_TURNS: WeakKeyDictionary[Position, dict[tuple[type, int], "SignpostedTurn"]] = WeakKeyDictionary()
-"""Cache by position, which is needed several times: for the completions, for parsing, and again for validation."""
 
 
 class Signs(NamedTuple):
@@ -132,8 +83,19 @@ class SignpostedTurn:
             unit, signs = self.units[len(earlier)], self._get_signs(earlier)
             codes = {order_trie.encode_order(order)[1:]: number for number, order in signs.orders.items()}
             trie = order_trie.signposted_trie(unit, signs.pieces, codes)
-            self._states[earlier] = _SignpostedState(self, earlier, trie, ())
+            self._states[earlier] = self._walk(earlier, trie, ())
         return self._states[earlier]
+
+    def _walk(self, earlier: tuple[str, ...], trie: order_trie.Trie, code: Pieces) -> Phrases:
+        """The state in the trie of the next unit, after these pieces of its code."""
+
+        def advance(piece: str, branch: order_trie.Trie) -> Phrases:
+            if branch.branches:
+                # A unit's place and signs are not recorded: its code begins after them.
+                return self._walk(earlier, branch, () if piece == ORDER_MARK else (*code, piece))
+            return self.next_state((*earlier, self.read_order(earlier, (*code, piece))))
+
+        return order_trie.TrieState(trie, advance)
 
     def write_order(self, earlier: tuple[str, ...], order: str) -> Pieces:
         """Returns the pieces of the next unit's order."""
@@ -212,18 +174,162 @@ class SignpostedTurn:
 _KIND_RANK = {kind: rank for rank, kind in enumerate((*SIGN_KINDS, APPROACH))}
 
 
-class _SignpostedState(order_trie.LazyTrieState):
-    """A state in the trie of one unit; what follows its end depends on the earlier orders."""
+_TURNS: WeakKeyDictionary[Position, dict[tuple[type, int], SignpostedTurn]] = WeakKeyDictionary()
+"""Cache by position, which is needed several times: for the completions, for parsing, and again for validation."""
 
-    __slots__ = ("_code", "_said", "_turn")
 
-    def __init__(self, turn: SignpostedTurn, earlier: tuple[str, ...], trie: order_trie.Trie, code: Pieces) -> None:
-        super().__init__(trie)
-        self._turn, self._said, self._code = turn, earlier, code
+class SignpostedText(DiplomacyText):
+    """The ``TextFormat`` of Diplomacy with signposts; retreats and adjustments are those of the compact format."""
 
-    def _make_next(self, piece: str, branch: order_trie.Trie) -> Phrases:
-        if branch.branches:
-            # A unit's place and signs are not recorded: its code begins after them.
-            code = () if piece == ORDER_MARK else (*self._code, piece)
-            return _SignpostedState(self._turn, self._said, branch, code)
-        return self._turn.next_state((*self._said, self._turn.read_order(self._said, (*self._code, piece))))
+    turn_type = SignpostedTurn
+
+    def vocabulary(self) -> Sequence[str]:
+        """See ``TextFormat.vocabulary``."""
+        return sorted({*super().vocabulary(), *_SIGNS})
+
+    def completions(self, game: Game, seat: int) -> Phrases:
+        """See ``TextFormat.completions``."""
+        table = require_turn(game, seat)
+        if table.position.kind != "M":
+            return super().completions(game, seat)
+        return self._get_turn(table, seat).next_state(())
+
+    def write(self, game: Game, seat: int, action: Action) -> Pieces:
+        """See ``TextFormat.write``."""
+        table = require_turn(game, seat)
+        if table.position.kind != "M" or not table.is_legal(seat, action):
+            return super().write(game, seat, action)
+        turn = self._get_turn(table, seat)
+        by_unit = dict(zip((unit.unit for unit in table.legal_orders(seat)), action, strict=True))
+        orders = tuple(by_unit[unit.unit] for unit in turn.units)
+        written = [turn.write_order(orders[:index], order) for index, order in enumerate(orders)]
+        return (*(piece for pieces in written for piece in pieces), order_trie.CLOSE)
+
+    def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
+        """Yields the orders of a legal completion in turn, with the number of pieces of each, signs included."""
+        if table.position.kind != "M":
+            yield from super().split_orders(table, seat, completion)
+            return
+        turn = self._get_turn(table, seat)
+        earlier: list[str] = []
+        start = 0
+        while start < len(completion) - 1:
+            at = completion.index(ORDER_MARK, start) + 1
+            stop = at + CODE_LENGTH.get(completion[at], 2) - 1
+            earlier.append(turn.read_order(tuple(earlier), completion[at:stop]))
+            yield earlier[-1], stop - start
+            start = stop
+
+    def _get_turn(self, table: DiplomacyGame, seat: int) -> SignpostedTurn:
+        turns = _TURNS.setdefault(table.position, {})
+        key = (type(self), seat)
+        if key not in turns:
+            turns[key] = self.turn_type(table, seat)
+        return turns[key]
+
+
+MAX_HELP = 2
+"""Higher counts of friendly units are capped to this."""
+MAX_NEXT = 3
+"""Higher counts of centres beside a destination are capped to this."""
+MAX_YEARS_LEFT = 3
+"""Higher numbers are written as this, so that a game longer than those of training asks in known pieces."""
+MAX_LEAD = 4
+LEADS = {lead: f"<lead-{lead}>" for lead in range(-MAX_LEAD, MAX_LEAD + 1)}
+"""Centres more than the strongest rival has, within limits."""
+STAY = "stay"
+"""Kind of a support for a friendly unit that stays."""
+
+_SUPPORTS = (
+    *(kind for kind in SIGN_KINDS if kind[0] in "fh"),
+    *(f"{STAY}-{count}" for count in range(1, MAX_RIVALS + 1)),
+)
+_HELP = range(MAX_HELP + 1)
+_HERE = {
+    (kind, rivals, helpers): f"<{kind[1:-1]}-{rivals}-{helpers}>"
+    for kind, rivals, helpers in product((GOAL, OWN, FIELD), range(MAX_RIVALS + 1), _HELP)
+}
+_SURROUNDINGS_SIGNS = (
+    *(ORDER_MARK, *MOVE_NUMBERS, *SUPPORT_NUMBERS, *_HERE.values(), *LEADS.values()),
+    *(
+        f"{number[:-1]}-{kind}-{count}>"
+        for number, kind, count in (
+            *product(MOVE_NUMBERS, SIGN_KINDS, _HELP),
+            *product(MOVE_NUMBERS, [APPROACH], range(MAX_NEXT + 1)),
+            *product(SUPPORT_NUMBERS, _SUPPORTS, _HELP),
+        )
+    ),
+)
+
+
+class _SurroundingsTurn(SignpostedTurn):
+    def __init__(self, table: DiplomacyGame, seat: int) -> None:
+        super().__init__(table, seat)
+        self._adjacent = [frozenset(board.adjacent_provinces(unit.unit)) for unit in self.units]
+
+    def _place_signs(self, unit: UnitOrders, kind: str, location: str) -> Pieces:
+        """One sign, with the number of helpers."""
+        return (_HERE[kind, self._rival_count(location), self._later_helpers(unit, location)],)
+
+    def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Adds the number of helpers to the kind; that of centres beyond, where the unit approaches one."""
+        for kind, dest in super()._move_signs(unit, moving):
+            if kind == APPROACH:
+                near = board.adjacent_provinces(f"{unit.unit[0]} {dest}")
+                count = min(sum(place in self._goals for place in near), MAX_NEXT)
+            else:
+                count = self._later_helpers(unit, board.province(dest))
+            yield f"{kind}-{count}", dest
+
+    def _later_helpers(self, unit: UnitOrders, province: str) -> int:
+        after = self.units.index(unit) + 1
+        return min(sum(province in near for near in self._adjacent[after:]), MAX_HELP)
+
+    def _support_signs(
+        self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
+    ) -> Iterable[tuple[str, str, str]]:
+        """Adds supports of units that stay, and the number of supports given to each already, least helped first."""
+        signs = [
+            (kind, _help_given(words, board.province(moving[center].split()[1]), center), center, order)
+            for kind, center, order in super()._support_signs(unit, moving, words)
+        ]
+        for word in words:
+            # Units that stay on centres where rivals could attack.
+            place, support = board.province(word[1]), f"{unit.unit} S {word[0]} {word[1]}"
+            rivals = self._rival_count(place)
+            if word[2] != "-" and place in board.CENTER_SET and rivals >= 2 and support in unit:
+                signs.append((f"{STAY}-{rivals}", _help_given(words, place, ""), place, support))
+        signs.sort(key=lambda sign: (sign[0][0] == "s", sign[1]))
+        return [(f"{kind}-{count}", dest, order) for kind, count, dest, order in signs]
+
+
+def _help_given(words: Sequence[Sequence[str]], place: str, dest: str) -> int:
+    """Counts the supports of the unit in a place, moving to ``dest`` or staying where that is empty."""
+    supports = sum(
+        word[2] == "S" and word[4][:3] == place and (word[6][:3] if len(word) > 6 else "") == dest for word in words
+    )
+    return min(supports, MAX_HELP)
+
+
+class SurroundingsText(SignpostedText):
+    """The ``TextFormat`` of Diplomacy with each unit's surroundings only; other phases are as in the compact format."""
+
+    turn_type = _SurroundingsTurn
+
+    def vocabulary(self) -> Sequence[str]:
+        """See ``TextFormat.vocabulary``."""
+        return sorted({*super(SignpostedText, self).vocabulary(), *_SURROUNDINGS_SIGNS})
+
+    def prompt(self, game: Game, seat: int) -> Pieces:
+        """See ``TextFormat.prompt``."""
+        table = require_turn(game, seat)
+        position = table.position
+        years_left = YEARS_LEFT[min(table.settings.max_year - position.year, MAX_YEARS_LEFT)]
+        if position.kind != "M":
+            power, season, _, *rest = super().prompt(game, seat)
+            return (power, season, years_left, *rest)
+        season = SEASONS[position.phase[0] + position.phase[-1]]
+        counts = [len(owned) for owned in position.centers]
+        lead = counts.pop(seat) - max(counts)
+        lead_piece = LEADS[max(-MAX_LEAD, min(lead, MAX_LEAD))]
+        return (POWER_PIECES[table.seats[seat]], season, years_left, lead_piece, OPEN)

@@ -14,48 +14,12 @@ from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.order_features import Floats
 from arena.games.diplomacy.order_model import OpponentMixture, OrderModel, bot_weights
 from arena.games.diplomacy.position import decode_position
-from arena.games.diplomacy.signposts import SignpostedText
-from arena.games.diplomacy.surroundings import SurroundingsText
+from arena.games.diplomacy.signposts import SignpostedText, SurroundingsText
 from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.value_function import expected_value
 from arena.games.diplomacy.words import DiplomacyWords
 from arena.games.texts import TextFormat, Words
 from schemas.errors import DecodeError
-
-
-def make_transcript(recording: Recording) -> list[Turn]:
-    """Replays the phases of a record, whose orders must be legal, into a transcript."""
-    game, turns = cast(DiplomacyGame, recording.start), []
-    year_began = game.position
-    for actions in recording.turns:
-        before = game.position
-        game.apply(actions)
-        after, notes = game.position, list[str]()
-        if before.kind == "M":
-            notes += [
-                f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
-                for power, retreats in zip(after.powers, after.retreats, strict=True)
-                for unit, places in retreats.items()
-            ]
-        if game.is_over() or after.year > before.year:
-            parts = []
-            for power, old, new in zip(after.powers, year_began.centers, after.centers, strict=True):
-                change = len(new) - len(old)
-                parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
-            notes.append(f"supply centres after {before.year}: {', '.join(parts)}")
-            year_began = after
-        # The package reports nothing useful about adjustments.
-        hindered = game.results() if before.kind != "A" else {}
-        moves: dict[str, list[str]] = {}
-        for seat, action in sorted(actions.items()):
-            results = [hindered.get(" ".join(order.split(" ", 2)[:2])) for order in action]
-            moves[game.seats[seat]] = [
-                f"{order} ({', '.join(texts)})" if texts else order
-                for order, texts in zip(action, results, strict=True)
-            ]
-        turns.append(Turn(before.phase, moves, notes))
-    return turns
-
 
 _TEXTS = {"compact": DiplomacyText, "signposted": SignpostedText, "surroundings": SurroundingsText}
 
@@ -94,8 +58,40 @@ class DiplomacySpec(GameSpec):
         return Recording(decoded.seed, DiplomacyGame(decoded.settings, decoded.seed, start), turns, decoded.checks)
 
     def transcript(self, record: bytes) -> list[Turn]:
-        """See ``GameSpec.transcript``."""
-        return make_transcript(self.open_record(record))
+        """Returns the phases with their orders, what became of them, and the changes of supply centres."""
+        recording = self.open_record(record)
+        game = cast(DiplomacyGame, recording.start)
+        turns: list[Turn] = []
+        year_began = game.position
+        for actions in recording.turns:
+            before = game.position
+            game.apply(actions)
+            after = game.position
+            notes: list[str] = []
+            if before.kind == "M":
+                notes += [
+                    f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
+                    for power, retreats in zip(after.powers, after.retreats, strict=True)
+                    for unit, places in retreats.items()
+                ]
+            if game.is_over() or after.year > before.year:
+                parts = []
+                for power, old, new in zip(after.powers, year_began.centers, after.centers, strict=True):
+                    change = len(new) - len(old)
+                    parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
+                notes.append(f"supply centres after {before.year}: {', '.join(parts)}")
+                year_began = after
+            # The package reports nothing useful about adjustments.
+            hindered = game.results() if before.kind != "A" else {}
+            moves: dict[str, list[str]] = {}
+            for seat, action in sorted(actions.items()):
+                results = [hindered.get(" ".join(order.split(" ", 2)[:2])) for order in action]
+                moves[game.seats[seat]] = [
+                    f"{order} ({', '.join(texts)})" if texts else order
+                    for order, texts in zip(action, results, strict=True)
+                ]
+            turns.append(Turn(before.phase, moves, notes))
+        return turns
 
     def bot(self, name: str) -> Bot:
         """See ``GameSpec.bot``."""

@@ -55,7 +55,7 @@ class DiplomacyText:
         table = require_turn(game, seat)
         if table.position.kind == "A":
             return order_trie.adjustment_completions(table.position, seat)
-        return order_trie.unit_completions(table.legal_orders(seat))
+        return order_trie.chain_tries(map(order_trie.unit_trie, table.legal_orders(seat)))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
@@ -79,7 +79,8 @@ class DiplomacyText:
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
         """Yields the orders of a legal completion in turn, with the number of pieces of each."""
-        codes, start = list[Pieces](), 0
+        codes: list[Pieces] = []
+        start = 0
         while start < len(completion) - 1:
             length = 1 if completion[start] == "WAIVE" else CODE_LENGTH[completion[start + 1]]
             codes.append(completion[start : start + length])

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arena.games.diplomacy import POWERS, board
-from arena.games.diplomacy.order_features import Floats, moves_between
+from arena.games.diplomacy.order_features import Floats, largest_other, moves_between
 from arena.games.diplomacy.position import Position
 
 MOST_YEARS = 4
@@ -68,7 +68,7 @@ def center_features(position: Position) -> NDArray[np.uint8]:
     is_anothers_SC = is_owned_C & ~owns_SC
     of_owner_DC = near_SDC[owner_C, :, np.arange(len(owner_C))].T
     all_DSC = np.broadcast_to(near_SDC.sum(axis=0)[:, None], near_SDC.swapaxes(0, 1).shape)
-    near_DSC, strongest_DSC = near_SDC.swapaxes(0, 1), _largest_other(near_SDC).swapaxes(0, 1)
+    near_DSC, strongest_DSC = near_SDC.swapaxes(0, 1), largest_other(near_SDC).swapaxes(0, 1)
     features_LSC = [
         *near_DSC,
         *strongest_DSC,
@@ -78,28 +78,17 @@ def center_features(position: Position) -> NDArray[np.uint8]:
         np.broadcast_to(~is_owned_C, owns_SC.shape),
         np.broadcast_to(sizes_S[:, None], owns_SC.shape),
         sizes_S[owner_C] * is_anothers_SC,
-        np.broadcast_to(_largest_other(sizes_S)[:, None], owns_SC.shape),
+        np.broadcast_to(largest_other(sizes_S)[:, None], owns_SC.shape),
     ]
     return np.array(features_LSC, np.uint8).transpose(1, 2, 0)
-
-
-def _largest_other(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The largest value of any other seat; the first axis is that of seats."""
-    ranked = np.sort(values, axis=0)
-    largest: NDArray[np.int64] = np.where(values == ranked[-1], ranked[-2], ranked[-1])
-    return largest
 
 
 def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> tuple[Any, Any, Any]:
     """Expected values and owners at the game's end, of NumPy arrays or of torch tensors.
 
-    Args:
-        parameters: By name, as ``lifecycle.fit_value_function`` makes them.
-        features_SCL: ``center_features``, scaled.
-        years_Y: 1 for the number of years left, else 0.
-
-    Returns:
-        Each seat's value, shape (S,), and its probability to own each centre, (S, C), and that of no owner, (C,).
+    ``parameters`` are as ``lifecycle.fit_value_function`` makes them, the features ``center_features``, scaled;
+    ``years_Y`` is 1 for the number of years left, else 0. Returns each seat's value, shape (S,), its probability to own
+    each centre, (S, C), and that of no owner, (C,).
     """
     year_H = (years_Y @ parameters["year"])[..., None, None, :]
     first_SCH = (features_SCL @ parameters["local"] + parameters["place"] + year_H).clip(0)

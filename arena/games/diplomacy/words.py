@@ -11,7 +11,7 @@ from typing import Any, cast
 from arena.games.base import Game
 from arena.games.diplomacy import POWERS, Settings, board
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.order_parser import Clause, parse_orders, split_clauses
+from arena.games.diplomacy.order_parser import Tokens, match_adjustment, parse_orders, split_clauses
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.text import require_turn
 from arena.games.texts import ParsedAction, strip_thinking
@@ -33,12 +33,10 @@ F ENG C A LON - BRE: convoy. A LON - BRE VIA: move by convoy. A PAR R GAS: retre
 Answer with the orders alone, one to a line, each one of those that are listed as legal."""
 _BONUS = ", and {points:g} more if you alone own the most centres and they are at least {centers}"
 
-
 _NUMBER_WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
-def describe_powers(settings: Settings) -> str:
-    """Describes how many powers play, and which ones if not all do."""
+def _describe_powers(settings: Settings) -> str:
     *most, last = settings.playing_powers
     if len(most) + 1 == len(POWERS):
         return "seven powers"
@@ -58,10 +56,14 @@ class DiplomacyWords:
 
     def rules(self) -> str:
         """See ``Words.rules``."""
+        return _RULES.format(**self._rule_terms(_BONUS))
+
+    def _rule_terms(self, bonus: str) -> dict[str, Any]:
+        """Terms of the rules under these settings, given the sentence on the winner's bonus."""
         settings = self._settings
-        bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
-        bonus = bonus if settings.win_bonus else ""
-        return _RULES.format(powers=describe_powers(settings), max_year=settings.max_year, bonus=bonus)
+        described = bonus.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
+        powers = _describe_powers(settings)
+        return {"powers": powers, "max_year": settings.max_year, "bonus": described if settings.win_bonus else ""}
 
     def question(self, game: Game, seat: int) -> str:
         """Returns the board power by power, and the legal orders."""
@@ -72,8 +74,9 @@ class DiplomacyWords:
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """See ``Words.understand``; if a reply gives a unit several orders, the last one counts."""
-        table, clauses = cast(DiplomacyGame, game), split_clauses(strip_thinking(reply))
+        table = cast(DiplomacyGame, game)
         position = table.position
+        clauses = split_clauses(strip_thinking(reply))
         if position.kind == "A":
             due = position.adjustment_due(seat)
             parse = _parse_builds if due > 0 else _parse_disbands
@@ -116,30 +119,30 @@ def _legal_order_lines(table: DiplomacyGame, seat: int) -> Iterable[str]:
         yield from position.adjustment_orders(seat)
 
 
-def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
+def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Tokens]) -> ParsedAction:
     legal = position.adjustment_orders(seat)
     by_site: dict[str, str] = {}
     for clause in _clauses_with_verb(clauses, "B"):
-        if (order := clause.match_adjustment(legal)) is not None:
+        if (order := match_adjustment(clause, legal)) is not None:
             by_site[board.province(order[2:])] = order
     built = list(by_site.values())[:due]
-    waived = min(sum("WAIVE" in clause.tokens for clause in clauses), due - len(built))
+    waived = min(sum("WAIVE" in clause for clause in clauses), due - len(built))
     action = sorted([*built, *["WAIVE"] * (due - len(built))])
     return ParsedAction(tuple(action), due, due - len(built) - waived)
 
 
-def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
+def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[Tokens]) -> ParsedAction:
     legal, units = position.adjustment_orders(seat), sort_farthest_first(position.powers[seat], position.units[seat])
-    orders = [clause.match_adjustment(legal) for clause in _clauses_with_verb(clauses, "D")]
+    orders = [match_adjustment(clause, legal) for clause in _clauses_with_verb(clauses, "D")]
     disbands = list(dict.fromkeys(order for order in orders if order is not None))[:due]
     left = [f"{unit} D" for unit in units if f"{unit} D" not in disbands]
     action = sorted([*disbands, *left[: due - len(disbands)]])
     return ParsedAction(tuple(action), due, due - len(disbands))
 
 
-def _clauses_with_verb(clauses: Sequence[Clause], verb: str) -> Sequence[Clause]:
+def _clauses_with_verb(clauses: Sequence[Tokens], verb: str) -> Sequence[Tokens]:
     """Returns the clauses with the verb; all of them, where a reply only names units."""
-    return [clause for clause in clauses if verb in clause.tokens] or clauses
+    return [clause for clause in clauses if verb in clause] or clauses
 
 
 def sort_farthest_first(power: str, units: Sequence[str]) -> list[str]:
@@ -164,6 +167,7 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
     else:
         units = table.legal_orders(seat)
         continuations = {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in units}
+    holdings = {power: _holdings(position, other) for other, power in enumerate(position.powers)}
     seen: dict[str, Any] = {
         "power": position.powers[seat],
         "phase": position.phase,
@@ -174,7 +178,7 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
         "my_units": position.units[seat],
         "my_dislodged": list(position.retreats[seat]),
         "threats": _threats(position, seat),
-        "others": dict(_other_powers(position, seat)),
+        "others": {power: held for power, held in holdings.items() if held and power != position.powers[seat]},
         "free_centers": [center for center in board.CENTERS if center not in position.owner],
         "builds": max(due, 0),
         "disbands": max(-due, 0),
@@ -193,12 +197,6 @@ def _threats(position: Position, seat: int) -> dict[str, list[str]]:
     return {province: units for province, units in threats.items() if units}
 
 
-def _other_powers(position: Position, seat: int) -> Iterable[tuple[str, dict[str, Any]]]:
-    for other, power in enumerate(position.powers):
-        holdings = {
-            "centers": position.centers[other],
-            "units": position.units[other],
-            "dislodged": list(position.retreats[other]),
-        }
-        if other != seat and any(holdings.values()):
-            yield power, {key: value for key, value in holdings.items() if value}
+def _holdings(position: Position, seat: int) -> dict[str, Any]:
+    held = {"centers": position.centers[seat], "units": position.units[seat], "dislodged": [*position.retreats[seat]]}
+    return {key: value for key, value in held.items() if value}

@@ -11,11 +11,9 @@ from typing import Any, cast
 
 import msgspec
 
-from arena.enumerable import InPlaceGame
 from arena.games import register
-from arena.games.base import Action
 from arena.games.texts import Pieces, to_letters
-from arena.games.third_party import MAX_OBSERVATION_LETTERS, LetteredSpec, require_package
+from arena.games.third_party import MAX_OBSERVATION_LETTERS, LetteredGame, LetteredSpec, require_package
 from schemas.config.base import Table
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import derive_seed
@@ -130,7 +128,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The same in OpenSpiel's notation, chance included: detects a change of the rules."""
 
 
-class OpenSpielGame(InPlaceGame[State]):
+class OpenSpielGame(LetteredGame[State]):
     """One play-through."""
 
     spec: "OpenSpielSpec"
@@ -138,7 +136,7 @@ class OpenSpielGame(InPlaceGame[State]):
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
         """Replays the moves of ``start``, or begins at the library's ``position``; ``DecodeError`` for invalid ones."""
         super().__init__(spec, seed, start)
-        self._max_turns: int = spec.settings.max_turns - len(start.turns)
+        self.label = spec.settings.game
         self._chosen: list[dict[int, int]] = []
         """Numbers of the moves since ``start``, by seat, turn by turn."""
         self._written: list[dict[str, int]] = []
@@ -146,10 +144,7 @@ class OpenSpielGame(InPlaceGame[State]):
         if position is not None:
             self._begin(position)
         else:
-            try:
-                self._replay()
-            except (GameError, ValueError) as error:
-                raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
+            self.restore()
             if self._history != start.history:
                 found, expected = start.history[:20], self._history[:20]
                 raise DecodeError(
@@ -170,23 +165,10 @@ class OpenSpielGame(InPlaceGame[State]):
         """Returns the legal moves under OpenSpiel's names."""
         return tuple(self._legal_moves(seat))
 
-    def is_legal(self, seat: int, action: Action) -> bool:
-        """See ``Game.is_legal``."""
-        is_one_move = seat in self._to_move and isinstance(action, tuple) and len(action) == 1
-        return is_one_move and action[0] in self._legal_moves(seat)
-
-    def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on by legal moves and the chance events that follow; ``GameError`` as ``_play``, or at ``max_turns``."""
-        if len(self._chosen) >= self._max_turns:
-            game = self.spec.settings.game
-            raise GameError(f"openspiel, {game}: not over after {self.clock} turns; settings.max_turns allows no more")
-        legal = self._legal_moves_cache
-        chosen = {seat: legal[seat][move] for seat, move in moves.items()}
-        try:
-            self._play(chosen)
-        except GameError:
-            self._replay()
-            raise
+    def play(self, moves: Mapping[int, str]) -> None:
+        """Plays legal moves and the chance events that follow."""
+        chosen = {seat: self._legal_moves_cache[seat][move] for seat, move in moves.items()}
+        self._play(chosen)
         self._chosen.append(chosen)
         self._history_lengths.append(len(self._history))
 
@@ -217,7 +199,7 @@ class OpenSpielGame(InPlaceGame[State]):
         """Returns the whole position."""
         return str(self.position).splitlines()
 
-    def _replay(self) -> None:
+    def replay(self) -> None:
         """Plays all moves from the library's first position; ``GameError`` or ``ValueError`` if they are not legal."""
         self._begin(first_position(self.spec.spiel, self._start.seed))
         earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
@@ -310,12 +292,8 @@ class OpenSpielSpec(LetteredSpec[State]):
             for name, number in zip(names, numbers, strict=True)
         }
 
-    def start(self, seed: int) -> State:
-        """Returns the initial position, after any initial chance events."""
-        return State(seed, [], first_position(self.spiel, seed).history())
-
     def new(self, seed: int) -> OpenSpielGame:
-        """See ``GameSpec.new``; makes the first position once."""
+        """Begins at the initial position, after any initial chance events."""
         position = first_position(self.spiel, seed)
         return OpenSpielGame(self, seed, State(seed, [], position.history()), position)
 

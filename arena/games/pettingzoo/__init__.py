@@ -67,7 +67,6 @@ class RunningEnvironment:
             self.seen = ""
             self.moving: list[str] = []
             """Agents that must act."""
-            self._spaces: dict[str, tuple[int, int]] = {}
             first = self.env.reset(seed=seed % 2**32)
             if self._parallel:
                 self.observations, self._infos = first
@@ -75,12 +74,9 @@ class RunningEnvironment:
 
     def legal_actions(self, agent: str) -> list[int]:
         """Numbers of an agent's legal actions: those of its mask, or all of its space; ``GameError`` without any."""
-        if agent not in self._spaces:
-            space = self.env.action_space(agent)
-            self._spaces[agent] = int(space.start), int(space.n)
-        first, size = self._spaces[agent]
-        mask = self._mask(agent)
-        legal = [*range(first, first + size)] if mask is None else (np.flatnonzero(mask) + first).tolist()
+        space, mask = self.env.action_space(agent), self._mask(agent)
+        is_legal = np.ones(space.n, bool) if mask is None else mask
+        legal: list[int] = (np.flatnonzero(is_legal) + space.start).tolist()
         if not legal:
             raise GameError(f"{self._label}: {agent} is to act and has no legal action")
         return legal
@@ -101,8 +97,7 @@ class RunningEnvironment:
         """Takes in observations and rewards; agents that are out of the game pass."""
         self.moving = []
         if self._parallel:
-            left = set(self.env.agents)
-            self.moving = [agent for agent in self.agents if agent in left]
+            self.moving = [agent for agent in self.agents if agent in self.env.agents]
             for agent in self.moving:
                 self._mark(agent)
             return
@@ -139,24 +134,30 @@ class RunningEnvironment:
 class PettingZooGame(LetteredGame[State]):
     """One play-through."""
 
-    def __init__(self, spec: "PettingZooSpec", seed: int, start: State) -> None:
-        """Replays the actions up to a position; ``DecodeError`` if the environment no longer reproduces it."""
+    def __init__(
+        self, spec: "PettingZooSpec", seed: int, start: State, running: RunningEnvironment | None = None
+    ) -> None:
+        """Replays the actions of ``start``, where ``running`` is not there yet; ``DecodeError`` if that fails."""
         super().__init__(spec, seed, start)
-        try:
-            environment = None if start.turns else spec.begun.pop(start.seed, None)
-            self._moves: dict[int, dict[str, int]] = {}
-            self._running = environment or self._replay(start)
-        except (GameError, ValueError, IndexError) as error:
-            raise DecodeError(f"pettingzoo: a saved position cannot be reached ({error})") from None
+        self.label = spec.settings.env
+        self._moves: dict[int, dict[str, int]] = {}
+        self._played = [*start.turns]
+        """As ``State.turns``."""
+        if running is None:
+            self.restore()
+        else:
+            self._running = running
+        self._seen = [self._running.seen]
+        """``State.seen`` of the first position and after each turn since."""
         if self._running.seen != start.seen:
             raise DecodeError(
-                f"pettingzoo: {spec.settings.env} does not come to the saved position; another version of PettingZoo?"
+                f"pettingzoo: {self.label} does not come to the saved position; another version of PettingZoo?"
             )
 
     @property
     def clock(self) -> int:
         """Returns the number of turns played."""
-        return len(self.state.turns)
+        return len(self._played)
 
     def to_move(self) -> Sequence[int]:
         """See ``Game.to_move``: one seat, or those that act simultaneously."""
@@ -166,22 +167,29 @@ class PettingZooGame(LetteredGame[State]):
         """Returns the legal actions by name."""
         return tuple(self._legal_moves(seat))
 
-    def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after the environment's response; ``GameError`` if it raises, or at ``max_turns``."""
-        settings = self.spec.settings
-        if self.clock >= settings.max_turns:
-            raise GameError(
-                f"pettingzoo, {settings.env}: not over after {self.clock} turns; settings.max_turns allows no more"
-            )
+    def play(self, moves: Mapping[int, str]) -> None:
+        """See ``LetteredGame.play``."""
         chosen = {seat: self._legal_moves(seat)[move] for seat, move in moves.items()}
         self._moves = {}
-        try:
-            self._running.step({self._running.agents[seat]: number for seat, number in chosen.items()})
-        except GameError:
-            self._running = self._replay(self.state)
-            raise
-        turn = {str(seat): number for seat, number in chosen.items()}
-        return State(self.state.seed, [*self.state.turns, turn], self._running.seen)
+        self._running.step({self._running.agents[seat]: number for seat, number in chosen.items()})
+        self._played.append({str(seat): number for seat, number in chosen.items()})
+        self._seen.append(self._running.seen)
+
+    def replay(self) -> None:
+        """See ``LetteredGame.replay``."""
+        self._moves = {}
+        self._running = running = RunningEnvironment(self.spec.settings, self._start.seed)
+        for turn in self._played:
+            chosen = {running.agents[int(seat)]: number for seat, number in turn.items()}
+            if sorted(chosen) != sorted(running.moving) or any(
+                number not in running.legal_actions(agent) for agent, number in chosen.items()
+            ):
+                raise GameError(f"found the actions {turn}; expected legal ones of {running.moving}")
+            running.step(chosen)
+
+    def state_after(self, turns: int) -> State:
+        """See ``InPlaceGame.state_after``."""
+        return State(self._start.seed, self._played[: len(self._start.turns) + turns], self._seen[turns])
 
     def progress(self, seat: int) -> float:
         """Returns the seat's rewards so far."""
@@ -200,18 +208,6 @@ class PettingZooGame(LetteredGame[State]):
         """Returns the rewards so far, once there are any."""
         totals = self._running.totals
         return [f"{agent}: {total:g}" for agent, total in totals.items()] if any(totals.values()) else []
-
-    def _replay(self, state: State) -> RunningEnvironment:
-        self._moves = {}
-        running = RunningEnvironment(self.spec.settings, state.seed)
-        for turn in state.turns:
-            chosen = {running.agents[int(seat)]: number for seat, number in turn.items()}
-            if sorted(chosen) != sorted(running.moving) or any(
-                number not in running.legal_actions(agent) for agent, number in chosen.items()
-            ):
-                raise GameError(f"found the actions {turn}; expected legal ones of {running.moving}")
-            running.step(chosen)
-        return running
 
     def _legal_moves(self, seat: int) -> dict[str, int]:
         if seat not in self._moves:
@@ -232,8 +228,6 @@ class PettingZooSpec(LetteredSpec[State]):
     def __init__(self, settings: Any) -> None:
         """Checks that the environment can be made here; ``ConfigError`` if not, or its actions are not discrete."""
         super().__init__(settings)
-        self.begun: dict[int, RunningEnvironment] = {}
-        """Environments at their first position by seed, which ``start`` leaves for the play-through."""
         env = make_environment(settings)
         self.seats = tuple(env.possible_agents)
         for agent in self.seats:
@@ -242,10 +236,10 @@ class PettingZooSpec(LetteredSpec[State]):
                     f"game.settings.env: {settings.env} has actions {env.action_space(agent)}; expected discrete ones"
                 )
 
-    def start(self, seed: int) -> State:
-        """Returns the first position; ``GameError`` if the environment does not begin with this seed."""
-        self.begun[seed] = RunningEnvironment(self.settings, seed)
-        return State(seed, [], self.begun[seed].seen)
+    def new(self, seed: int) -> PettingZooGame:
+        """See ``GameSpec.new``; ``GameError`` if the environment does not begin with this seed."""
+        running = RunningEnvironment(self.settings, seed)
+        return PettingZooGame(self, seed, State(seed, [], running.seen), running)
 
     def rules(self) -> str:
         """Returns the environment's name, and its rules where they are known here."""

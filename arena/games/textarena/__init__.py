@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from arena.enumerable import InPlaceGame
 from arena.games import register
 from arena.games.base import Action, GameSpec
 from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
 from arena.games.third_party import LetteredGame, LetteredSpec
 from schemas.config.base import Table
-from schemas.errors import ConfigError, DecodeError, GameError
+from schemas.errors import ConfigError, DecodeError
 from schemas.ids import digest
 from schemas.jobs import EnvironmentSeats, SeatCounts
 from schemas.numbers import PositiveInt
@@ -86,7 +85,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, o
     """Number of players, where the settings list the environment with several numbers."""
 
 
-class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
+class TextArenaGame(LetteredGame[State]):
     """One play-through."""
 
     spec: "TextArenaSpec"
@@ -94,15 +93,14 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
     def __init__(self, spec: "TextArenaSpec", seed: int, start: State, env: TextArenaEnvironment | None = None) -> None:
         """Replays the messages of ``start``, in ``env`` if that is at its beginning; ``DecodeError`` if they fail."""
         super().__init__(spec, seed, start)
-        self.environment = start.env
-        self.seats = spec.seats[: start.players or spec.player_count(start.env)]
-        self._said: list[str] = []
+        self.environment = self.label = start.env
+        self.seats = spec.seats[: start.players or spec.players.get(start.env)]
+        self._said = [*start.said]
         """All messages, those before ``start`` included."""
-        self._moves: list[str] | None = None
-        try:
-            self._replay(start.said, env or TextArenaEnvironment(start.env, len(self.seats), start.seed))
-        except GameError as error:
-            raise DecodeError(f"textarena: a saved position cannot be reached ({error})") from None
+        if env is None:
+            self.restore()
+        else:
+            self._begin(env)
         if self._digest_after(len(start.said)) != start.told:
             raise DecodeError(
                 f"textarena: {start.env} does not come to the saved position; another version of TextArena?"
@@ -110,6 +108,22 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
         talk = spec.settings.talk
         self.talk: bool = not self._env.uses_brackets if talk is None else talk
         """Whether other seats see whole messages, or only the parts in square brackets."""
+
+    def _begin(self, env: TextArenaEnvironment) -> None:
+        """Submits all messages so far to an environment in its first position."""
+        messages = self._said
+        self._said = []
+        self._env = env
+        self._turn_counts = [0] * len(self.seats)
+        self._refused_counts = [0] * len(self.seats)
+        self._ended_by: int | None = None
+        self._observed: list[tuple[int, bool, str]] = []
+        """Mover, end and observation after each message."""
+        self._digests = [digest(env.observation.encode())]
+        """See ``State.told``; at the start and after messages, as far as they were needed."""
+        self._moves: list[str] | None = None
+        for message in messages:
+            self.play({env.mover: message})
 
     @property
     def clock(self) -> int:
@@ -144,18 +158,21 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
         """Whether the environment would reject this message from the seat to move."""
         return message not in (self._moves or ()) and self._env.refuses(message)
 
-    def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on by the environment's response; ``GameError`` if it raises, or at ``max_turns``."""
-        if self.clock >= self.spec.settings.max_turns:
-            raise GameError(
-                f"textarena, {self.environment}: not over after {self.clock} turns; settings.max_turns allows no more"
-            )
+    def play(self, moves: Mapping[int, str]) -> None:
+        """See ``LetteredGame.play``."""
         (message,) = moves.values()
-        try:
-            self._submit(message)
-        except GameError:
-            self._replay(self._said, TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
-            raise
+        env, seat = self._env, self._env.mover
+        refused = env.step(message)
+        self._said.append(message)
+        self._observed.append((env.mover, env.done, env.observation))
+        self._turn_counts[seat] += 1
+        self._refused_counts[seat] += refused
+        self._ended_by = seat if refused and env.done else None
+        self._moves = None
+
+    def replay(self) -> None:
+        """See ``LetteredGame.replay``."""
+        self._begin(TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
 
     def state_after(self, turns: int) -> State:
         """See ``InPlaceGame.state_after``."""
@@ -185,29 +202,6 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
         """Returns how the game ended."""
         return [self._env.reason() or "over"] if self._env.done else []
 
-    def _replay(self, messages: Sequence[str], env: TextArenaEnvironment) -> None:
-        """Submits messages to an environment in its first position."""
-        self._env, self._said = env, []
-        self._turn_counts, self._refused_counts = [0] * len(self.seats), [0] * len(self.seats)
-        self._ended_by: int | None = None
-        self._observed: list[tuple[int, bool, str]] = []
-        """Mover, end and observation after each message."""
-        self._digests = [digest(env.observation.encode())]
-        """See ``State.told``; at the start and after messages, as far as they were needed."""
-        self._moves = None
-        for each in messages:
-            self._submit(each)
-
-    def _submit(self, message: str) -> None:
-        env, seat = self._env, self._env.mover
-        refused = env.step(message)
-        self._said.append(message)
-        self._observed.append((env.mover, env.done, env.observation))
-        self._turn_counts[seat] += 1
-        self._refused_counts[seat] += refused
-        self._ended_by = seat if refused and env.done else None
-        self._moves = None
-
     def _digest_after(self, messages: int) -> str:
         for mover, done, observation in self._observed[len(self._digests) - 1 : messages]:
             self._digests.append(digest(f"{self._digests[-1]} {mover} {done} {observation}".encode()))
@@ -224,7 +218,8 @@ class TextArenaSpec(LetteredSpec[State]):
         super().__init__(settings)
         self._counts = SeatCounts(_count_players("env", settings))
         evaluated = _count_players("evaluation_env", settings)
-        self._players = dict((*evaluated, *self._counts.environments))
+        self.players = dict((*evaluated, *self._counts.environments))
+        """Number of players by environment, evaluation's included."""
         largest = max(each.seats for each in (*evaluated, *self._counts.environments))
         self.seats = tuple(f"Player {seat}" for seat in range(largest))
 
@@ -236,10 +231,6 @@ class TextArenaSpec(LetteredSpec[State]):
         listed = env if isinstance(env, tuple) else (env,)
         return TextArenaSpec(msgspec.structs.replace(self.settings, env=listed, evaluation_env=()))
 
-    def player_count(self, environment: str) -> int:
-        """Returns the number of players of an environment, evaluation's included."""
-        return self._players.get(environment, len(self.seats))
-
     def seat_counts(self) -> SeatCounts:
         """See ``SupportsEnvironments``."""
         return self._counts
@@ -249,19 +240,13 @@ class TextArenaSpec(LetteredSpec[State]):
         listed = (*list_environments(self.settings.env), *list_environments(self.settings.evaluation_env))
         return {each.name: each.prompts for each in listed if each.prompts}
 
-    def start(self, seed: int) -> State:
-        """Returns the initial position; the seed chooses among environments. ``GameError`` if one does not begin."""
-        return self._first_state(TextArenaEnvironment(*self._counts.choose(seed), seed), seed)
-
     def new(self, seed: int) -> TextArenaGame:
-        """See ``GameSpec.new``; makes the environment once."""
-        env = TextArenaEnvironment(*self._counts.choose(seed), seed)
-        return TextArenaGame(self, seed, self._first_state(env, seed), env)
-
-    def _first_state(self, env: TextArenaEnvironment, seed: int) -> State:
+        """See ``GameSpec.new``; the seed chooses among environments. ``GameError`` if one does not begin."""
+        chosen = self._counts.choose(seed)
+        env = TextArenaEnvironment(*chosen, seed)
         players = {each.seats for each in self._counts.environments if each.name == env.name}
-        number = self._counts.choose(seed).seats if len(players) > 1 else None
-        return State(env.name, seed, [], digest(env.observation.encode()), number)
+        number = chosen.seats if len(players) > 1 else None
+        return TextArenaGame(self, seed, State(env.name, seed, [], digest(env.observation.encode()), number), env)
 
     def rules(self) -> str:
         """Returns the game's origin; an environment explains its rules in its prompts."""
@@ -290,9 +275,10 @@ def _count_players(key: str, settings: Settings) -> tuple[EnvironmentSeats, ...]
     environments = list_environments(getattr(settings, key))
     for each in environments:
         check_name(each.name, key)
+    players = [settings.players if each.players is None else each.players for each in environments]
     return tuple(
-        EnvironmentSeats(each.name, resolve_player_count(each.name, each.players or settings.players))
-        for each in environments
+        EnvironmentSeats(each.name, resolve_player_count(each.name, count))
+        for each, count in zip(environments, players, strict=True)
     )
 
 

@@ -8,7 +8,17 @@ from typing import Any, cast
 
 from arena.enumerable import CLOSE, ListedSpec, ListedText, ListedWords, require_turn
 from arena.games.base import Action, Game
-from arena.games.texts import LETTERS, NEWLINE, ParsedAction, Phrases, Pieces, from_letters, strip_thinking, to_letters
+from arena.games.texts import (
+    LETTERS,
+    NEWLINE,
+    OptionsState,
+    ParsedAction,
+    Phrases,
+    Pieces,
+    from_letters,
+    strip_thinking,
+    to_letters,
+)
 from schemas.errors import GameError
 
 MAX_CANDIDATES = 300
@@ -53,7 +63,7 @@ class TextArenaText(ListedText):
 
     def completions(self, game: Game, seat: int) -> Phrases:
         """See ``TextFormat.completions``: candidate moves, else any text in brackets."""
-        return super().completions(game, seat) if _found_moves(game, seat) else BracketedTextState(0)
+        return super().completions(game, seat) if _found_moves(game, seat) else _BRACKETED_TEXT
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
@@ -69,7 +79,7 @@ class TextArenaText(ListedText):
         """See ``TextFormat.read``."""
         if _found_moves(game, seat):
             return super().read(game, seat, completion)
-        place: Phrases = BracketedTextState(0)
+        place: Phrases = _BRACKETED_TEXT
         for piece in completion:
             if piece not in (options := place.options()):
                 raise GameError(f"{game.name} text: {completion[:20]} is not a text in brackets and {CLOSE!r}")
@@ -79,27 +89,17 @@ class TextArenaText(ListedText):
         return (from_letters(completion[:-1]),)
 
 
-class BracketedTextState:
-    """A state of the walk through any text in square brackets, after ``length`` pieces with the opening one."""
-
-    def __init__(self, length: int) -> None:
-        self._said = length
-
-    def options(self) -> Mapping[str, Phrases]:
-        """See ``Phrases.options``."""
-        if self._said == 0:
-            return {"[": BracketedTextState(1)}
-        if self._said > MAX_BRACKETED_LETTERS + 2:
-            return {}
-        if self._said == MAX_BRACKETED_LETTERS + 2:
-            return {CLOSE: BracketedTextState(MAX_BRACKETED_LETTERS + 3)}
-        end: Mapping[str, Phrases] = {"]": BracketedTextState(MAX_BRACKETED_LETTERS + 2)} if self._said > 1 else {}
-        if self._said == MAX_BRACKETED_LETTERS + 1:
-            return end
-        return {**dict.fromkeys(_INNER_LETTERS, BracketedTextState(self._said + 1)), **end}
+def _any_text_in_brackets() -> Phrases:
+    """The walk through any text of 1 to ``MAX_BRACKETED_LETTERS`` letters in square brackets."""
+    end = OptionsState({"]": OptionsState({CLOSE: OptionsState({})})})
+    place = end
+    letters = [letter for letter in LETTERS if letter not in ("[", "]", NEWLINE)]
+    for _ in range(MAX_BRACKETED_LETTERS - 1):
+        place = OptionsState({**dict.fromkeys(letters, place), **end.options()})
+    return OptionsState({"[": OptionsState(dict.fromkeys(letters, place))})
 
 
-_INNER_LETTERS = tuple(letter for letter in LETTERS if letter not in ("[", "]", NEWLINE))
+_BRACKETED_TEXT = _any_text_in_brackets()
 
 
 class TextArenaWords(ListedWords):

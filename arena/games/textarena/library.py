@@ -201,7 +201,7 @@ def _message_lists(env: Any, state: Any) -> Iterator[list[Any]]:
         yield from vars(wrapper).get("full_observations", {}).values()
 
 
-def check_name(name: str, key: str = "env") -> None:
+def check_name(name: str, key: str) -> None:
     """Raises ``ConfigError``, with similar names, unless an environment is registered."""
     if name not in ENV_REGISTRY:
         near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
@@ -225,7 +225,8 @@ def resolve_player_count(name: str, count: int | None) -> int:
         else:
             return players
     key = "env" if count is None else "players"
-    raise ConfigError(f"game.settings.{key}: {name} does not begin with {count or 'any number of'} players: {reason}")
+    number = "any number of" if count is None else count
+    raise ConfigError(f"game.settings.{key}: {name} does not begin with {number} players: {reason}")
 
 
 def _refuse_and_count(state: Any, *args: Any, **kwargs: Any) -> Any:

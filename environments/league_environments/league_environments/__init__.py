@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -25,7 +26,7 @@ from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, ArenaSpec, make_environment
 from arena.episodes.game import GameEpisode, GameState
 from arena.model_call import JUDGE, Limits, current_episode
-from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Rollout
+from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role
 from schemas.errors import ConfigError, EpisodeError
 
 JUDGE_AGENT = "judge"
@@ -75,11 +76,6 @@ def agent_name(seat: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in seat.lower())
 
 
-def default_agent() -> vf.AgentConfig:
-    """The agent of a seat that is not configured: the run's model, asked in this process."""
-    return vf.AgentConfig(harness={"id": "league_chat"}, runtime={"type": "subprocess"})
-
-
 def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[vf.Taskset], type[vf.Env]]:
     """The taskset and the environment of verifiers for a registered game or environment of the league.
 
@@ -97,10 +93,14 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
             for seed in count(self.config.first_seed):
                 yield vf.Task[SeedData](SeedData(name=f"{name} seed {seed}", seed=seed))
 
+    # A seat that is not configured is the run's model, asked in this process.
+    defaults = {
+        agent: vf.AgentConfig(harness={"id": "league_chat"}, runtime={"type": "subprocess"}) for agent in roles.values()
+    }
     config_type = pydantic.create_model(
         "LeagueEnvironmentConfig",
         __base__=LeagueEnvConfig,
-        **{agent: (vf.AgentConfig, default_agent()) for agent in roles.values()},
+        **{agent: (vf.AgentConfig, default) for agent, default in defaults.items()},
     )
 
     class LeagueEnv(vf.Env[config_type]):  # type: ignore[valid-type]
@@ -171,21 +171,19 @@ def seat_scores(spec: Any, result: GenerateResult) -> list[float]:
     return [result.rollout.rewards[seat] for seat in spec.seats]
 
 
+@dataclass(eq=False)
 class Conversations:
     """The exchanges of an episode with verifiers' agents: one for each role in each of the league's episodes.
 
-    ``roles`` are names of agents by role, ``bodies`` fields added to an agent's requests.
+    The roles are names of agents by role, the bodies fields added to an agent's requests.
     """
 
-    def __init__(
-        self, agents: vf.Agents, roles: Mapping[str, str], stack: AsyncExitStack, bodies: Mapping[str, dict[str, Any]]
-    ) -> None:
-        self._agents = agents
-        self._roles = roles
-        self._stack = stack
-        self._bodies = bodies
-        self._open: dict[tuple[str, str], vf.Interaction] = {}
-        self._data: dict[tuple[str, str], SeatData] = {}
+    _agents: vf.Agents
+    _roles: Mapping[str, str]
+    _stack: AsyncExitStack
+    _bodies: Mapping[str, dict[str, Any]]
+    _open: dict[tuple[str, str], vf.Interaction] = field(default_factory=dict)
+    _data: dict[tuple[str, str], SeatData] = field(default_factory=dict)
 
     async def reply(self, role: str, messages: Sequence[Message]) -> str:
         """The reply of a role's agent to the last message; earlier ones are in its exchange already.
@@ -221,7 +219,7 @@ class Conversations:
 
     def reward(self, result: GenerateResult) -> None:
         """Record rewards and metrics of an episode, and of those below it, with the exchanges of their roles."""
-        for rollout in _rollouts(result):
+        for rollout in result.all_rollouts():
             for role in self._roles:
                 if (exchange := self._open.get((rollout.id, role))) is None:
                     continue
@@ -296,9 +294,3 @@ async def _post(config: LeagueEnvConfig, page: str, body: Mapping[str, Any]) -> 
     reply = await post_json(f"{config.opponent_base_url.rstrip('/')}/league/{page}", body, headers)
     if reply.status_code != httpx.codes.OK:
         raise EpisodeError(f"{page} of the pool, {body['session']}: {reply.status_code} {reply.text[:300]}")
-
-
-def _rollouts(result: GenerateResult) -> Iterator[Rollout]:
-    yield result.rollout
-    for child in result.children:
-        yield from _rollouts(child)

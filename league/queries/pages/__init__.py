@@ -30,10 +30,9 @@ _MAX_TEXT_LENGTH = 1_000
 
 
 class RequestParams:
-    """The parameters of a request. ``path`` has the parts of the path that the route names.
+    """The parameters of a request; its methods raise ``UsageError`` for a value that is not as they expect.
 
-    Raises:
-        UsageError: by its methods, for a value that is not as they expect.
+    ``path`` has the parts of the path that the route names.
     """
 
     def __init__(self, query: Mapping[str, str], path: Mapping[str, str]) -> None:
@@ -78,13 +77,18 @@ class RequestParams:
         """Rows to return at most."""
         return self.integer("limit", least=1, most=MAX_ROWS) or usual
 
+    def at(self) -> int | None:
+        """The sequence up to which events count, from 1; None for now."""
+        return self.integer("at", least=1)
+
     def as_of(self, league: LiveLeague) -> int:
         """The sequence up to which events count: ``at``, or the newest in the tables."""
-        return min(self.integer("at") or league.position, league.position)
+        return min(self.at() or league.position, league.position)
 
-    def step_range(self) -> tuple[int, int]:
-        """The gradient steps ``from`` and ``to``, both inclusive; by default all."""
-        return self.integer("from") or 0, self.integer("to") or MAX_INTEGER
+    def span(self) -> tuple[int, int]:
+        """The ends ``from`` and ``to`` of a range of steps, events or times, both inclusive; by default everything."""
+        last = self.integer("to")
+        return self.integer("from") or 0, MAX_INTEGER if last is None else last
 
 
 QueryHandler = Callable[[LiveLeague, RequestParams], Awaitable[Any]]

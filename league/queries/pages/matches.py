@@ -21,9 +21,16 @@ from league.queries.decisions import (
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import agent_kind, list_matches, load_match, match_details
 from league.queries.match_text import explain_match, resimulate_from_record
-from league.queries.matches import MatchEvents, load_record
+from league.queries.matches import (
+    MAP_GAME,
+    MatchEvents,
+    MatchReplay,
+    layered_maps,
+    load_record,
+    match_replay,
+    render_map,
+)
 from league.queries.pages import EncodedResponse, RequestParams, route
-from league.queries.replays import MAP_GAME, MatchReplay, layered_maps, match_replay, render_map
 from league.queries.stored import StoredBlobs, StoredHistory
 from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
 from schemas.events import SeatResult
@@ -217,5 +224,4 @@ def _game_name(match: MatchEvents) -> str:
 
 
 async def _run_in_record_thread(work: Callable[..., T], *arguments: Any) -> T:
-    """Run a function in the thread for records."""
     return await asyncio.get_running_loop().run_in_executor(_record_executor, partial(work, *arguments))

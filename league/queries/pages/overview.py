@@ -80,9 +80,8 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
     """``league status``: processes, queues and total rates; ``left`` includes processes that have left."""
     include_left = params.choice("left", ["yes", "no"]) == "yes"
     status = await read_status(league.log, league.state, include_left, league.run)
-    present = [worker for worker in status.workers if worker.health != "left"]
-    departed = [worker for worker in status.workers if worker.health == "left"]
-    beats = [worker.heartbeat for worker in present if worker.heartbeat is not None and worker.health == "ok"]
+    present_first = sorted(status.workers, key=lambda worker: worker.health == "left")
+    beats = [worker.heartbeat for worker in present_first if worker.heartbeat is not None and worker.health == "ok"]
     rates = {
         "games_s": sum(beat.play.games_s for beat in beats if beat.play is not None),
         "games_in_flight": sum(beat.play.games_in_flight for beat in beats if beat.play is not None),
@@ -93,11 +92,11 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
         "cores": sum(beat.cpu_share for beat in beats),
     }
     return {
-        "workers": msgspec.to_builtins([*present, *departed][:MAX_ROWS]),
+        "workers": msgspec.to_builtins(present_first[:MAX_ROWS]),
         "left_out": max(len(status.workers) - MAX_ROWS, 0),
         "silent": len(status.silent_workers),
         "rates": rates,
-        "gpus": _distinct_gpus(present),
+        "gpus": _distinct_gpus(present_first),
         "jobs": status.jobs,
         "lag": status.lag,
         "since_step_s": status.since_step_s,

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from league.analysis.comparisons import Z_95
-from league.analysis.leaderboard import LIKELIHOOD_MODELS, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import LIKELIHOOD_MODELS, make_leaderboard
 from league.analysis.payoff import make_payoff_report
 from league.analysis.roster import Roster
 from league.queries.live_league import LiveLeague
@@ -77,8 +77,7 @@ async def ratings(league: LiveLeague, params: RequestParams) -> Any:
         tuple(unquote(name) for name in params.names("agents", _MAX_AGENTS)),
         params.text("system"),
         params.choice("by", ("event", "time", "games", "step")) or "event",
-        params.integer("from") or 0,
-        params.integer("to") or 2**53,
+        *params.span(),
         league.summary()["policy"],
     )
 
@@ -209,13 +208,14 @@ def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
     return first, last
 
 
-_DEFAULT_PAYOFF_AGENTS, _MAX_PAYOFF_AGENTS = 12, 100
+_DEFAULT_PAYOFF_AGENTS = 12
+_MAX_PAYOFF_AGENTS = 100
 
 
 @route("/payoff")
 async def payoff(league: LiveLeague, params: RequestParams) -> Any:
     """``league payoff``: the ``most`` agents that played most or are rated best (``who``), ``at`` a sequence."""
-    at = params.integer("at")
+    at = params.at()
     most = params.integer("most", least=2, most=_MAX_PAYOFF_AGENTS) or _DEFAULT_PAYOFF_AGENTS
     who = params.choice("who", ("played", "rated")) or "played"
     purpose = params.text("purpose")
@@ -239,28 +239,28 @@ def _best_rated(roster: Roster, most: int) -> tuple[MatchArrays, int]:
     rated = [agent for (agent,) in rows if agent in roster.agents]
     if len(rated) < 2:
         raise UsageError("payoff: fewer than two agents are rated; expected rated matches, or those who played most")
-    best, matches = set(rated[:most]), roster.matches
-    return matches.exclude_agents([name for name in matches.agents if name not in best]), len(rated)
-
-
-_DEFAULT_DRAWS = 0
-"""Resampled histories behind intervals: none by default, since they take seconds on long histories."""
+    best = set(rated[:most])
+    others = [name for name in roster.matches.agents if name not in best]
+    return roster.matches.exclude_agents(others), len(rated)
 
 
 @route("/leaderboard")
 async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
     """``league leaderboard``: ``at`` a sequence, under a ``system``, with intervals of ``draws`` resamplings.
 
-    ``intervals=affordable`` resamples as often as takes seconds at most, which for a long history is not at all.
+    By default there are none. ``intervals=affordable`` resamples as often as takes seconds at most, which for a long
+    history is not at all.
     """
-    at, system, game = params.integer("at"), params.text("system"), params.text("game")
-    draws: int | None = params.integer("draws", most=1000) or _DEFAULT_DRAWS
+    at = params.at()
+    system, game = params.text("system"), params.text("game")
+    draws: int | None = params.integer("draws", most=1000) or 0
     if params.choice("intervals", ("affordable",)):
         draws = None
 
     async def work() -> Any:
-        query = LeaderboardQuery(min(at or league.position, league.position), system, game, "agent", draws)
-        return msgspec.to_builtins(await league.read(lambda connection: make_leaderboard(connection, query)))
+        upto = min(at or league.position, league.position)
+        board = await league.read(lambda it: make_leaderboard(it, upto, system, game, draws=draws))
+        return msgspec.to_builtins(board)
 
     config = league.state.config
     is_recorded = system is None or (config is not None and system in [each.name for each in config.ratings.systems])
@@ -318,5 +318,5 @@ async def lineage_opponents(league: LiveLeague, params: RequestParams) -> Any:
         FROM match_seats s SEMI JOIN used USING (match_id) WHERE NOT s.trainable
         GROUP BY s.agent ORDER BY seats DESC, s.agent LIMIT ?
         """,
-        *(params.text("policy") or "", *params.step_range(), params.as_of(league), _MAX_OPPONENTS),
+        *(params.text("policy") or "", *params.span(), params.as_of(league), _MAX_OPPONENTS),
     )

@@ -100,7 +100,7 @@ async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[d
         SELECT policy, ? AS name, list([step, mean, low, high] ORDER BY step) AS points
         FROM joined GROUP BY policy ORDER BY policy
         """,
-        *(*parameters, params.names("policy"), params.as_of(league), *params.step_range(), _POINTS, name),
+        *(*parameters, params.names("policy"), params.as_of(league), *params.span(), _POINTS, name),
     )
 
 
@@ -111,7 +111,7 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
         f"SELECT policy, step, sequence, time, len(matches) AS matches, accepted, stale, filtered, refused, voided, "
         f"skipped, {_FIGURES} AS figures FROM gradient_steps WHERE (? IS NULL OR policy = ?) AND sequence <= ? "
         "AND step BETWEEN ? AND ? ORDER BY sequence DESC LIMIT ?",
-        *(params.text("policy"), params.text("policy"), params.as_of(league), *params.step_range(), params.limit()),
+        *(params.text("policy"), params.text("policy"), params.as_of(league), *params.span(), params.limit()),
     )
 
 
@@ -180,7 +180,7 @@ async def matchmaking(league: LiveLeague, params: RequestParams) -> Any:
     return {
         "policies": list(config.trained_policies) if config is not None else [],
         "opponents": opponents,
-        "now": _draw_probabilities(league, policy) if params.integer("at") is None else None,
+        "now": _draw_probabilities(league, policy) if params.at() is None else None,
     }
 
 
@@ -203,7 +203,7 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
 @route("/matchmaking/audit", stays_s=15.0)
 async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     """``league matchmaking audit`` of a ``policy``'s matches up to ``at``; ``why`` says why there is none."""
-    policy, past, at = params.text("policy"), params.integer("at"), params.as_of(league)
+    policy, at = params.text("policy"), params.as_of(league)
     (steps,) = await league.rows(
         "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
         "WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
@@ -211,8 +211,10 @@ async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     )
     window = -(-steps["steps"] // _WINDOWS)
     try:
-        newest = _auditor.latest(league, window, policy) if past is None else None
-        audit = await (newest or _auditor.audit(league, at, window, policy))
+        if params.at() is None:
+            audit = await _auditor.latest(league, window, policy)
+        else:
+            audit = await _auditor.audit(league, at, window, policy)
     except UsageError as error:
         return {"audit": None, "why": str(error)}
     return {"audit": msgspec.to_builtins(audit), "why": ""}

@@ -23,8 +23,7 @@ from league.log import server
 from league.log.cluster import NODES, LocalCluster
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.server import EmbeddedServer
-from league.log.server_process import free_port, has_ended
+from league.log.server import EmbeddedServer, free_port, has_ended
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import LeagueError

@@ -38,11 +38,7 @@ class _SiteList(msgspec.Struct, frozen=True):
 
 
 class SiteFolder:
-    """A folder for a site: empty, not there yet, or with an earlier site.
-
-    Raises:
-        UsageError: it holds something else, or is no folder.
-    """
+    """A folder for a site: empty, not there yet, or with an earlier site; ``UsageError`` for any other."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,11 +53,7 @@ class SiteFolder:
         self._old = [] if listed is None else listed.files
 
     async def write(self, files: AsyncIterator[SiteFile]) -> tuple[int, int]:
-        """Write the files and remove those of the earlier site that are not among them; returns number and bytes.
-
-        Raises:
-            UsageError: a file cannot be written.
-        """
+        """Write the files and remove those of the earlier site that are not among them; returns number and bytes."""
         written, size = [], 0
         try:
             (self.path / MATCH_FOLDER).mkdir(parents=True, exist_ok=True)

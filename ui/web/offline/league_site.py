@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from math import isfinite
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from league.analysis.leaderboard import Leaderboard, LeaderboardQuery, make_leaderboard
+from league.analysis.leaderboard import Leaderboard, make_leaderboard
 from league.analysis.summary import BenchmarkRow, RatingCurve, benchmark_rows, rating_curve
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import PageQuery, read_page
@@ -103,7 +104,8 @@ async def make_site(
 
 
 async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
-    upto, params = league.position, RequestParams({}, {})
+    upto = league.position
+    params = RequestParams({}, {})
     chosen = PageQuery(_CHOSEN_MATCHES, [matches, matches])
     try:
         criteria: CriteriaReport | str = await judge_now(league.log)
@@ -113,7 +115,7 @@ async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
     curves = [rating_curve(league.state, policy) for policy in counts["policies"]]
     return _LeagueData(
         counts,
-        await league.read(lambda connection: make_leaderboard(connection, LeaderboardQuery(upto))),
+        await league.read(lambda connection: make_leaderboard(connection, upto)),
         [curve for curve in curves if curve.steps],
         benchmark_rows(league.state),
         criteria,
@@ -184,16 +186,20 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
     )
 
 
+def _decimal(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
 def _ratings_table(curve: RatingCurve) -> Table:
     def rated(name: str, ratings: Sequence[float]) -> Column:
-        return Column(name, ratings.__getitem__, lambda number: f"{ratings[number]:,.1f}", is_number=True)
+        # A baseline has no rating at evaluations before it joined.
+        known = [rating if isfinite(rating) else None for rating in ratings]
+        return Column(name, known.__getitem__, lambda number: _decimal(known[number]), is_number=True)
 
+    named = {curve.policy: curve.hero, "past best": curve.past_best, **curve.baselines}
     columns = (
         Column("gradient step", lambda number: curve.steps[number], is_number=True),
-        *(
-            rated(name, ratings)
-            for name, ratings in {curve.policy: curve.hero, "past best": curve.past_best, **curve.baselines}.items()
-        ),
+        *(rated(name, ratings) for name, ratings in named.items()),
     )
     name = re.sub(r"[^A-Za-z0-9_-]", "_", curve.policy)
     caption = f"Ratings of {curve.policy} and its baselines, at the end of each version's evaluation"
@@ -231,11 +237,7 @@ def _interval_columns(name: str, digits: int) -> tuple[Column, ...]:
     """Columns with a number, which is the field ``name`` of rows, and the ends of its 95 % interval."""
 
     def column(title: str, field: str) -> Column:
-        def show(row: Any) -> str:
-            value = getattr(row, field)
-            return "" if value is None else f"{value:,.{digits}f}"
-
-        return Column(title, attrgetter(field), show, is_number=True)
+        return Column(title, attrgetter(field), lambda row: _decimal(getattr(row, field), digits), is_number=True)
 
     return column(name, name), column("95 % from", "low"), column("to", "high")
 
@@ -264,9 +266,6 @@ def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tupl
     def named(row: Mapping[str, Any]) -> Markup:
         return h("span", {"id": links[row["agent"]].partition("#")[2]}, row["agent"])
 
-    def rating(row: Mapping[str, Any]) -> str:
-        return "" if row["rating"] is None else f"{row['rating']:,.1f}"
-
     columns = (
         Column("agent", lambda row: row["agent"], named),
         Column("kind", lambda row: row["kind"]),
@@ -275,7 +274,7 @@ def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tupl
         Column("last step", lambda row: row.get("version"), is_number=True),
         Column("reason", lambda row: row["reason"]),
         Column("drawn", lambda row: "yes" if row["active"] else "no"),
-        Column("rating", lambda row: row["rating"], rating, is_number=True),
+        Column("rating", lambda row: row["rating"], lambda row: _decimal(row["rating"]), is_number=True),
         Column("rated games", lambda row: row["rated_games"], is_number=True),
         Column("event", lambda row: row.get("joined_sequence"), is_number=True),
     )

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from league.queries.decisions import Decision
+from league.queries.matches import EpisodeNode
 from league.queries.pages.matches import WholeMatch
-from league.queries.replays import EpisodeNode
 from schemas.ids import digest
 from ui.web.offline.elements import Child, Column, Markup, Table, agent_link, h, join, make_document, render_table
 

@@ -4,10 +4,10 @@
 // return {update(): bring it up to date, events(list): the newest events, close(): it is left}. The context has
 // `path` (parts of the address), `query` (URLSearchParams), `at` (a sequence, or null for now), `counts()` and `go(path)`.
 
-import { again } from "./again.js";
 import { fill, h, link, problem } from "./dom.js";
 import { whole } from "./format.js";
 import { get, listen } from "./league.js";
+import { again } from "./pace.js";
 import { PAGES } from "./pages.js";
 import { search } from "./search.js";
 import { slider } from "./slider.js";

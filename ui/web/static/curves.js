@@ -6,7 +6,7 @@ import { remember } from "./choices.js";
 import { fill, h, problem } from "./dom.js";
 import { isNumeric, whole } from "./format.js";
 import { get, post } from "./league.js";
-import { paced } from "./paced.js";
+import { paced } from "./pace.js";
 
 const USUAL = ["loss", "reward_mean", "entropy", "kl", "clipped", "ratio_max", "wait_share", "wall_s", "accepted", "stale"];
 const MOST = 24;

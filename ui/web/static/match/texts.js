@@ -1,20 +1,50 @@
-// Transcripts: turns of a game, and conversations.
+// Transcripts: turns of a game with the model calls behind them, and conversations.
 
-import { h, link } from "../dom.js";
-import { decision, isModel } from "./decision.js";
+import { fill, h, link, part, problem } from "../dom.js";
+import { percent, whole } from "../format.js";
+import { get } from "../league.js";
 
-function seatNamed(match, name, place) {
-  return match.finished.seats.find((seat) => seat.role === name) ?? match.finished.seats[place];
+function choice(one, number) {
+  const chance = one.logprob === null ? [] : [h("strong", null, percent(Math.exp(one.logprob), 1)), ` (log-probability ${one.logprob.toFixed(3)}) `];
+  const allowed = one.allowed.length ? `one of ${whole(one.allowed.length + one.more)}: ${one.allowed.join(", ")}${one.more ? `, and ${whole(one.more)} more` : ""}` : "anything could be said";
+  return h("li", { value: number + 1 }, h("code", null, one.said), " ", chance, h("span", { class: "soft" }, allowed));
+}
+
+function decisionText(found) {
+  const source = found.source === "rollout" ? `As it was sampled, by version ${found.version} at temperature ${found.temperature}.` : "";
+  return [
+    (source || found.note) && h("p", { class: "soft" }, [source, found.note].filter(Boolean).join(" ")),
+    h("h4", null, "Prompt"), h("pre", null, found.prompt),
+    h("h4", null, "Reply"), h("pre", null, found.reply),
+    found.choices.length > 0 && [h("h4", null, "Choices"), h("ol", { class: "choices" }, found.choices.map(choice))],
+  ];
+}
+
+/** The model calls of a seat in a turn, loaded when opened. */
+function decision(match, turn, seat, open = false) {
+  const said = h("div");
+  let asked = false;
+  return h("details", { open, "data-seat": seat, ontoggle: async () => {
+    if (asked) return;
+    asked = true;
+    fill(said, h("p", { class: "soft" }, "reading …"));
+    try {
+      fill(said, decisionText(await get(`/match/${part(match.match_id)}/decision`, { turn, seat })));
+    } catch (error) {
+      asked = false;
+      fill(said, problem(error));
+    }
+  } }, h("summary", null, "asked and replied"), said);
 }
 
 /** One seat's moves in a turn, and what it was asked if it is a model's: at once for the seats in `open`. */
 export function moved(match, turn, name, moves, heading = "h3", open = new Set()) {
-  const place = Object.keys(turn.moves).indexOf(name);
-  const seat = seatNamed(match, name, place);
+  const { seats } = match.finished;
+  const seat = seats.find((one) => one.role === name) ?? seats[Object.keys(turn.moves).indexOf(name)];
   return h("div", { class: "card" },
     h(heading, null, name, seat && h("span", { class: "soft" }, ` ${seat.agent}`)),
     h("ul", { class: "moves" }, moves.map((move) => h("li", null, move))),
-    seat && isModel(match, seat) && decision(match, turn.number, seat.seat, open.has(String(seat.seat))));
+    seat && match.kinds[seat.agent] !== "bot" && decision(match, turn.number, seat.seat, open.has(String(seat.seat))));
 }
 
 /** Every turn of a game, in order, each with an address. */

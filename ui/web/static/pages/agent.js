@@ -4,7 +4,7 @@ import { bars } from "../charts.js";
 import { figures, fill, h, link, part } from "../dom.js";
 import { clock, decimal, percent, whole } from "../format.js";
 import { get } from "../league.js";
-import { paced } from "../paced.js";
+import { paced } from "../pace.js";
 import { ratingChart } from "../ratings.js";
 import { joined } from "../choices.js";
 import { table } from "../table.js";

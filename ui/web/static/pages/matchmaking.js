@@ -1,10 +1,10 @@
 // Matchmaking: target and realised shares of the buckets, and the opponents.
 
-import { again } from "../again.js";
 import { bars, COLOURS, lines } from "../charts.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
 import { get } from "../league.js";
+import { again } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "Matchmaking";

@@ -5,7 +5,7 @@ import { choice, remember, systemGroups } from "../choices.js";
 import { figures, fill, h, link, part } from "../dom.js";
 import { clock, decimal, percent, seconds, whole } from "../format.js";
 import { get } from "../league.js";
-import { paced } from "../paced.js";
+import { paced } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "League";

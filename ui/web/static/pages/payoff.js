@@ -5,7 +5,7 @@ import { choice, remember } from "../choices.js";
 import { figures, fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
 import { get } from "../league.js";
-import { paced } from "../paced.js";
+import { paced } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "Payoff";

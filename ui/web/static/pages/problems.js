@@ -1,9 +1,9 @@
 // Problems: alarms, dead letters, failed matches and voided results.
 
-import { again } from "../again.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { clock, decimal, seconds, whole } from "../format.js";
 import { get } from "../league.js";
+import { again } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "Problems";

@@ -4,7 +4,7 @@ import { choice, joined, parted, remember, systemGroups } from "../choices.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, whole } from "../format.js";
 import { get } from "../league.js";
-import { paced } from "../paced.js";
+import { paced } from "../pace.js";
 import { ratingChart, WAYS } from "../ratings.js";
 import { table } from "../table.js";
 

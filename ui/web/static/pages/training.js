@@ -1,10 +1,10 @@
 // Training: metrics over gradient steps, what became of rollouts, pauses and resets.
 
-import { again } from "../again.js";
 import { curves } from "../curves.js";
 import { fill, h, problem } from "../dom.js";
 import { clock, whole } from "../format.js";
 import { get } from "../league.js";
+import { again } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "Training";

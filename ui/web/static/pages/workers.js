@@ -1,10 +1,10 @@
 // Workers: the processes of the league, their activity, queues, and total throughput.
 
-import { again } from "../again.js";
 import { lines } from "../charts.js";
 import { figures, fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, seconds, whole } from "../format.js";
 import { get } from "../league.js";
+import { again } from "../pace.js";
 import { table } from "../table.js";
 
 export const title = "Workers";
