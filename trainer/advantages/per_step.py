@@ -129,7 +129,7 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
 class ClockLineup(PluginStruct, frozen=True):
     """A = G(clock) - (w m + others' sum + p prior) / (w + others + p), over one global scale.
 
-    ``clock_leave_one_out`` compares a role's rollouts whoever else is at the table, so that it mostly sees the draw
+    ``clock_leave_one_out`` compares a role's rollouts against any opponents alike, so that it mostly sees the draw
     where opponents differ much in strength. Here the rollouts of the same line-up count for more, those of the batches
     before among them: few of one batch are alike.
 
