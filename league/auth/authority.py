@@ -8,6 +8,7 @@
 Nothing here goes through the broker or into the history.
 """
 
+import contextlib
 import itertools
 import os
 import time
@@ -20,6 +21,7 @@ import msgspec
 from league.auth.permissions import ROLES, VERSION, permissions
 from league.auth.tokens import KeyKind, format_credentials, new_seed, public_key, sign_token
 from schemas.errors import AccessError, UsageError, format_choices
+from schemas.files import fsync_path
 from schemas.subjects import check_name
 
 DAY_S = 86_400
@@ -138,20 +140,31 @@ class Authority:
         folder = self.folder / "creds" if folder is None else folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths = [folder / f"{name}.creds" for name in names]
-        for name, path in zip(names, paths, strict=True):
-            seed = new_seed("user")
-            may = permissions(role, name, league or own, legacy=self._secrets.version < VERSION)
-            claims = {
-                "pub": {"allow": may.publish},
-                "sub": {"allow": may.subscribe},
-                "tags": [f"role:{role}", f"permissions:{VERSION}"],
-                **dict.fromkeys(("subs", "data", "payload"), -1),
-            }
-            user = User(name, role, public_key(seed), issued, expires, league=league or own)
-            token = sign_token("user", self._secrets.account, user.public, name, claims, issued=issued, expires=expires)
-            _write_private_file(path, format_credentials(token, seed).encode())
-            self.users.append(user)
-        self._save()
+        before = self.users
+        try:
+            for name, path in zip(names, paths, strict=True):
+                seed = new_seed("user")
+                may = permissions(role, name, league or own, legacy=self._secrets.version < VERSION)
+                claims = {
+                    "pub": {"allow": may.publish},
+                    "sub": {"allow": may.subscribe},
+                    "tags": [f"role:{role}", f"permissions:{VERSION}"],
+                    **dict.fromkeys(("subs", "data", "payload"), -1),
+                }
+                user = User(name, role, public_key(seed), issued, expires, league=league or own)
+                token = sign_token(
+                    "user", self._secrets.account, user.public, name, claims, issued=issued, expires=expires
+                )
+                _write_private_file(path, format_credentials(token, seed).encode())
+                self.users = [*self.users, user]
+            self._save()
+        except BaseException:
+            # Unlisted credentials could not be revoked.
+            self.users = before
+            for path in paths:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+            raise
         return paths
 
     def revoke(self, name: str) -> int:
@@ -192,9 +205,11 @@ resolver_preload: {{
 
 
 def _write_private_file(path: Path, data: bytes) -> None:
-    """Write a file atomically, readable by its owner only."""
+    """Write a file atomically and durably, readable by its owner only."""
     draft = path.with_suffix(".draft")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
+    fsync_path(draft)
     draft.replace(path)
+    fsync_path(path.parent)

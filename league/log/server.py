@@ -142,7 +142,9 @@ class EmbeddedServer:
                 file.write(bytes(4096))
         except OSError as error:
             raise (DiskError.of(error, self.folder) or error) from error
-        log = (self.folder / "server.log").read_bytes()[-65_536:]
+        with (self.folder / "server.log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 65_536))
+            log = file.read()
         if b"no space left on device" in log.rpartition(b"Starting nats-server")[2]:
             raise DiskError.at(self.folder, "no space left on device")
 

@@ -510,6 +510,17 @@ def test_a_folder_of_credentials_is_given_out_at_once_and_numbers_go_on(tmp_path
     assert len(Authority(tmp_path / "auth").users) == 3
 
 
+def test_credentials_of_users_that_could_not_all_be_added_are_removed(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "auth")
+    # A folder where the second file belongs.
+    authority.credentials_path("b").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"b\.creds"):
+        authority.add("rater", ["a", "b"], days=1)
+    assert not authority.credentials_path("a").exists()
+    assert authority.users == Authority(tmp_path / "auth").users == []
+    authority.add("rater", ["a"], days=1)
+
+
 def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="begin with `league auth init`"):
         Authority(tmp_path / "auth")

@@ -57,6 +57,14 @@ def test_wrong_values_are_named(value, says):
         convert(value, LeagueConfig, "")
 
 
+@pytest.mark.parametrize("key", ["trainer.max_lag_steps", "trainer.threads", "inference.threads"])
+def test_counts_with_which_a_worker_would_end_again_and_again_are_refused(key: str) -> None:
+    table, name = key.split(".")
+    config = convert({table: {name: -1}}, LeagueConfig, "")
+    with pytest.raises(ConfigError, match=rf"{key}: -1; expected [01] or more"):
+        check_config(config)
+
+
 def test_a_sampler_that_names_an_agent_there_is_not_is_refused_before_anything_starts():
     named = {"name": "fixed", "settings": {"agents": ["chaos_bot", "kaos_bot"]}}
     config = convert({"matchmaking": {"sampler": named}}, LeagueConfig, "")
