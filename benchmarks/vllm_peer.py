@@ -62,7 +62,8 @@ class VllmPeer:
 @contextmanager
 def vllm_peer(folder: Path | None, case: str, adapters: int, device: str) -> Iterator[VllmPeer | None]:
     """VLLM with its adapters, until the block ends; None where there is nothing to run or it is not installed."""
-    if folder is None or not VLLM_PYTHON.exists():
+    # The mark comes last: without it an installation may be half done.
+    if folder is None or not (VLLM_PYTHON.parents[1] / ".installed").exists():
         if folder is not None:
             print(f"vLLM: no {VLLM_PYTHON}, so it is left out; `make .venv-vllm/.installed` makes it")
         yield None

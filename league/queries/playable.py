@@ -63,7 +63,8 @@ def match_options(state: LeagueState) -> dict[str, Any]:
     agents = [
         {"agent": agent.name, "kind": agent.kind, "rating": agent.rating, "active": agent.active}
         for agent in state.standings().agents.values()
-        if agent.kind != "bot" or agent.name in contest.bots
+        # External agents play elsewhere: nothing here could act for them.
+        if agent.kind != "external" and (agent.kind != "bot" or agent.name in contest.bots)
     ]
     known = {row["agent"] for row in agents}
     for policy in state.policies:

@@ -277,9 +277,7 @@ class HumanMatchLobby:
         counts, needed = executor.evaluation_seat_counts, len(agents)
         if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
             raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
-        offered = match_options(self._context.state)["agents"]
-        # External agents play elsewhere: nothing here could act for them.
-        known = [row["agent"] for row in offered if row["kind"] != "external"]
+        known = [row["agent"] for row in match_options(self._context.state)["agents"]]
         seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
         for agent in seats:
             if agent != HUMAN and agent not in known:
