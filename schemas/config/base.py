@@ -125,8 +125,18 @@ def _follow(path: str, into: Any, value: Any) -> tuple[str, Any, Any]:
             value = value[int(index)]
         place += f".{name}" if name else f"[{index}]"
         if get_origin(into) in (Union, UnionType):
-            into = next(kind for kind in get_args(into) if kind is not type(None))
+            into = _alternative(into, value)
     return place.removeprefix("."), into, value
+
+
+def _alternative(union: Any, value: Any) -> Any:
+    """The member of a union that a value is meant to be: a table, a list, or else the first one."""
+    kinds = [kind for kind in get_args(union) if kind is not type(None)]
+    if isinstance(value, Mapping):
+        fitting = (kind for kind in kinds if get_origin(kind) is dict or hasattr(kind, "__struct_fields__"))
+    else:
+        fitting = (kind for kind in kinds if isinstance(value, list) and get_origin(kind) in (list, tuple))
+    return next(fitting, kinds[0])
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from arena.environments import make_environment
 from lifecycle.config_checks import check_config
 from schemas.config import LeagueConfig, Plugin, convert, load_config, to_builtins
 from schemas.errors import ConfigError
@@ -55,6 +56,20 @@ def test_defaults_are_the_specifications():
 def test_wrong_values_are_named(value, says):
     with pytest.raises(ConfigError, match=says):
         convert(value, LeagueConfig, "")
+
+
+@pytest.mark.parametrize(
+    ("problems", "says"),
+    [
+        ({"dataset": "chain_sum", "size": 0}, r"problems\.size: 0; expected 1 or more"),
+        ({"dataset": "chain_sum", "sise": 1}, r"problems\.sise: unknown key; expected .*'size'"),
+        ([{"question": "1 + 1", "answer": "2"}, {"question": 1}], r"problems\[1\]\.question: expected `str`, got `int`"),
+        (3, r"problems: expected `str \| .*`, got `int`"),
+    ],
+)
+def test_wrong_values_in_one_of_several_forms_are_named(problems, says):
+    with pytest.raises(ConfigError, match=says):
+        make_environment("word_problems", {"problems": problems})
 
 
 @pytest.mark.parametrize("key", ["trainer.max_lag_steps", "trainer.threads", "inference.threads"])
