@@ -63,7 +63,7 @@ def test_wrong_values_are_named(value, says):
     [
         ({"dataset": "chain_sum", "size": 0}, r"problems\.size: 0; expected 1 or more"),
         ({"dataset": "chain_sum", "sise": 1}, r"problems\.sise: unknown key; expected .*'size'"),
-        ([{"question": "1 + 1", "answer": "2"}, {"question": 1}], r"problems\[1\]\.question: expected `str`, got `int`"),
+        ([{"question": "1", "answer": "1"}, {"question": 1}], r"problems\[1\]\.question: expected `str`, got `int`"),
         (3, r"problems: expected `str \| .*`, got `int`"),
     ],
 )
