@@ -179,7 +179,7 @@ async def _run_workers(
         context = Context(run, client, history, "supervisor")
         await context.load_snapshot()
     async with beside(context.follow()):
-        await context.wait_for_sequence(await history.last_sequence())
+        await context.wait_for_sequence(await context.persistently(history.last_sequence))
         # Checked here: workers would each report it in a log of their own, at every restart.
         config = context.config
         check_api_keys(config, [*remote_agents_in_training(config), *remote_agents_in_evaluation(config)])
