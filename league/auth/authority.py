@@ -158,8 +158,7 @@ class Authority:
                 _write_private_file(path, format_credentials(token, seed).encode())
                 self.users = [*self.users, user]
             self._save()
-        except BaseException:
-            # Unlisted credentials could not be revoked.
+        except BaseException:  # raised again; credentials that no list names could not be revoked
             self.users = before
             for path in paths:
                 with contextlib.suppress(OSError):
