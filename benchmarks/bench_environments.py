@@ -4,7 +4,8 @@ Random seats play matches of every environment. Then the same actions are played
 bare package, in turns in the same process: drawing moves is outside both times. Both show the seat to move the same,
 its observation and, in OpenSpiel, the names of its legal moves. The last column adds the match's record, which a league
 keeps and the bare package does not make. Prints the table of ``docs/18-environments.md``. A package that is not
-installed is left out; names as arguments select environments.
+installed is left out; names as arguments select environments. One file, since both sides of each package have to play
+the same turns.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""What a worker opens and closes together: connections, stores, the folded history, background work."""
+"""What a worker opens and closes together: connections, stores, the folded history, background work.
+
+One file, since these depend on each other in the order in which they are opened and closed.
+"""
 
 import asyncio
 import concurrent.futures
