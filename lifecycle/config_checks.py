@@ -1,5 +1,6 @@
 """Checks of a whole configuration before anything is started, every plugin's own settings included."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,9 @@ def check_config(config: LeagueConfig) -> None:
         _check_imitation(config)
     for plugin in config.tracker.sinks:
         SINKS.build(plugin)
+    sinks = Counter(plugin.name for plugin in config.tracker.sinks)
+    if twice := [name for name, count in sinks.items() if count > 1]:
+        raise ConfigError(f"tracker.sinks: {twice[0]!r} is there twice; expected every sink once")
     for target in config.tracker.forward:
         _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
     _check_reward(config, contest)

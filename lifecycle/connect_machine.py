@@ -24,7 +24,14 @@ from workers.autoscaler import WorkerBounds
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
 from workers.discover_servers import uses_inference_servers
 from workers.logs import configure_logging
-from workers.process import WorkerProcess, WorkerSpec, lock_folder, read_credentials, read_machine_token
+from workers.process import (
+    WorkerProcess,
+    WorkerSpec,
+    lock_folder,
+    memory_limit_bytes,
+    read_credentials,
+    read_machine_token,
+)
 from workers.progress import show_progress
 from workers.runtime import Context, beside
 from workers.supervisor import Supervisor, make_announcer, stop_on_signals
@@ -146,7 +153,7 @@ async def _connect_workers(
         if options.workers is not None:
             bounds = WorkerBounds(options.workers[0], *options.workers)
         else:
-            free = psutil.virtual_memory().available
+            free = _free_memory_bytes()
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             capacity = worker_capacity(options.role, loaded, cores, free)
             count = capacity if creds is None else min(capacity, len(creds))
@@ -186,9 +193,12 @@ async def _check_machine(context: Context, options: ConnectOptions, console: Con
             f"--folder {context.run.folder}: {free_gb:.1f} GB of disk are free; expected {options.room_gb:g} or more "
             "(--room-gb)"
         )
-    memory_gb = psutil.virtual_memory().available / 1e9
-    _print_check(console, "space", f"{free_gb:.1f} GB of disk, {memory_gb:.1f} GB of memory free")
+    _print_check(console, "space", f"{free_gb:.1f} GB of disk, {_free_memory_bytes() / 1e9:.1f} GB of memory free")
     return await _check_model(context, options.role, console)
+
+
+def _free_memory_bytes() -> int:
+    return min(int(psutil.virtual_memory().available), memory_limit_bytes())
 
 
 async def _check_model(context: Context, role: str, console: Console) -> ModelFootprint | None:

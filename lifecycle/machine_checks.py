@@ -25,6 +25,7 @@ from models import find_local_base, load_base
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import AccessError, ConfigError, DiskError, LeagueError, LogUnavailableError, ModelError
 from trainer.backends.native import choose_backend
+from workers.process import memory_limit_bytes
 from workers.supervisor import make_worker_specs
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -90,8 +91,8 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
 
 
 def find_memory_shortage(needed_gb: float) -> list[str]:
-    """The sentence that all processes together take more memory than this machine has; none if they do not."""
-    has_gb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    """The sentence that all processes together take more memory than there is here; none if they do not."""
+    has_gb = memory_limit_bytes() / 1e9
     if needed_gb <= has_gb:
         return []
     return [f"memory: {needed_gb:.1f} GB needed by all processes together; {has_gb:.1f} GB found"]

@@ -59,12 +59,12 @@ class TorchrunRank(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "TorchrunRank | None":
         """The place of this process; None where it was not started by ``torchrun``, or is its only one."""
-        if int(environment.get("WORLD_SIZE", "1")) == 1:
-            return None
         try:
+            if (count := int(environment.get("WORLD_SIZE", "1"))) == 1:
+                return None
             return cls(
                 rank=int(environment["RANK"]),
-                count=int(environment["WORLD_SIZE"]),
+                count=count,
                 local_rank=int(environment["LOCAL_RANK"]),
                 host=environment["MASTER_ADDR"],
                 port=int(environment["MASTER_PORT"]),

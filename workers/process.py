@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import psutil
 
 from league.log.access import BrokerCredentials
 from league.run import Run
@@ -211,6 +212,15 @@ class WorkerProcess:
         self.is_stopping = True
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
+
+
+def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that this machine has, or the limit of the container (cgroup v2 or v1) if that is smaller."""
+    total = int(psutil.virtual_memory().total)
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
+            total = min(total, int((groups / name).read_text()))
+    return total
 
 
 def read_credentials(path: Path, role: str) -> dict[str, Path]:

@@ -159,10 +159,14 @@ class VllmServerBackend:
             self._probe_task = asyncio.create_task(self._probe_servers(missing))
         if (probe := self._probe_task) is not None:
             first = asyncio.create_task(self._first_answered.wait())
-            await asyncio.wait((probe, first), return_when=asyncio.FIRST_COMPLETED)
-            first.cancel()
+            try:
+                await asyncio.wait((probe, first), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                first.cancel()
             if probe.done():
-                self._probe_task = None
+                # Another request may have begun the next probe.
+                if self._probe_task is probe:
+                    self._probe_task = None
                 probe.result()
         return any(self._mask_support.values())
 

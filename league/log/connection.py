@@ -102,12 +102,12 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
         if access.ca is not None and not client._server_info.get("tls_required"):
             raise AccessError(f"the broker at {url} does not encrypt; expected one that does, as --ca says")
         client.id_key = (access.seed() or "").encode()
-    except (AccessError, OSError, nats.errors.Error, ValueError) as error:
+    except BaseException as error:  # a cancelled attempt must not leave its socket either
         # A connection that failed during the TLS handshake never closes fully.
         with suppress(TimeoutError, OSError, nats.errors.Error, AccessError):
             async with asyncio.timeout(_CLOSE_S):
                 await client.close()
-        if isinstance(error, AccessError):
+        if isinstance(error, AccessError) or not isinstance(error, OSError | nats.errors.Error | ValueError):
             raise
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         raise LogUnavailableError(

@@ -4,14 +4,18 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import psutil
 
 from league.log.base import EventReader, RecordedEvent
 from league.queries.live_league import LiveLeague
+from schemas.errors import LogUnavailableError
 from schemas.events import Event
+
+T = TypeVar("T")
 
 _BATCH_SIZE = 5_000
 _TIMEOUT_S = 60.0
@@ -41,7 +45,7 @@ class StoredHistory(EventReader):
                 "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
                 *(first, last, kind, kind, _BATCH_SIZE),
             )
-            batch = asyncio.run_coroutine_threadsafe(events, self._loop).result(_TIMEOUT_S)
+            batch = _wait_for(events, self._loop)
             if not batch:
                 return
             yield batch
@@ -57,7 +61,17 @@ class StoredBlobs:
 
     async def get(self, name: str) -> bytes:
         """The bytes of a blob; raises ``ArtifactError`` where it is missing or damaged."""
-        return asyncio.run_coroutine_threadsafe(self._store.get(name), self._loop).result(_TIMEOUT_S)
+        return _wait_for(self._store.get(name), self._loop)
+
+
+def _wait_for(reading: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """The result of reading in the server's loop, for a thread."""
+    future = asyncio.run_coroutine_threadsafe(reading, loop)
+    try:
+        return future.result(_TIMEOUT_S)
+    except TimeoutError:
+        future.cancel()
+        raise LogUnavailableError(f"the history was not read within {_TIMEOUT_S:g} s; try again later") from None
 
 
 _REUSE_FACTOR = 9

@@ -87,6 +87,12 @@ def test_a_sampler_that_names_an_agent_there_is_not_is_refused_before_anything_s
         check_config(config)
 
 
+def test_a_sink_that_is_named_twice_is_refused_since_only_one_would_get_the_rows():
+    config = convert({"tracker": {"sinks": ["jsonl", "stdout", "jsonl"]}}, LeagueConfig, "")
+    with pytest.raises(ConfigError, match=r"tracker.sinks: 'jsonl' is there twice; expected every sink once"):
+        check_config(config)
+
+
 def test_plugins_are_checked_before_anything_starts():
     config = convert(
         {"game": {"name": "nim"}, "agents": {"base_model": {"kind": "base", "rating": 1}}}, LeagueConfig, ""

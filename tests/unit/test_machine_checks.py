@@ -28,6 +28,7 @@ from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, LeagueError, ModelError
 from tests.unit.test_trainer_full_disk import files_of_at_most
 from ui.cli import app
+from workers.process import memory_limit_bytes
 
 WORDS = [f"w{number}" for number in range(20)]
 
@@ -162,6 +163,18 @@ def test_more_memory_than_the_machine_has_is_said(tmp_path: Path) -> None:
     assert code == 1
     assert "PROBLEM memory: " in out
     assert "GB needed by all processes together" in out
+
+
+def test_a_containers_limit_counts_where_it_is_below_the_machines_memory(tmp_path: Path) -> None:
+    machine = memory_limit_bytes(tmp_path)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory_limit_bytes(tmp_path) == machine, "cgroup v2 without a limit"
+    (tmp_path / "memory.max").write_text("1000000\n")
+    assert memory_limit_bytes(tmp_path) == 1_000_000
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (tmp_path / "memory.max").unlink()
+    assert memory_limit_bytes(tmp_path) == machine, "cgroup v1 without a limit"
 
 
 @pytest.mark.parametrize("model", KNOWN_MODELS)

@@ -1,5 +1,6 @@
 """A projection copied to a file while its own stays open."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +9,9 @@ import pytest
 
 from league.projections.export import copy_projection
 from league.projections.projection import Projection
+from league.queries import stored
 from schemas.config import LeagueConfig
-from schemas.errors import LeagueError
+from schemas.errors import LeagueError, LogUnavailableError
 from tests.builders import run_query
 from tests.simulated_history import Simulation
 
@@ -53,3 +55,13 @@ def test_what_cannot_be_written_is_said_with_the_file(tmp_path: Path, name: str 
     table_file = tmp_path / name if name else None
     with Projection(table_file) as projection, pytest.raises(LeagueError, match=r"copy\.duckdb"):
         copy_projection(projection, tmp_path / "nowhere" / "copy.duckdb")
+
+
+def test_reading_through_a_server_that_is_too_busy_is_a_temporary_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_TIMEOUT_S", 0.01)
+
+    async def body() -> None:
+        with pytest.raises(LogUnavailableError, match=r"not read within 0\.01 s; try again later"):
+            await asyncio.to_thread(stored._wait_for, asyncio.Event().wait(), asyncio.get_running_loop())
+
+    asyncio.run(body())

@@ -157,6 +157,8 @@ def test_another_number_of_processes_than_configured_is_refused(base: Path, monk
     monkeypatch.delenv("LOCAL_RANK")
     with pytest.raises(ConfigError, match="LOCAL_RANK"):
         TorchrunRank.read()
+    with pytest.raises(ConfigError, match=r"the environment: WORLD_SIZE is set, but not .*'four'"):
+        TorchrunRank.read({"WORLD_SIZE": "four"})
 
 
 def test_settings_that_cannot_be_combined_are_refused(base: Path) -> None:
