@@ -132,8 +132,8 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
 async def _read(
     context: Context, environment: EnvironmentSpec, all_terms: Sequence[BenchmarkTerms], games: int
 ) -> list[BenchmarkGames]:
-    requested, ended = context.log.read(only=BenchmarkRequested), context.log.match_ends(BENCHMARK_PURPOSE)
-    requests = [read.event async for read in requested if isinstance(read.event, BenchmarkRequested)]
+    requests = [request async for _, request in context.log.read_events(BenchmarkRequested)]
+    ended = context.log.match_ends(BENCHMARK_PURPOSE)
     ends = [read.event async for read in ended if isinstance(read.event, MatchFinished | MatchFailed)]
     seats, voided = seat_counts(evaluation_spec(environment)), context.state.voided
     return [BenchmarkGames(terms, seats, games, requests, ends, voided) for terms in all_terms]

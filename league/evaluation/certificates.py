@@ -59,10 +59,9 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
         UsageError: the candidate has none; the message lists the candidates with one.
     """
     decisions = dict[str, tuple[int, e.PromotionDecided]]()
-    async for recorded in history.read(only=e.PromotionDecided):
-        if isinstance(recorded.event, e.PromotionDecided):
-            # The first one counts: folds ignore copies.
-            decisions.setdefault(recorded.event.evaluation_id, (recorded.sequence, recorded.event))
+    async for at, decided in history.read_events(e.PromotionDecided):
+        # The first one counts: folds ignore copies.
+        decisions.setdefault(decided.evaluation_id, (at, decided))
     chosen = [(at, event) for at, event in decisions.values() if candidate in (None, event.candidate)]
     if candidate is not None and not chosen:
         names = {event.candidate for _, event in decisions.values()}
@@ -79,11 +78,9 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: e.Prom
     """Collect the history's evidence on the test of a certificate that was recorded at ``sequence``."""
     evidence = CertificateEvidence()
     first = 0
-    async for recorded in history.read(only=e.EvaluationRequested):
-        event = recorded.event
-        if isinstance(event, e.EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
-            evidence.requested = event
-            first = recorded.sequence
+    async for at, request in history.read_events(e.EvaluationRequested):
+        if request.evaluation_id == certificate.evaluation_id:
+            evidence.requested, first = request, at
             break
     if evidence.requested is None or first > sequence:
         return CertificateEvidence()
@@ -105,10 +102,9 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: e.Prom
             elif isinstance(event, e.MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
                 evidence.lost[event.match.match_id] = "was voided"
     named = {name for pair in certificate.pairs for name in pair}
-    async for recorded in history.read(sequence + 1, only=e.MatchVoided):
-        event = recorded.event
-        if isinstance(event, e.MatchVoided) and event.match.match_id in named:
-            evidence.voided_since.append(event.match.match_id)
+    async for _, void in history.read_events(e.MatchVoided, sequence + 1):
+        if void.match.match_id in named:
+            evidence.voided_since.append(void.match.match_id)
     return evidence
 
 

@@ -115,11 +115,7 @@ def check_league_open(state: LeagueState, at: int) -> None:
 
 async def trainer_starts(history: EventLog, state: LeagueState, at: int, available: set[str]) -> list[TrainerStart]:
     """Starting points of the trainers of a branch at ``at``, where the origin has ``state`` and ``available`` blobs."""
-    steps = [
-        (recorded.sequence, recorded.event)
-        async for recorded in history.read(1, at, only=e.GradientStepTaken)
-        if isinstance(recorded.event, e.GradientStepTaken)
-    ]
+    steps = [step async for step in history.read_events(e.GradientStepTaken, last=at)]
     starts = []
     for policy in state.policies:
         own = [(place, step) for place, step in steps if step.policy == policy]

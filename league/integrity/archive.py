@@ -92,7 +92,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
 
 async def newest_manifest(history: EventLog, blobs: BlobStore) -> ArchiveManifest | None:
     """The newest readable manifest; None when there is none."""
-    events = [r.event async for r in history.read(only=HistoryArchived) if isinstance(r.event, HistoryArchived)]
+    events = [event async for _, event in history.read_events(HistoryArchived)]
     for event in reversed(events):
         try:
             manifest = ArchiveManifest.decode(await blobs.get(event.manifest))

@@ -198,5 +198,5 @@ async def _continues_archive(recovered: RecoveredHistory, stream: EventLog) -> b
     there = [one async for one in stream.read(recovered.archived_to, recovered.archived_to)]
     if last and there and event_digest(last[0]) == event_digest(there[0]):
         return True
-    seals = [one.event async for one in stream.read(recovered.archived_to + 1, only=HistorySealed)]
-    return any(isinstance(seal, HistorySealed) and seal.previous == recovered.seal for seal in seals)
+    seals = [seal async for _, seal in stream.read_events(HistorySealed, recovered.archived_to + 1)]
+    return any(seal.previous == recovered.seal for seal in seals)

@@ -65,8 +65,7 @@ async def load_folds(
     history: EventReader, artifacts: BlobReader, at: int | None = None
 ) -> tuple[LeagueState, RatingFold]:
     """Load the newest usable snapshot's folds, none later than ``at``; empty folds when there is none."""
-    events = [recorded.event async for recorded in history.read(only=SnapshotTaken)]
-    snapshots = [event for event in events if isinstance(event, SnapshotTaken) and event.version == VERSION]
+    snapshots = [event async for _, event in history.read_events(SnapshotTaken) if event.version == VERSION]
     for event in sorted(snapshots, key=attrgetter("sequence"), reverse=True):
         if at is None or event.sequence <= at:
             try:

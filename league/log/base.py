@@ -7,12 +7,14 @@ the same has one key, and folds take the first: a late repetition, or another ac
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from schemas.codec import SCHEMA_VERSION, NewerSchemaError, decode_event
 from schemas.errors import DecodeError, UsageError
 from schemas.events import Event
 from schemas.subjects import is_allowed_on
+
+E = TypeVar("E", bound=Event)
 
 MAX_BATCH = 1_000
 """Largest number of events that are recorded as one fact: the broker's limit of an atomic batch."""
@@ -99,6 +101,12 @@ class EventReader(Protocol):
         async for batch in self.batches(first, last, only=only):
             for recorded in batch:
                 yield recorded
+
+    async def read_events(self, kind: type[E], first: int = 1, last: int | None = None) -> AsyncIterator[tuple[int, E]]:
+        """Events of one type with their sequences, in order; messages on its subject that are none are passed over."""
+        async for recorded in self.read(first, last, only=kind):
+            if isinstance(recorded.event, kind):
+                yield recorded.sequence, recorded.event
 
 
 class EventLog(EventReader, Protocol):

@@ -116,15 +116,14 @@ async def explain_evaluation(
 
     ``artifacts`` and ``played`` are as in ``explain_draw``; ``count_seats`` counts those of a configuration's game.
     """
-    async for recorded in history.read(only=EvaluationRequested):
-        event = recorded.event
-        if isinstance(event, EvaluationRequested) and match_id in event.matches:
+    async for sequence, event in history.read_events(EvaluationRequested):
+        if match_id in event.matches:
             # Right after the request none of its matches has ended, so all of its jobs can be computed.
-            state = await load_state_at(history, artifacts, recorded.sequence)
+            state = await load_state_at(history, artifacts, sequence)
             seats = count_seats(state.config_or_default)
             match = next(job for job in evaluation_jobs(state, event, seats) if job.match_id == match_id)
             index = event.matches.index(match_id)
-            return EvaluationExplanation(event, recorded.sequence, index, match, _differences(match, played))
+            return EvaluationExplanation(event, sequence, index, match, _differences(match, played))
     return None
 
 
@@ -147,9 +146,8 @@ async def _recompute_session(
     is_model: Callable[[str], bool],
 ) -> RecomputedDraw:
     """Recompute the draw of a session, under the standings, configuration and models that it was made under."""
-    async for recorded in history.read(only=SessionOpened):
-        opened = recorded.event
-        if isinstance(opened, SessionOpened) and opened.match_id == sampled.match_id:
+    async for _, opened in history.read_events(SessionOpened):
+        if opened.match_id == sampled.match_id:
             break
     else:
         raise ReplayError(f"match {sampled.match_id!r}: no SessionOpened; expected one with its OpponentsSampled")

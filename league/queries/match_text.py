@@ -207,11 +207,7 @@ async def resimulate_from_record(
             f"match {match.match_id!r} was played by version {result.rules} of the rules of {result.game}, and this "
             f"package plays by version {spec.rules_version}; expected the package that played it"
         )
-    scripted = {
-        recorded.event.agent
-        async for recorded in history.read(only=AgentRegistered)
-        if isinstance(recorded.event, AgentRegistered) and recorded.event.kind == "bot"
-    }
+    scripted = {agent.agent async for _, agent in history.read_events(AgentRegistered) if agent.kind == "bot"}
     bots: dict[int, Bot] = {seat.seat: spec.bot(seat.agent) for seat in result.seats if seat.agent in scripted}
     # In a thread: a long match takes a second of computing, during which pages must be served.
     return await asyncio.to_thread(
