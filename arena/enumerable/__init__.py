@@ -100,15 +100,18 @@ class ListedWords:
 
 
 def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
-    """The move that a reply names, whatever its letter case; None if it names none."""
+    """The move that a reply names, whatever its letter case where moves do not differ in that; None for none."""
     known = {move.lower(): move for move in moves}
     either = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
     if not either:
         return None
     edged = rf"(?<!\w)({either})(?!\w)"
+    lowered = reply.lower()
     for pattern in (rf"move\W{{0,8}}{edged}", edged):
-        if matches := re.findall(pattern, reply.lower()):
-            return known[matches[-1]]
+        if matches := list(re.finditer(pattern, lowered)):
+            written = reply[slice(*matches[-1].span(1))]
+            # Few letters change a text's length with their case.
+            return written if len(lowered) == len(reply) and written in moves else known[matches[-1][1]]
     return None
 
 

@@ -136,3 +136,15 @@ def test_a_game_that_does_not_end_in_its_turns_fails():
 def test_positions_that_cannot_be_reached_are_refused(damaged: dict[str, Any]):
     with pytest.raises(DecodeError, match="openspiel"):
         of("kuhn_poker").load(msgspec.json.encode(damaged))
+
+
+def test_moves_that_differ_in_letter_case_alone_are_told_apart():
+    spec = of("chess")
+    game = spec.new(0)
+    for move in ("b4", "a6", "Bb2", "c5", "Bd4", "a5"):
+        game.apply({game.to_move()[0]: (move,)})
+    words, (seat,) = words_of(spec), game.to_move()
+    for move in ("bxc5", "Bxc5"):
+        assert words.understand(game, seat, f"MOVE: {move}", Random(0)) == ((move,), 1, 0)
+        assert words.understand(game, seat, f"The bishop or the pawn? **{move}**!", Random(0)) == ((move,), 1, 0)
+    assert words.understand(game, seat, "move: QC1", Random(0)) == (("Qc1",), 1, 0)

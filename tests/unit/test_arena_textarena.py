@@ -21,7 +21,7 @@ from schemas.errors import ConfigError, DecodeError, GameError
 
 pytest.importorskip("textarena")
 
-from arena.games.textarena.language import clean_reply, extract_bracketed_move
+from arena.games.textarena.language import candidate_moves, clean_reply, extract_bracketed_move
 from arena.games.textarena.library import ENV_REGISTRY, GlobalRandomState, textarena
 
 
@@ -184,6 +184,20 @@ def test_of_a_reply_what_stands_in_brackets_is_heard(reply: str, heard: str):
     assert extract_bracketed_move(reply, ["[3]", "[4]"]) == heard
 
 
+def test_moves_that_differ_in_letter_case_alone_are_told_apart():
+    assert [extract_bracketed_move(reply, ["[b]", "[B]"]) for reply in ("[b]", "[B]")] == ["[b]", "[B]"]
+
+
+@pytest.mark.parametrize("longest", [5, 50, 1_000])
+@pytest.mark.parametrize("reply", ["[a]" * 333, "[a]" * 2_000, "word " * 400, "[4] is best, and that is why", "", "]["])
+def test_no_reply_fails_the_match(reply: str, longest: int):
+    spec = of("TicTacToe-v0-train", longest=longest)
+    game = spec.new(1)
+    action = words_of(spec).understand(game, 0, reply, Random(0)).action
+    assert game.is_legal(0, action)
+    game.apply({0: action})
+
+
 def test_replies_are_heard_as_text_that_can_be_written_down():
     assert clean_reply("  a\0b\ud800\n½ ∑ ", 100) == "ab\n½ ∑"
     assert clean_reply("x" * 50 + "[4]", 10) == "xxxxxxx[4]"
@@ -194,6 +208,10 @@ def test_what_the_environment_would_refuse_is_told_to_it_and_counted():
     assert words.understand(game, 0, "[44]", Random(0)) == (("[44]",), 1, 1)
     assert words.understand(game, 0, "[4]", Random(0)) == (("[4]",), 1, 0)
     assert list(game.to_move()) == [0], "nothing was told to it yet"
+
+
+def test_candidate_moves_can_be_submitted():
+    assert candidate_moves("None-v0", "Say [one\ttwo], [yes] or [\u200bno].") == ["[yes]"]
 
 
 def test_where_no_move_is_found_anything_in_brackets_can_be_said():

@@ -14,7 +14,7 @@ import msgspec
 
 from arena.games import register
 from arena.games.base import Action, GameSpec
-from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
+from arena.games.textarena.language import MAX_MOVE_LENGTH, TextArenaText, TextArenaWords, candidate_moves, clean_reply
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
 from arena.games.third_party import LetteredGame, LetteredSpec
 from schemas.config.base import Table
@@ -61,7 +61,7 @@ class Settings(Table, frozen=True):
     max_turns: PositiveInt = 200
     """Maximum length of a game; one that is not over by then fails."""
     longest: PositiveInt = 1_000
-    """Maximum length of a message, in characters."""
+    """Maximum length of a message, in characters; moves that the environment shows are never cut."""
 
     def __post_init__(self) -> None:
         if not list_environments(self.env):
@@ -151,7 +151,7 @@ class TextArenaGame(LetteredGame[State]):
         if seat not in self.to_move() or not isinstance(action, tuple) or len(action) != 1:
             return False
         (message,) = action
-        is_clean = message == clean_reply(message, self.spec.settings.longest) != ""
+        is_clean = message == clean_reply(message, max(self.spec.settings.longest, MAX_MOVE_LENGTH)) != ""
         return is_clean and (self.talk or ("[" in message and "]" in message))
 
     def refuses(self, message: str) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import accumulate, product
 from random import Random
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ from arena.enumerable import CLOSE, ListedSpec, ListedText, ListedWords, require
 from arena.games.base import Action, Game
 from arena.games.texts import (
     LETTERS,
+    MAX_REPLY_LENGTH,
     NEWLINE,
     OptionsState,
     ParsedAction,
@@ -48,7 +49,8 @@ UNLISTED_MOVES: Mapping[str, tuple[str, ...]] = {
 
 def candidate_moves(name: str, observation: str) -> Iterable[str]:
     """Generates moves that may be legal, without duplicates, in a fixed order."""
-    groups = (group for group in BRACKET_GROUP.findall(observation) if len(group) <= MAX_MOVE_LENGTH)
+    found = BRACKET_GROUP.findall(observation)
+    groups = (group for group in found if len(group) <= MAX_MOVE_LENGTH and group.isprintable())
     return list(dict.fromkeys((*UNLISTED_MOVES.get(name.partition("-")[0], ()), *groups)))[:MAX_CANDIDATES]
 
 
@@ -129,20 +131,28 @@ class TextArenaWords(ListedWords):
         if not message:
             return ParsedAction((NO_ANSWER,), 1, 1)
         if not _hears_all(game):
-            message = extract_bracketed_move(message, _found_moves(game, seat))[-self._longest :]
+            message = extract_bracketed_move(message, _found_moves(game, seat), self._longest)
         refuses = cast(Any, game).refuses
         return ParsedAction((message,), 1, int(refuses(message)))
 
 
-def extract_bracketed_move(reply: str, moves: Any = ()) -> str:
-    """Returns the bracketed text of the last line that has any, known moves first; else the reply in brackets."""
-    known = {move.lower(): move for move in moves}
+def extract_bracketed_move(reply: str, moves: Any = (), longest: int = MAX_REPLY_LENGTH) -> str:
+    """Returns the bracketed text of the last line that has any, known moves first; else the reply in brackets.
+
+    Of more than ``longest`` characters, and ``MAX_MOVE_LENGTH``, the end is left, in whole brackets.
+    """
+    known = {move.lower(): move for move in moves} | {move: move for move in moves}
+    most = max(longest, MAX_MOVE_LENGTH)
     for line in reversed(reply.splitlines()):
         if groups := BRACKET_GROUP.findall(line):
-            meant = [known[group.lower()] for group in groups if group.lower() in known]
-            return str(meant[-1]) if meant else " ".join(groups)
+            meant = [move for group in groups if (move := known.get(group) or known.get(group.lower()))]
+            if meant:
+                return str(meant[-1])
+            ends = accumulate(len(group) + 1 for group in reversed(groups))
+            return " ".join(groups[-max(sum(end <= most + 1 for end in ends), 1) :])
     inner = " ".join(reply.replace("[", " ").replace("]", " ").split())
-    return str(known.get(f"[{inner.lower()}]", f"[{inner[-100:]}]")) if inner else NO_ANSWER
+    end = inner[-min(100, most - 2) :].strip()
+    return str(known.get(f"[{inner.lower()}]", f"[{end}]")) if inner else NO_ANSWER
 
 
 def clean_reply(reply: str, longest: int) -> str:
