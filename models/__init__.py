@@ -140,7 +140,7 @@ def _check_model_files(folder: Path) -> None:
     """Report all missing files at once, the shards that an index of weights names too."""
     needed = ["config.json", "tokenizer.json"]
     # No index, or an unreadable one, is for whoever reads the weights to name.
-    with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, AttributeError, TypeError):
         index = msgspec.json.decode((folder / "model.safetensors.index.json").read_bytes(), type=dict[str, Any])
         needed += sorted({Path(name).name for name in index["weight_map"].values()})
     missing = [name for name in needed if not (folder / name).is_file()]

@@ -273,7 +273,7 @@ def decode_config(folder: Path) -> dict[str, Any]:
     """The configuration of an adapter in PEFT's format, of any kind; raises ``ModelError`` where there is none."""
     try:
         return msgspec.json.decode((Path(folder) / CONFIG_FILE).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 

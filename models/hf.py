@@ -56,7 +56,7 @@ def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
         try:
             names = msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values()
             shards = [Path(name).name for name in sorted(set(names))]
-        except (msgspec.DecodeError, KeyError, AttributeError, TypeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, AttributeError, TypeError) as error:
             raise ModelError(f"{index}: not an index of safetensors shards ({error!r})") from error
     elif not (folder / shards[0]).exists():
         raise ModelError(f"{folder}: no model.safetensors; weights in other formats are not loaded")

@@ -157,7 +157,7 @@ def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
     path = Path(folder) / "config.json"
     try:
         config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{path}: no readable model configuration ({error})") from error
     try:
         yield config

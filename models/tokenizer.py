@@ -148,5 +148,5 @@ class Tokenizer:
             return {}
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ModelError(f"{path}: not a readable JSON object ({error})") from error

@@ -167,7 +167,10 @@ class ListedSpec(GameSpec, Generic[S]):
     def open_record(self, record: bytes) -> Recording:
         """See ``GameSpec.open_record``."""
         decoded = self._decode(record, Record)
-        turns = [{int(seat): action for seat, action in turn.items()} for turn in decoded.turns]
+        try:
+            turns = [{int(seat): action for seat, action in turn.items()} for turn in decoded.turns]
+        except ValueError as error:
+            raise DecodeError(f"{self.name} record: {error}; expected numbers of seats") from None
         start = self.of(decoded.settings)._restore_game(decoded.seed, bytes(decoded.start))
         return Recording(decoded.seed, start, turns, decoded.checks)
 
@@ -195,11 +198,18 @@ class ListedSpec(GameSpec, Generic[S]):
         """See ``SupportsWords.words``."""
         return ListedWords(self)
 
+    def is_possible(self, state: S) -> bool:
+        """Whether a saved position fits the settings; by default any of ``state_type`` does."""
+        return True
+
     def _restore_game(self, seed: int, saved: bytes) -> ListedGame[S]:
-        return self.game_type(self, seed, self._decode(saved, self.state_type))
+        state = self._decode(saved, self.state_type)
+        if not self.is_possible(state):
+            raise DecodeError(f"{self.name}: {state}; expected a position of a game under {self.settings}")
+        return self.game_type(self, seed, state)
 
     def _decode(self, data: bytes, kind: type[Any]) -> Any:
         try:
             return msgspec.json.decode(data, type=kind)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(f"{self.name}: {error}") from None

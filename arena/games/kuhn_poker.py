@@ -6,6 +6,7 @@ check or a bet. The higher card takes the pot. Under optimal play the first play
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,8 @@ from arena.games.texts import Pieces
 CARDS = ("jack", "queen", "king")
 """Ranks, ascending."""
 MOVES = ("bet", "call", "check", "fold")
+Card = Annotated[int, msgspec.Meta(ge=0, lt=len(CARDS))]
+Move = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(MOVES)})\Z")]
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,11 +31,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A position."""
 
-    cards: tuple[int, int]
+    cards: tuple[Card, Card]
     """Each seat's card, as an index into ``CARDS``."""
-    first: int
+    first: Annotated[int, msgspec.Meta(ge=0, le=1)]
     """The seat that began."""
-    said: list[str] = []
+    said: list[Move] = []
     """Moves so far."""
 
 

@@ -8,6 +8,7 @@ game as OpenSpiel's ``leduc_poker``.
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +19,8 @@ from arena.games.texts import Pieces
 CARDS = ("jack", "queen", "king")
 """Ranks, ascending; the deck has two of each."""
 MOVES = ("call", "fold", "raise")
+Card = Annotated[int, msgspec.Meta(ge=0, lt=len(CARDS))]
+Move = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(MOVES)})\Z")]
 _BETS = (2.0, 4.0)
 _MAX_RAISES = 2
 _TABLE_CARD_MARK = "open"
@@ -30,9 +33,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A position."""
 
-    cards: tuple[int, int, int]
+    cards: tuple[Card, Card, Card]
     """Indices into ``CARDS`` of both private cards and the public card, hidden until the first round is over."""
-    rounds: list[list[str]] = msgspec.field(default_factory=lambda: [[]])
+    rounds: Annotated[list[list[Move]], msgspec.Meta(min_length=1, max_length=2)] = msgspec.field(
+        default_factory=lambda: [[]]
+    )
     """Moves so far, round by round."""
 
 

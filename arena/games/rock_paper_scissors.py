@@ -127,6 +127,10 @@ class RockPaperScissorsSpec(ListedSpec[State]):
         """Returns the empty position; the seed has no influence."""
         return State([])
 
+    def is_possible(self, state: State) -> bool:
+        """See ``ListedSpec.is_possible``."""
+        return all(0 <= move < len(self.settings.moves) for pair in state.played for move in pair)
+
     def pieces(self) -> Sequence[str]:
         """Returns the moves."""
         return self.settings.moves

@@ -4,14 +4,16 @@ import subprocess
 import sys
 from itertools import permutations
 from random import Random
+from typing import Any
 
+import msgspec
 import pytest
 
 from arena.games import make_game
 from arena.games.base import Game, GameSpec
 from arena.games.kuhn_poker import CARDS, KuhnPoker, KuhnPokerSpec, Settings, State
 from arena.games.texts import words_of
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DecodeError
 from schemas.ids import derive_seed
 
 KUHN = KuhnPokerSpec(Settings(shuffle=False))
@@ -158,3 +160,41 @@ def test_without_its_package_a_game_says_what_to_install_and_others_are_played(g
     ).stdout
     assert said.startswith("ConfigError game.name:")
     assert f"pip install 'event-sourced-league[{game}]'" in said
+
+
+@pytest.mark.parametrize(
+    ("game", "saved"),
+    [
+        ("kuhn_poker", {"cards": [0, 3], "first": 0}),
+        ("kuhn_poker", {"cards": [0, 1], "first": 2}),
+        ("kuhn_poker", {"cards": [0, 1], "first": 0, "said": ["raise"]}),
+        ("leduc_poker", {"cards": [0, 1, 2], "rounds": []}),
+        ("leduc_poker", {"cards": [0, -1, 2]}),
+        ("leduc_poker", {"cards": [0, 1, 2], "rounds": [["bet"]]}),
+        ("nim", {"heaps": [3, 4, 5], "mover": 7, "turns": 0, "taken": [0, 0], "last": None}),
+        ("nim", {"heaps": [3, 4, 5], "mover": 0, "turns": 0, "taken": [0], "last": None}),
+        ("nim", {"heaps": [3, 4, -5], "mover": 0, "turns": 0, "taken": [0, 0], "last": None}),
+        ("rock_paper_scissors", {"played": [[0, 3]]}),
+    ],
+)
+def test_positions_that_the_game_does_not_have_are_refused(game: str, saved: dict[str, Any]):
+    with pytest.raises(DecodeError, match=game):
+        make_game(game, {}).load(msgspec.json.encode(saved))
+
+
+def test_a_record_of_seats_without_numbers_is_refused():
+    spec = make_game("leduc_poker", {})
+    record = spec.new(0).record().replace(b'"turns":[]', b'"turns":[{"first":["call"]}]')
+    with pytest.raises(DecodeError, match="leduc_poker record"):
+        spec.open_record(record)
+
+
+@pytest.mark.parametrize(("game", "text"), [("kuhn_poker", b'"said":["'), ("diplomacy", b'"phase":"')])
+def test_bytes_that_are_not_utf_8_are_refused(game: str, text: bytes):
+    spec = make_game(game, {})
+    saved = (say(spec.new(0), "check") if game == "kuhn_poker" else spec.new(0)).save()
+    assert text in saved
+    with pytest.raises(DecodeError, match=game):
+        spec.load(saved.replace(text, text + b"\xff"))
+    with pytest.raises(DecodeError, match=game):
+        spec.open_record(spec.new(0).record().replace(b'"game":"', b'"game":"\xff'))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 import torch
 
 from models import BaseShape, Tokenizer, load_base, make_base
+from models.adapters import CONFIG_FILE, decode_config
+from models.hf import read_weight_sizes
 from schemas.errors import ModelError
 from schemas.ids import digest
 
@@ -98,6 +101,26 @@ def test_folder_that_is_no_model_is_refused_with_all_that_is_missing(tmp_path: P
     assert "\n" not in message
     for part in (str(tmp_path), "config.json", "tokenizer.json", "*.safetensors", "notes.md", "save_pretrained"):
         assert part in message
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
+def test_a_file_of_settings_that_is_not_utf_8_is_named(base: Path, tmp_path: Path, name: str):
+    folder = Path(shutil.copytree(base, tmp_path / "base"))
+    (folder / name).write_bytes('{"author": "Müller"}'.encode("latin-1"))
+    with pytest.raises(ModelError, match=re.escape(name)):
+        load_base(folder)
+
+
+def test_an_adapter_and_an_index_that_are_not_utf_8_are_named(base: Path, tmp_path: Path):
+    folder, damaged = Path(shutil.copytree(base, tmp_path / "base")), '{"author": "Müller"}'.encode("latin-1")
+    (folder / CONFIG_FILE).write_bytes(damaged)
+    with pytest.raises(ModelError, match=re.escape(CONFIG_FILE)):
+        decode_config(folder)
+    index = folder / "model.safetensors.index.json"
+    index.write_bytes(damaged)
+    load_base(folder)
+    with pytest.raises(ModelError, match=re.escape(index.name)):
+        read_weight_sizes(folder)
 
 
 def test_broken_tokenizer_is_named(tmp_path: Path):

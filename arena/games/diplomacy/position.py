@@ -121,7 +121,7 @@ def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
     """Decodes ``DiplomacyGame.save`` for a game of these powers; ``DecodeError`` for other bytes or powers."""
     try:
         decoded = msgspec.json.decode(saved, type=SavedPosition)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(f"diplomacy position: {error}") from None
     # The adjudicator would silently drop what it does not know.
     for table in (decoded.units, decoded.retreats, decoded.centers):

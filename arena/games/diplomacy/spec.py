@@ -47,7 +47,7 @@ class DiplomacySpec(GameSpec):
         """See ``GameSpec.open_record``."""
         try:
             decoded = msgspec.json.decode(record, type=Record)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DecodeError(f"diplomacy record: {error}") from None
         # The record's own settings decide who played: readers may not know the league's.
         powers = decoded.settings.playing_powers

@@ -162,6 +162,12 @@ class NimSpec(ListedSpec[State]):
         mover = Random(seed).randrange(seats) if self.settings.shuffle else 0
         return State(self.settings.heaps, mover, 0, (0,) * seats, None)
 
+    def is_possible(self, state: State) -> bool:
+        """See ``ListedSpec.is_possible``."""
+        seats = range(len(self.seats))
+        takers = (state.mover, *([] if state.last is None else [state.last]))
+        return len(state.taken) == len(seats) and set(takers) <= {*seats} and all(heap >= 0 for heap in state.heaps)
+
     def pieces(self) -> Sequence[str]:
         """Returns the numbers of heaps and stones."""
         return [str(number) for number in range(max(*self.settings.heaps, len(self.settings.heaps)) + 1)]
