@@ -1,6 +1,6 @@
 """Constraints on completions: JSON schemas, regular expressions, choices, lists of tokens; stop strings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -24,7 +24,8 @@ class TokenTexts(NamedTuple):
     """By token; None for tokens without text."""
     between: bytes
     """The text between two tokens."""
-    end: int | None
+    ends: Collection[int]
+    """Tokens that end a completion without a constraint."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,7 +39,7 @@ class StopStringConstraint:
     """None of them is empty."""
     written: TokenTexts
     inner: Constraint | None = None
-    """The other constraint; None allows everything up to the model's end token."""
+    """The other constraint; None allows everything up to one of the model's end tokens."""
     tail: bytes = b""
     """End of the text so far, as long as the longest stop string."""
     ended: bool = False
@@ -54,7 +55,7 @@ class StopStringConstraint:
         inner = None if self.inner is None else self.inner.advance(token)
         token_text = self.written.texts[token] if 0 <= token < len(self.written.texts) else None
         text = self.tail + (self.written.between if self.tail and token_text else b"") + (token_text or b"")
-        ended = any(stop in text for stop in self.stops) or (inner is None and token == self.written.end)
+        ended = any(stop in text for stop in self.stops) or (inner is None and token in self.written.ends)
         tail = text[-max(map(len, self.stops)) :]
         return StopStringConstraint(self.stops, self.written, inner, tail, ended)
 
@@ -109,7 +110,7 @@ class TextCodec:
         if not body.stop_strings:
             return limit
         between = b" " if self.tokenizer.is_word_level and not is_structured(body) else b""
-        written = TokenTexts(self._vocabulary.texts, between, self.tokenizer.eos)
+        written = TokenTexts(self._vocabulary.texts, between, self.tokenizer.ends)
         return StopStringConstraint([stop.encode() for stop in body.stop_strings], written, limit)
 
     def _structured_outputs(self, body: CommonRequest) -> Constraint | None:

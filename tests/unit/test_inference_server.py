@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,14 @@ from inference.remote import (
     encode_frame,
 )
 from inference.server.app import MAX_BODY_BYTES, InferenceServer
-from inference.server.output_constraints import StopStringConstraint, TokenTexts, split_reasoning, truncate_at_stop
+from inference.server.openai_types import CompletionRequest
+from inference.server.output_constraints import (
+    StopStringConstraint,
+    TextCodec,
+    TokenTexts,
+    split_reasoning,
+    truncate_at_stop,
+)
 from inference.servers import ServersBackend, ServersConfig
 from models import Tokenizer, make_base
 from models.adapters import LoraConfig, create, save
@@ -402,9 +410,28 @@ def test_a_completion_ends_with_the_token_that_completes_a_stop_text(served, bas
     served(ask)
 
 
+def test_every_end_token_of_the_model_ends_a_completion_with_stop_texts(base: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(base, tmp_path / "base"))
+    ends = [1, *range(len(SPECIAL), VOCABULARY, 2)]
+    (folder / "generation_config.json").write_bytes(msgspec.json.encode({"eos_token_id": ends}))
+    body = CompletionRequest(model="", prompt="", stop="never written")
+    constraint = TextCodec(Tokenizer(folder)).make_constraint(body)
+
+    async def complete(seed: int) -> None:
+        sampling = SamplingParameters(1.0, seed, 200)
+        free = await backend.generate(Request(PROMPT, None, None, sampling))
+        assert free.completion_ids[-1] in ends
+        stopping = await backend.generate(Request(PROMPT, None, constraint, sampling))
+        assert (stopping.completion_ids, stopping.finish_reason) == (free.completion_ids, "stop")
+
+    backend = make_backend("local", folder)
+    for seed in range(4):
+        asyncio.run(complete(seed))
+
+
 def test_stop_texts_are_found_between_whole_words_and_across_sub_words():
-    words = StopStringConstraint([b"b c"], TokenTexts([b"a", b"b", b"c"], b" ", None))
-    parts = StopStringConstraint([b"bca"], TokenTexts([b"a", b"b", b"c"], b"", None))
+    words = StopStringConstraint([b"b c"], TokenTexts([b"a", b"b", b"c"], b" ", ()))
+    parts = StopStringConstraint([b"bca"], TokenTexts([b"a", b"b", b"c"], b"", ()))
     for stopping, ids in ((words, [0, 1, 1, 2]), (parts, [0, 2, 1, 2, 0])):
         place: Constraint = stopping
         for token in ids:
