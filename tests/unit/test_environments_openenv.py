@@ -175,6 +175,18 @@ def test_an_invalid_reply_is_answered_with_the_reason(url: str) -> None:
     assert (result.rollout.rewards[AGENT], result.rollout.extras["invalid"]) == (1.0, 2)
 
 
+def test_an_agent_cannot_replace_what_all_actions_have(url: str) -> None:
+    (result,) = play(url, lambda _: f'{{"number": {number_of(0)}, "unit": "pears"}}')
+    assert (result.rollout.failure, result.rollout.rewards) == ("", {AGENT: 1.0})
+
+
+def test_random_play_reads_legal_actions_that_are_no_json_as_text() -> None:
+    spec = make_environment("openenv", {"url": "http://127.0.0.1:1"})
+    rules = 'Each reply is one action, a JSON object with these fields: {"move": {"type": "string"}}'
+    question = Message("user", f"Walk.\n{rules}\nlegal_actions: [up, down]")
+    assert '"move": ' in spec.improvise(AGENT, [question], Random(0))
+
+
 def test_the_maximum_number_of_turns_ends_an_episode(url: str) -> None:
     (result,) = play(url, lambda _: "hm", max_turns=2, rules="Guess a number below four.")
     assert result.rollout.steps[0].prompt[0].content.startswith("Guess a number below four.\n")
@@ -300,6 +312,9 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, "url"),
         ({"url": "127.0.0.1:8000"}, "expected the address of a server"),
+        ({"url": "http://127.0.0.1:99999"}, "expected the address of a server"),
+        ({"url": "http://127.0.0.1:port"}, "expected the address of a server"),
+        ({"url": "http://[::1"}, "expected the address of a server"),
         ({"url": "http://127.0.0.1:8000", "sessions": 0}, "sessions"),
         ({"url": "http://127.0.0.1:8000", "timeout_s": 0}, "timeout_s: 0"),
         ({"url": "http://127.0.0.1:8000", "port": 1}, "port"),

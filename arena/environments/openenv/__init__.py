@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -63,7 +64,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seeds of a batch."""
 
     def __post_init__(self) -> None:
-        if not re.match(r"https?://[^/]", self.url):
+        try:
+            address = urlsplit(self.url)
+            is_address = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+        except ValueError:  # such as a port that is no number
+            is_address = False
+        if not is_address:
             raise ConfigError(f"url: {self.url!r}; expected the address of a server, as http://127.0.0.1:8000")
 
 
@@ -142,7 +148,7 @@ class OpenEnvEpisode(Episode):
                 action = parse_action(reply, fields)
                 if action is None:
                     raise ServerError("expected a JSON object", "VALIDATION_ERROR")
-                result = await session.step({**fixed, **action})
+                result = await session.step({**action, **fixed})
                 total += float(result.reward or 0.0)
                 answer = format_observation(result)
             except ServerError as error:
@@ -186,7 +192,8 @@ class OpenEnvSpec(DatasetSpec):
         fields: dict[str, Any] = json.loads(rules.removeprefix(_FIELDS_MARK) or "{}")
         legal = re.findall(rf"^{re.escape(self.settings.legal)}: (\[.+\])$", messages[-1].content, re.MULTILINE)
         if legal and len(fields) == 1:
-            return json.dumps({name: rng.choice(json.loads(legal[-1])) for name in fields})
+            with suppress(ValueError):  # a text in brackets
+                return json.dumps({name: rng.choice(json.loads(legal[-1])) for name in fields})
         return json.dumps({name: _draw_value(schema, rng) for name, schema in fields.items()})
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
