@@ -18,7 +18,8 @@ CARDS = ("jack", "queen", "king")
 """Ranks, ascending."""
 MOVES = ("bet", "call", "check", "fold")
 Card = Annotated[int, msgspec.Meta(ge=0, lt=len(CARDS))]
-Move = Annotated[str, msgspec.Meta(pattern=rf"^(?:{'|'.join(MOVES)})\Z")]
+LINES = (("check", "check"), ("check", "bet", "call"), ("check", "bet", "fold"), ("bet", "call"), ("bet", "fold"))
+"""All hands."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,7 +36,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Each seat's card, as an index into ``CARDS``."""
     first: Annotated[int, msgspec.Meta(ge=0, le=1)]
     """The seat that began."""
-    said: list[Move] = []
+    said: list[str] = []
     """Moves so far."""
 
 
@@ -99,6 +100,11 @@ class KuhnPokerSpec(ListedSpec[State]):
         rng = Random(seed)
         first, second = rng.sample(range(3), 2)
         return State((first, second), rng.randrange(2) if self.settings.shuffle else 0)
+
+    def is_possible(self, state: State) -> bool:
+        """See ``ListedSpec.is_possible``."""
+        said = tuple(state.said)
+        return state.cards[0] != state.cards[1] and any(line[: len(said)] == said for line in LINES)
 
     def pieces(self) -> Sequence[str]:
         """Returns the cards and moves."""

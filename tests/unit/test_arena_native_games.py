@@ -167,7 +167,9 @@ def test_without_its_package_a_game_says_what_to_install_and_others_are_played(g
     [
         ("kuhn_poker", {"cards": [0, 3], "first": 0}),
         ("kuhn_poker", {"cards": [0, 1], "first": 2}),
+        ("kuhn_poker", {"cards": [1, 1], "first": 0}),
         ("kuhn_poker", {"cards": [0, 1], "first": 0, "said": ["raise"]}),
+        ("kuhn_poker", {"cards": [0, 1], "first": 0, "said": ["check", "bet", "check"]}),
         ("leduc_poker", {"cards": [0, 1, 2], "rounds": []}),
         ("leduc_poker", {"cards": [0, -1, 2]}),
         ("leduc_poker", {"cards": [0, 1, 2], "rounds": [["bet"]]}),

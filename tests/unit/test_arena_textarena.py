@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -382,3 +383,27 @@ def test_a_copy_of_an_environment_shares_its_messages_and_no_list_of_them() -> N
     copied.step(game.moves(game.to_move()[0])[0])
     assert len(copied._state.logs) > count == len(environment._state.logs)
     assert copied.observation != seen == environment.observation
+
+
+class Uncopied(textarena.Env):  # type: ignore[misc]
+    """An environment that cannot be copied, so that moves cannot be tried."""
+
+    def reset(self, num_players: int, seed: int | None = None) -> None:
+        self.state = textarena.TwoPlayerState(num_players=num_players, seed=seed)
+        self.state.reset(game_state={}, player_prompt_function=lambda player_id, game_state: "Say [yes].")
+        self.lock = threading.Lock()
+
+    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
+        self.state.set_winner(player_id=0, reason="Said.")
+        return self.state.step()
+
+
+def test_an_environment_that_cannot_be_copied_fails_the_match_by_name():
+    textarena.register("Uncopied-v0", Uncopied)
+    try:
+        spec = of("Uncopied-v0")
+        game = spec.new(0)
+        with pytest.raises(GameError, match=r"textarena, Uncopied-v0: the environment cannot be copied \(TypeError"):
+            words_of(spec).understand(game, 0, "[yes]", Random(0))
+    finally:
+        del ENV_REGISTRY["Uncopied-v0"]

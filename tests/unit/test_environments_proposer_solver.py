@@ -1,6 +1,7 @@
 """Proposers and solvers: the hierarchical example worked out by hand, what may be asked, and the curriculum."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from arena.arena import Arena
 from arena.clients import ScriptedClient
 from arena.environments import ArenaOptions, make_arena
-from arena.environments.proposer_solver import curriculum_weight
+from arena.environments.proposer_solver import SOLVER, ProposerSolverSpec, curriculum_weight
 from arena.questions import QuestionAnswer, QuestionRules, parse_question
 from arena.training_records import TrainedSeat, to_trajectory
 from models.model_config import DecoderShape
@@ -316,3 +317,9 @@ def test_improvised_proposals_can_be_asked_and_improvised_answers_are_about_righ
 def test_bad_settings_are_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_arena("proposer_solver", settings)
+
+
+def test_a_question_with_an_answer_in_its_text_is_improvised_on():
+    spec = ProposerSolverSpec.of({"trust": True})
+    question = Message("user", "Which of them?\nAnswer: the first or the second.")
+    assert re.fullmatch(r"Answer: -?\d+", spec.improvise(SOLVER, [question], Random(0)))

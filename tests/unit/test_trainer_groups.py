@@ -266,3 +266,16 @@ def test_the_history_remembers_the_newest_groups_that_are_over() -> None:
     assert consumed.gathered is not None
     assert len(consumed.gathered.over) == MAX_CLOSED_GROUPS
     assert (consumed.gathered.over[0], consumed.gathered.over[-1]) == ("g-0-200", "g-2-399")
+
+
+def test_a_group_that_begins_with_a_failure_behind_what_the_stream_lost_is_as_old_as_the_policy() -> None:
+    """A restarted trainer had taken it for one of version 0, and gave it up."""
+    lost = BufferContents(waiting=[[1, 1]])
+    buffer = TrajectoryBuffer(config(1, max_lag=4), 7, looked_at=1, gathered=lost)
+    buffer.advance(50)
+    failed, *others = (rollout(n, "g", 3, version=50, failed=n == 2) for n in (2, 3, 4))
+    buffer.drop(2, failed.match_id, failed.seat, "failed", failed)
+    for sequence, one in enumerate(others, 3):
+        buffer.advance(50)
+        buffer.add(sequence, one, ())
+    assert sorted(item.sequence for item in buffer.draw_batch(51, 50)) == [3, 4]

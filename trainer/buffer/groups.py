@@ -103,7 +103,8 @@ class GroupAssembler:
         self._remembered = remembered
         self._open: dict[str, PendingGroup] = {}
         self._closed: dict[str, None] = {}
-        self._newest = 0
+        self.newest_version = 0
+        """The newest policy version seen."""
 
     @property
     def open_groups(self) -> list[PendingGroup]:
@@ -147,7 +148,9 @@ class GroupAssembler:
     def _add_member(self, rollout: Trajectory, one: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
         """The group that the arrival completes, if it does; a version that is not known counts as the newest seen."""
         version = _known_version(rollout)
-        pending = PendingGroup(rollout.group, self._newest if version is None else version, rollout.group_size, {})
+        pending = PendingGroup(
+            rollout.group, self.newest_version if version is None else version, rollout.group_size, {}
+        )
         group = self._open.setdefault(rollout.group, pending)
         if _member_id(rollout) in group.members:
             self.counts["duplicate"] += 1
@@ -167,8 +170,8 @@ class GroupAssembler:
         late: Iterable[BufferedTrajectory] = (),
     ) -> GroupUpdate:
         """Close the groups that end now; the update has them behind those that an arrival ``completed``."""
-        self._newest = max(self._newest, version or 0)
-        stale = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
+        self.newest_version = max(self.newest_version, version or 0)
+        stale = [name for name, group in self._open.items() if self.newest_version - group.version > self._max_lag]
         rest = [name for name in self._open if name not in set(stale)]
         released = list(completed)
         dropped: list[BufferedTrajectory] = []
@@ -258,7 +261,11 @@ class BufferedGroups:
 
     def advance(self, version: int) -> GroupUpdate:
         """Set the version that the next step starts from."""
-        return _release_update([]) if self.is_resuming else self._assembler.advance(version)
+        if self.is_resuming:
+            # Nothing is given up yet; but a group that begins with a failure is to be as old as this version.
+            self._assembler.newest_version = max(self._assembler.newest_version, version)
+            return _release_update([])
+        return self._assembler.advance(version)
 
     def release_oldest(self) -> GroupUpdate | None:
         """Release the oldest group as it is, when no further members can arrive; None where none is open."""

@@ -130,6 +130,7 @@ class TextArenaEnvironment:
         self._chance = GlobalRandomState(seed)
         self._label = f"textarena, {name}"
         self._stepping = EnvironmentCall(self._label, "raises")
+        self._copying = EnvironmentCall(self._label, "cannot be copied")
         with self._chance, EnvironmentCall(self._label, "cannot be made", EnvironmentUnavailableError):
             self._env = textarena.make(name)
         with self._chance, EnvironmentCall(self._label, "does not begin"):
@@ -160,8 +161,9 @@ class TextArenaEnvironment:
         return bool(self._state.refusals > before)
 
     def refuses(self, message: str) -> bool:
-        """Whether a message of the seat to move would be rejected, tested on a copy."""
-        trial = copy.deepcopy(self)
+        """Whether a message of the seat to move would be rejected, tested on a copy; ``GameError`` without one."""
+        with self._copying:
+            trial = copy.deepcopy(self)
         try:
             return trial.step(message)
         except GameError:
