@@ -190,7 +190,7 @@ def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
     gaps = [
         (sentence, word)
         for sentence in sentences
-        for word in re.findall(r"[A-Za-z]+", sentence)
+        for word in re.findall(r"(?<!\w)[^\W\d_]+(?!\w)", sentence)
         if len(word) > 2 and normalise_answer(word)
     ]
     known = [(sentence, word) for sentence, word in gaps if _words_of_same_kind(word)]

@@ -20,6 +20,8 @@ from inference.server import ServedModels
 from inference.server.admission import AdmissionControl
 from inference.server.openai_types import ERROR_STATUSES, AdapterRequest, decode_request, error_body
 
+MAX_CALLS = 4096
+"""Most calls of one request, each of which is a task here; our clients send 64."""
 _CALL = msgspec.msgpack.Decoder(GenerateCall)
 _CALLS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
@@ -43,6 +45,8 @@ class GenerateRoutes:
             calls = _CALLS.decode(body)
         except (msgspec.DecodeError, ValueError) as error:
             raise RefusedError(400, f"{GENERATE_MANY}: {len(body)} bytes are no list of calls ({error})") from error
+        if len(calls) > MAX_CALLS:
+            raise RefusedError(400, f"{GENERATE_MANY}: {len(calls)} calls; expected at most {MAX_CALLS}")
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         await response.prepare(request)
         async with contextlib.aclosing(self._stream_results(calls)) as results:

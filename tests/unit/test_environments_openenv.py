@@ -275,6 +275,12 @@ def test_other_messages_are_refused(text: str | bytes) -> None:
         parse_message(text, "here")
 
 
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    """Python's JSON reads it, and no record can hold it."""
+    text = '{"type": "observation", "data": {"observation": {"a\\ud800": ["\\udc00", "\\ud83d\\ude00"]}}}'
+    assert parse_message(text, "here").observation == {"a?": ["?", "😀"]}
+
+
 def test_an_error_keeps_its_code() -> None:
     with pytest.raises(ServerError, match="here: full") as raised:
         parse_message('{"type": "error", "data": {"message": "full", "code": "CAPACITY_REACHED"}}', "here")

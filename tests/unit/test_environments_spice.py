@@ -1,6 +1,7 @@
 """Challenges from a corpus: who sees the document, which questions can be used, and what each role earns."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from math import exp
@@ -14,7 +15,7 @@ from arena.clients import ScriptedClient
 from arena.datasets import PASSAGES, WORD_KINDS
 from arena.environments import ArenaOptions, make_arena
 from arena.environments.spice import variance_reward
-from arena.questions import QuestionAnswer, make_cloze, parse_challenge, parse_choices
+from arena.questions import GAP, QuestionAnswer, make_cloze, parse_challenge, parse_choices
 from schemas.config import Plugin
 from schemas.episodes import Message
 from schemas.errors import ConfigError
@@ -136,6 +137,15 @@ def test_gaps_are_of_words_that_facts_are_about_with_choices_of_their_kind() -> 
     for seed, document in enumerate(list(PASSAGES) * 5):
         challenge = make_cloze(document, 4, Random(seed))
         assert len({words[choice] for choice in parse_choices(challenge.question)}) == 1
+
+
+def test_gaps_are_of_whole_words_in_every_script() -> None:
+    document = "Herr Müller wohnt in Köln. Die Straße führt über die Brücke. Room B12abc is empty."
+    words = set(re.findall(r"\w+", document))
+    for seed in range(40):
+        challenge = make_cloze(document, 4, Random(seed))
+        assert GAP in challenge.question
+        assert {challenge.answer, *parse_choices(challenge.question)} <= words
 
 
 def test_documents_of_other_words_are_asked_about_too() -> None:

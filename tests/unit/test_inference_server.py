@@ -33,6 +33,7 @@ from inference.remote import (
     encode_frame,
 )
 from inference.server.app import MAX_BODY_BYTES, InferenceServer
+from inference.server.generate_route import MAX_CALLS
 from inference.server.openai_types import CompletionRequest
 from inference.server.output_constraints import (
     StopStringConstraint,
@@ -631,6 +632,16 @@ async def many(client: httpx2.AsyncClient, calls: list[bytes]) -> dict[int, Call
     answer = await client.post("/generate/many", content=encode_calls(calls), headers=sent)
     assert answer.status_code == 200, answer.text
     return {found.index: found for found in FrameDecoder().feed(answer.content)}
+
+
+def test_more_calls_than_any_client_sends_are_refused_at_once(served):
+    async def ask(client, *_):
+        answer = await client.post("/generate/many", content=msgspec.msgpack.encode([None] * (MAX_CALLS + 1)))
+        assert answer.status_code == 400
+        assert f"{MAX_CALLS + 1} calls; expected at most {MAX_CALLS}" in answer.json()["error"]["message"]
+        assert {found.status for found in (await many(client, [b"\xc0"] * MAX_CALLS)).values()} == {400}
+
+    served(ask)
 
 
 def test_each_of_many_calls_is_answered_as_if_it_came_alone(served):

@@ -66,7 +66,7 @@ class Server:
             for path in ("/metadata", "/schema"):
                 response = await client.get(path)
                 response.raise_for_status()
-                answers.append(response.json())
+                answers.append(_replace_surrogates(response.json()))
         try:
             metadata, schema = answers
             fields = {name: each for name, each in schema["action"]["properties"].items() if name != "metadata"}
@@ -143,7 +143,7 @@ def parse_message(text: str | bytes, where: str) -> Result:
     """The result in a message of the server; ``ServerError`` for an error in it, ``EpisodeError`` for anything else."""
     try:
         # Unlike msgspec, it reads NaN, so that the message can name it.
-        fields = json.loads(text)
+        fields = _replace_surrogates(json.loads(text))
         data = fields["data"]
         if fields["type"] == "error":
             details = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in data.get("errors", ())]
@@ -160,3 +160,8 @@ def parse_message(text: str | bytes, where: str) -> Result:
     if not math.isfinite(result.reward or 0.0):
         raise EpisodeError(f"{where}: reward {result.reward}; expected a finite number")
     return result
+
+
+def _replace_surrogates(value: Any) -> Any:
+    """The same JSON with question marks for halves of surrogate pairs, which no record of a match can hold."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
