@@ -22,6 +22,10 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     content: str
 
 
+GREEDY_TEMPERATURE = 1e-6
+"""Stands for a temperature of 0: the most likely token has all the probability, unless another is as likely."""
+
+
 class Role(msgspec.Struct, frozen=True):
     """A trainable entity: one way of the same model to behave.
 

@@ -27,6 +27,7 @@ from inference.server.openai_types import (
 )
 from inference.server.opponent_pool import MODEL_PREFIX, OpponentPool, chat_session
 from inference.server.output_constraints import TextCodec, is_structured, split_reasoning, truncate_at_stop
+from schemas.episodes import GREEDY_TEMPERATURE
 
 Json = dict[str, Any]
 
@@ -131,8 +132,6 @@ def _make_response(
 
 MAX_CHOICES = 64
 """Most completions of one request."""
-GREEDY_TEMPERATURE = 1e-6
-"""Stands for a temperature of 0: the most likely token has all the probability, unless another is as likely."""
 _DEFAULT_MAX_TOKENS = 16
 """``max_tokens`` of a completion that names none, as OpenAI has it; a conversation may fill the model's room."""
 _UNLIMITED_TOKENS = 1 << 20

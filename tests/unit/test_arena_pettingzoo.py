@@ -174,6 +174,18 @@ def test_an_environment_that_raises_fails_the_match_and_leaves_the_position(coun
     assert (game.save(), list(game.to_move())) == (before, [1])
 
 
+def test_an_observation_that_cannot_be_described_fails_the_match_by_name(
+    countdown: Any, monkeypatch: pytest.MonkeyPatch
+):
+    import numpy as np
+
+    monkeypatch.setattr(countdown, "observe", lambda *_: np.array(["left", "right"]))
+    spec = of("mine/countdown-v0")
+    for describe in (words_of(spec).question, spec.text().prompt):
+        with pytest.raises(GameError, match=r"mine/countdown-v0: the environment cannot describe .* \(ValueError"):
+            describe(spec.new(1), 0)
+
+
 def test_an_environment_without_an_end_or_with_a_reward_that_is_no_number_fails_the_match(countdown: Any):
     countdown.last_reward = math.nan
     with pytest.raises(GameError, match="reward nan of a; expected a finite number"):

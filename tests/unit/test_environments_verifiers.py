@@ -19,9 +19,9 @@ from aiohttp import web
 
 from arena.clients import ScriptedClient
 from arena.clients.improviser import improvised_calls
-from arena.environments import ArenaOptions, ArenaSpec, make_environment
+from arena.environments import ArenaOptions, ArenaSpec, DatasetSpec, make_environment
 from arena.model_call import JUDGE, Limits
-from schemas.episodes import EpisodeRequest, GenerateResult, Message
+from schemas.episodes import GREEDY_TEMPERATURE, EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError
 
 with warnings.catch_warnings():
@@ -443,6 +443,13 @@ def test_equal_tasks_and_replies_give_the_transcripts_and_rewards_of_verifiers(t
         for seat in spec.seats:
             rewards = [reward for name, _, reward, _ in episode if name == seat]
             assert result.rollout.rewards[seat] == pytest.approx(sum(rewards))
+
+
+def test_agents_without_temperature_are_sampled_as_greedily_as_a_model_can_be(haggle: str):
+    options = {"buyer": {"sampling": {"temperature": 0}}, "seller": {"sampling": {"temperature": 0.5}}}
+    spec = make_environment("verifiers", {"taskset": haggle, "options": options})
+    assert isinstance(spec, DatasetSpec)
+    assert [role.temperature for role in spec.make_roles()] == [GREEDY_TEMPERATURE, 0.5]
 
 
 def test_improvised_play_of_an_imported_environment_is_well_formed(haggle: str):

@@ -22,7 +22,7 @@ from arena.environments import DatasetSpec, register
 from arena.episodes import Episode
 from arena.games.third_party import require_package
 from arena.rubrics import Rubric
-from schemas.episodes import EpisodeState, Message, Role, Rollout
+from schemas.episodes import GREEDY_TEMPERATURE, EpisodeState, Message, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError
 from schemas.numbers import PositiveInt
 
@@ -216,7 +216,7 @@ class VerifiersSpec(DatasetSpec):
         roles = []
         for name, config in agent_config_fields(self.env.config).items():
             sampling = config.sampling or vf.SamplingConfig()
-            temperature = 1.0 if sampling.temperature is None else sampling.temperature
+            temperature = 1.0 if sampling.temperature is None else sampling.temperature or GREEDY_TEMPERATURE
             roles.append(Role(name, temperature=temperature, max_tokens=sampling.max_tokens))
         return roles
 

@@ -58,6 +58,7 @@ class RunningEnvironment:
         self._parallel = is_parallel(settings)
         self._stepping = EnvironmentCall(self._label, "raises")
         self.naming = EnvironmentCall(self._label, "cannot name its actions")
+        self.describing = EnvironmentCall(self._label, "cannot describe an observation")
         with EnvironmentCall(self._label, "does not begin"), warnings.catch_warnings(action="ignore"):
             self.env: Environment = make_environment(settings)
             self.agents: list[str] = list(self.env.possible_agents)
@@ -202,7 +203,8 @@ class PettingZooGame(LetteredGame[State]):
     def tells(self, seat: int) -> str:
         """Returns the seat's observation in words."""
         agent, running = self._running.agents[seat], self._running
-        return wording_of(self.spec.settings.env).observation(running.env, agent, running.observations[agent])
+        with running.describing:
+            return wording_of(self.spec.settings.env).observation(running.env, agent, running.observations[agent])
 
     def notes(self) -> list[str]:
         """Returns the rewards so far, once there are any."""
