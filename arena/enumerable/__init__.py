@@ -41,20 +41,23 @@ class ListedText:
 
     def completions(self, game: Game, seat: int) -> Phrases:
         """See ``TextFormat.completions``."""
-        return SpelledMovesState([self._definition.spell(move) for move in require_turn(game, seat).moves(seat)])
+        return SpelledMovesState(list(self._spellings(game, seat).values()))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
         if not game.is_legal(seat, action):
             raise GameError(f"{game.name} text: seat {seat} cannot play {action!r}")
-        return (*self._definition.spell(action[0]), CLOSE)
+        return (*self._spellings(game, seat)[action[0]], CLOSE)
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
         """See ``TextFormat.read``."""
-        moves = {(*self._definition.spell(move), CLOSE): move for move in require_turn(game, seat).moves(seat)}
+        moves = {(*pieces, CLOSE): move for move, pieces in self._spellings(game, seat).items()}
         if completion not in moves:
             raise GameError(f"{game.name} text: {completion[:20]} is not a legal move and {CLOSE!r}")
         return (moves[completion],)
+
+    def _spellings(self, game: Game, seat: int) -> Mapping[str, Pieces]:
+        return self._definition.spell_moves(require_turn(game, seat).moves(seat))
 
 
 class SpelledMovesState:
@@ -150,6 +153,10 @@ class ListedSpec(GameSpec, Generic[S]):
     def spell(self, move: str) -> Pieces:
         """A legal move in pieces; none may be the beginning of another's."""
         return (move,)
+
+    def spell_moves(self, moves: Sequence[str]) -> Mapping[str, Pieces]:
+        """The legal moves of a position in pieces, all different."""
+        return {move: self.spell(move) for move in moves}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:

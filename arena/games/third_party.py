@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 
@@ -88,6 +89,18 @@ class LetteredSpec(ListedSpec[S]):
     def spell(self, move: str) -> Pieces:
         """Spells a move letter by letter."""
         return to_letters(move)
+
+    def spell_moves(self, moves: Sequence[str]) -> Mapping[str, Pieces]:
+        """Spells moves; those that differ outside of ASCII alone get numbers."""
+        spelled = {move: self.spell(move) for move in moves}
+        if len(set(spelled.values())) == len(spelled):
+            return spelled
+        counts: Counter[Pieces] = Counter()
+        for move, pieces in spelled.items():
+            counts[pieces] += 1
+            if counts[pieces] > 1:
+                spelled[move] = (*pieces, *to_letters(f" #{counts[pieces]}"))
+        return spelled
 
 
 class CallTimeoutError(BaseException):

@@ -1,5 +1,6 @@
 """OpenSpiel's games here: played to the end, chance by the seed; and a bot judged exactly."""
 
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from arena.bots import BET_PROBABILITIES
 from arena.games import make_game
 from arena.games.base import Game, GameSpec
-from arena.games.texts import words_of
+from arena.games.texts import to_letters, words_of
 from schemas.errors import ConfigError, DecodeError, GameError
 
 pyspiel = pytest.importorskip("pyspiel")
@@ -148,3 +149,28 @@ def test_moves_that_differ_in_letter_case_alone_are_told_apart():
         assert words.understand(game, seat, f"MOVE: {move}", Random(0)) == ((move,), 1, 0)
         assert words.understand(game, seat, f"The bishop or the pawn? **{move}**!", Random(0)) == ((move,), 1, 0)
     assert words.understand(game, seat, "move: QC1", Random(0)) == (("Qc1",), 1, 0)
+
+
+@pytest.mark.parametrize("game", ["crossword", "nfg_game"])
+def test_games_that_list_no_moves_or_need_a_file_are_refused_by_name(game: str):
+    with pytest.raises(ConfigError, match=rf"game\.settings\.game: '{game}'"):
+        of(game)
+
+
+def test_moves_that_differ_outside_of_ascii_alone_are_spelled_apart():
+    spec = of("solitaire")
+    text, vocabulary = spec.text(), set(spec.text().vocabulary())
+    ambiguous = 0
+    for seed in range(4):
+        game, rng = spec.new(seed), Random(seed)
+        for _ in range(20):
+            (seat,) = game.to_move()
+            actions = [(move,) for move in game.moves(seat)]  # type: ignore[attr-defined]
+            ambiguous += len({to_letters(move) for (move,) in actions}) < len(actions)
+            written = [text.write(game, seat, action) for action in actions]
+            assert vocabulary.issuperset(chain.from_iterable(written))
+            assert [text.read(game, seat, pieces) for pieces in written] == actions
+            game.apply({seat: game.random_action(seat, rng)})
+            if not game.to_move():
+                break
+    assert ambiguous

@@ -41,8 +41,8 @@ def open_game(text: str) -> SpielGame:
     """Loads a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
 
     Raises:
-        ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, or whose chance
-            outcomes are not explicit.
+        ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, whose chance
+            outcomes are not explicit, or that lists no moves.
     """
     name = text.partition("(")[0]
     # Checked first because the library would print the whole list to the terminal.
@@ -52,7 +52,7 @@ def open_game(text: str) -> SpielGame:
         )
     try:
         game = pyspiel.load_game(text)
-    except pyspiel.SpielError as error:
+    except Exception as error:  # the library raises its own error, and C++'s
         raise ConfigError(f"game.settings.game: {text!r}: {_first_line(error)}") from None
     kind = game.get_type()
     if kind.dynamics not in (_DYNAMICS.SEQUENTIAL, _DYNAMICS.SIMULTANEOUS) or kind.chance_mode == _SAMPLED:
@@ -60,6 +60,12 @@ def open_game(text: str) -> SpielGame:
             f"game.settings.game: {text!r} has {kind.dynamics.name} moves and {kind.chance_mode.name} chance; expected "
             "turns or simultaneous moves, and chance that lists its outcomes"
         )
+    try:
+        position = first_position(game, 0)
+        for seat in range(0 if position.is_terminal() else game.num_players()):
+            position.legal_actions(seat)
+    except pyspiel.SpielError as error:
+        raise ConfigError(f"game.settings.game: {text!r} lists no moves: {_first_line(error)}") from None
     return game
 
 
