@@ -20,6 +20,7 @@ import msgspec
 from league.blobs import BlobStore, CachedBlobStore, find_locations
 from league.integrity.verification import ProgressCallback, SealChain, SealChecker, SealedRange, read_chain
 from league.log.base import EventLog, RecordedEvent
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
 from schemas.loggers import get_logger
@@ -79,7 +80,7 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
         """Decode a manifest of any version; DecodeError if the bytes are none."""
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DecodeError(f"not the manifest of an archive: {error}") from error
 
     def files(self) -> "Iterator[tuple[str, ArchiveFile]]":

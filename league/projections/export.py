@@ -14,6 +14,7 @@ from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.projections.segments import BATCH, split_batches
 from league.projections.tables import LOADER_SETTINGS, TABLES, VIEWS, connect_duckdb, sql_literal
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import LeagueError, UsageError
 from schemas.files import atomic_folder
 
@@ -122,7 +123,7 @@ def _read_lines(path: Path) -> Iterator[RecordedEvent]:
             for line in file:
                 recorded = decoder.decode(line)
                 yield RecordedEvent(recorded.sequence, 0, recorded.subject, recorded.producer, bytes(recorded.event))
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise UsageError(f"{path}: expected lines that `league events --json` printed ({error})") from None
 
 

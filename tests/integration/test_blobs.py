@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -314,3 +315,23 @@ def test_a_restarted_broker_still_has_the_stream_of_heartbeats(tmp_path: Path) -
                 await flush_and_close(client)
 
     asyncio.run(asyncio.wait_for(body(), 300))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"first": 2**70}, {"chunks": -1}, {"subject": "$O.ARTIFACTS.C.nim.blob.rogue.NAME.x y"}, {"deep": "DEEP"}],
+    ids=["place", "count", "space", "deep"],
+)
+def test_an_entry_that_a_worker_made_up_hides_no_intact_copy(tmp_path: Path, entry: dict[str, Any]) -> None:
+    async def body() -> None:
+        async with broker_store(tmp_path) as store:
+            assert isinstance(store, BrokerBlobStore)
+            name = await store.put(b"whole")
+            subject = f"$O.ARTIFACTS.C.nim.blob.rogue.{name}.x"
+            made_up = {"name": name, "size": 5, "chunks": 1, "subject": subject, **entry}
+            data = json.dumps(made_up).replace("NAME", name).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
+            await store._js.publish(f"$O.ARTIFACTS.M.nim.blob.rogue.{name}", data.encode())
+            assert await store.get(name) == b"whole"
+            assert [blob.name for blob in await store.stored()] == [name]
+
+    asyncio.run(body())

@@ -22,7 +22,7 @@ from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
-from schemas.errors import ExitCode, LogError
+from schemas.errors import DecodeError, ExitCode, LogError
 from schemas.events import AgentRetired, HistoryArchived
 from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
@@ -331,3 +331,8 @@ def test_what_a_killed_archivist_left_is_removed_in_time(tmp_path: Path) -> None
         assert set(artifacts.cache.folder.glob("segment-*")) == {young, gone}
 
     asyncio.run(body())
+
+
+def test_bytes_that_nest_without_end_are_no_manifest() -> None:
+    with pytest.raises(DecodeError, match="not the manifest"):
+        ArchiveManifest.decode(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
