@@ -32,7 +32,9 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
+    SessionOpened,
 )
+from schemas.subjects import event_subject
 from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
@@ -420,3 +422,11 @@ def test_files_that_are_no_projection_are_left_alone(tmp_path: Path) -> None:
         Projection(foreign)
     with pytest.raises(UsageError, match="cannot be opened as a DuckDB file"):
         Projection(text)
+
+
+@pytest.mark.parametrize("expires", [1e13, 1e300, -1e300])
+def test_a_session_that_ends_beyond_all_timestamps_is_in_the_tables(expires: float) -> None:
+    opened = SessionOpened("grpo-1", "w", "s", "league/pfsp", "grpo@3", 0, "bot", "nim", ["a"], {}, 1.0, expires)
+    with Projection() as projection:
+        projection.apply([RecordedEvent(1, 1_000, event_subject("nim", opened), "w", encode_event(opened))])
+        assert projection.query("SELECT match_id, expires FROM sessions") == [("grpo-1", None)]
