@@ -1,6 +1,7 @@
 """Export of all tables as Parquet files for DuckDB, pandas or Polars, and copies of a projection's file."""
 
 import contextlib
+import glob
 import os
 import subprocess
 import time
@@ -105,7 +106,7 @@ def read_exported(path: Path) -> Iterator[list[RecordedEvent]]:
 
 
 def _read_tables(folder: Path) -> Iterator[list[RecordedEvent]]:
-    files = sql_literal(str(folder / "events" / "**" / "*.parquet"))
+    files = sql_literal(str(Path(glob.escape(str(folder)), "events", "**", "*.parquet")))
     try:
         with duckdb.connect(":memory:") as connection:
             source = f"read_parquet({files}, hive_partitioning = false)"
