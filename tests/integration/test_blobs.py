@@ -18,7 +18,7 @@ from league.log.jetstream import flush_and_close
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
-from schemas.errors import ArtifactError
+from schemas.errors import ArtifactError, DiskError
 from schemas.ids import digest
 from tests.simulation.broker.server import URL
 from tests.simulation.standalone import run_with_broker
@@ -333,5 +333,19 @@ def test_an_entry_that_a_worker_made_up_hides_no_intact_copy(tmp_path: Path, ent
             await store._js.publish(f"$O.ARTIFACTS.M.nim.blob.rogue.{name}", data.encode())
             assert await store.get(name) == b"whole"
             assert [blob.name for blob in await store.stored()] == [name]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("make_store", [folder_store, cached_store], ids=["folder", "cached"])
+def test_a_full_disk_is_no_fault_of_the_blob_that_is_written_to_it(make_store: Any, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with make_store(tmp_path) as store:
+            name = await store.put(LARGE)
+            full = tmp_path / "draft"
+            full.symlink_to("/dev/full")
+            with pytest.raises(DiskError, match=str(tmp_path)):
+                await store.download(name, full)
+            assert not full.is_symlink()
 
     asyncio.run(body())
