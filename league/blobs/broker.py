@@ -30,7 +30,7 @@ from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
 from schemas.codec import DECODE_ERRORS
-from schemas.errors import AccessError, ArtifactError, LeagueError, LogUnavailableError, MissingStreamError
+from schemas.errors import AccessError, ArtifactError, LogUnavailableError, MissingStreamError
 from schemas.numbers import Count
 from schemas.subjects import BLOB_BUCKET, STATE_BUCKET, blob_subject
 
@@ -141,7 +141,7 @@ class BrokerBlobStore(StreamedBlobStore):
 
     async def _read(self, name: str, file: IO[bytes] | None, buckets: list[str] | None = None) -> _Copy:
         """Write the newest copy whose bytes match the digest to a file, and return it; else raise what is wrong."""
-        problem: LeagueError = ArtifactError(f"blob {name[:12]}… is not in the broker's object store")
+        problem = ArtifactError(f"blob {name[:12]}… is not in the broker's object store")
         async with contextlib.aclosing(self._copies(name, buckets or [BLOB_BUCKET, STATE_BUCKET])) as copies:
             async for copy in copies:
                 sha = hashlib.sha256()
@@ -153,9 +153,12 @@ class BrokerBlobStore(StreamedBlobStore):
                         sha.update(chunk)
                         if file is not None:
                             file.write(chunk)
-                except (ArtifactError, AccessError) as error:
-                    # An entry may refer to another league's chunks, which these credentials do not reach.
+                except ArtifactError as error:
                     problem = error
+                    continue
+                except AccessError as error:
+                    # An entry may refer to another league's chunks, which these credentials do not reach.
+                    problem = ArtifactError(f"blob {name[:12]}… in {copy.where}: {error}")
                     continue
                 if sha.hexdigest() == name:
                     return copy

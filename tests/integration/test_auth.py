@@ -403,6 +403,8 @@ ENTRIES = {
     "an older version's": {"nuid": ">", "size": 4, "chunks": 1},
     "deleted": {"nuid": "", "size": 0, "chunks": 0, "deleted": True},
     "nonsense": {"nuid": {"a": 1}, "size": "many"},
+    "another league": {"size": 6, "chunks": 1, "subject": "$O.ARTIFACTS.C.other.blob.rollout.{}.forged"},
+    "an older version": {"size": 6, "chunks": 1, "subject": "$O.ARTIFACTS.C.forged"},
 }
 
 
