@@ -35,8 +35,8 @@ MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
 """Largest decompressed trajectory: a few compressed bytes can expand to any size."""
 
 
-_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of decoding malformed bytes; the last one for unlimited nesting."""
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""Errors of msgspec for malformed bytes; the last one for unlimited nesting."""
 
 _FREE_FORM_EVENTS = (e.LeagueOpened, e.LeagueConfigured, e.ArtifactStored, e.HistoryImported, e.BenchmarkRequested)
 """Events with fields that may hold any JSON, including numbers of any size."""
@@ -59,7 +59,7 @@ def encode_event(event: e.Event) -> bytes:
     data = _json.encode(event)
     try:
         _events.decode(data)
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         # Once written, it would stay in the history and be skipped by every reader.
         raise DecodeError(f"{type(event).__name__} cannot be recorded: {error}") from error
     return data
@@ -75,7 +75,7 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
     """
     if version > SCHEMA_VERSION:
         # A newer event stops processes that make decisions; malformed bytes with such a label must not.
-        with suppress(*_DECODE_ERRORS):
+        with suppress(*DECODE_ERRORS):
             if msgspec.json.decode(data, type=_Tagged).type:
                 raise NewerSchemaError(
                     f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
@@ -89,7 +89,7 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
         if isinstance(event, _FREE_FORM_EVENTS):
             # Folds keep these fields in snapshots, which are msgpack: numbers of 64 bits.
             _msgpack.encode(event)
-    except (*_DECODE_ERRORS, OverflowError) as error:
+    except (*DECODE_ERRORS, OverflowError) as error:
         raise _event_error(data, error) from error
     return event
 
@@ -111,7 +111,7 @@ def _upcast(data: bytes, version: int) -> dict[str, Any]:
 def _event_error(data: bytes, error: Exception) -> DecodeError:
     try:
         kind = msgspec.json.decode(data, type=dict[str, Any]).get("type")
-    except _DECODE_ERRORS:
+    except DECODE_ERRORS:
         return DecodeError(f"not a JSON object but {data[:60]!r}")
     if isinstance(kind, str) and kind not in e.EVENT_TYPES:
         return UnknownEventError(f"event of unknown type {kind!r}")
@@ -127,7 +127,7 @@ def decode_job(data: bytes) -> PlayMatch:
     """Decode a job from JSON; ``DecodeError`` if it is none."""
     try:
         return _jobs.decode(data)
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise DecodeError(f"not a job: {error}; found {data[:60]!r}") from error
 
 
@@ -143,7 +143,7 @@ def decode_trajectory(data: bytes) -> Trajectory:
         if size > MAX_TRAJECTORY_BYTES:
             raise DecodeError(f"not a rollout: {size:,} bytes when unpacked; expected at most {MAX_TRAJECTORY_BYTES:,}")
         return _trajectories.decode(zstandard.decompress(data))
-    except (*_DECODE_ERRORS, zstandard.ZstdError) as error:
+    except (*DECODE_ERRORS, zstandard.ZstdError) as error:
         raise DecodeError(f"not a rollout: {error}; found {data[:20]!r}") from error
 
 

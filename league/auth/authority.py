@@ -25,6 +25,7 @@ from schemas.files import fsync_path
 from schemas.subjects import check_name
 
 DAY_S = 86_400
+_MAX_DAYS = 1_000_000
 _UNLIMITED = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
 _STORAGE_LIMITS = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
 _UNLIMITED_STORAGE = dict.fromkeys((*_STORAGE_LIMITS, "mem_max_stream_bytes", "disk_max_stream_bytes"), -1)
@@ -132,8 +133,8 @@ class Authority:
             check_name("NAME", name)
             if role not in ROLES:
                 raise UsageError(f"role {role!r}: no such role; expected {format_choices(ROLES)}")
-            if days <= 0:
-                raise UsageError(f"--days {days:g}: expected more than 0")
+            if not 0 < days <= _MAX_DAYS:
+                raise UsageError(f"--days {days:g}: expected more than 0, at most {_MAX_DAYS:,}")
             if any(user.name == name and user.status(now) == "good" for user in self.users):
                 raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
         issued, expires = int(now), int(now + days * DAY_S)

@@ -9,6 +9,7 @@ over the text before it. Keys are written in base32 with a leading letter for th
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -118,5 +119,5 @@ def parse_credentials(text: str, where: str) -> tuple[UserIdentity, str]:
         raise AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote") from None
     tags = dict(tag.split(":", 1) for tag in claims.nats.tags if ":" in tag)
     version = tags.get("permissions", "1")
-    permissions = int(version) if version.isdigit() else 1
+    permissions = int(version) if re.fullmatch(r"[0-9]{1,9}", version) else 1
     return UserIdentity(claims.name, claims.sub, claims.exp, tags.get("role"), permissions), seed

@@ -11,7 +11,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 import msgspec
 
-from schemas.errors import ArtifactError
+from schemas.errors import ArtifactError, DiskError
 from schemas.ids import digest
 
 _LARGE = 1024 * 1024
@@ -81,8 +81,10 @@ class StreamedBlobStore(ABC):
         try:
             with path.open("wb") as file:
                 await self._fetch(name, file)
-        except BaseException:  # raised again; an interruption leaves no draft either
+        except BaseException as error:  # raised again; an interruption leaves no draft either
             remove_draft(path)
+            if isinstance(error, OSError) and (disk := DiskError.of(error, path.parent)):
+                raise disk from error
             raise
 
     @abstractmethod

@@ -29,7 +29,9 @@ from league.blobs.base import BlobInfo, StreamedBlobStore, corrupt_blob_error, i
 from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import AccessError, ArtifactError, LogUnavailableError, MissingStreamError
+from schemas.numbers import Count
 from schemas.subjects import BLOB_BUCKET, STATE_BUCKET, blob_subject
 
 BLOB_AREA, ARCHIVE_AREA, STATE_AREA = "blob", "archive", "state"
@@ -37,6 +39,8 @@ BLOB_AREA, ARCHIVE_AREA, STATE_AREA = "blob", "archive", "state"
 _CHUNK_BYTES = 512 * 1024
 _CHUNK_TIMEOUT_S = 30.0
 _UPLOAD_ID = re.compile(r"[A-Za-z0-9]{1,64}")
+_CHUNKS = re.compile(rf"(?:[\w-]+\.){{3}}(?P<name>[0-9a-f]{{64}})\.[\w-]+|{_UPLOAD_ID.pattern}", re.ASCII)
+"""Ends of the subjects of chunks, of this version and of older ones: entries were written by others."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -44,11 +48,11 @@ class BlobEntry(msgspec.Struct):
     """An entry: a stored copy of a blob."""
 
     name: str
-    size: int = 0
-    chunks: int = 0
-    first: int = 1
+    size: Count = 0
+    chunks: Count = 0
+    first: Count = 1
     """Sequence of the message with its first chunk."""
-    last: int | None = None
+    last: Count | None = None
     """Sequence of the message with its last chunk; None in entries of older versions."""
     subject: str = ""
     """Subject of its chunks; empty in entries of older versions."""
@@ -152,6 +156,10 @@ class BrokerBlobStore(StreamedBlobStore):
                 except ArtifactError as error:
                     problem = error
                     continue
+                except AccessError as error:
+                    # An entry may refer to another league's chunks, which these credentials do not reach.
+                    problem = ArtifactError(f"blob {name[:12]}… in {copy.where}: {error}")
+                    continue
                 if sha.hexdigest() == name:
                     return copy
                 problem = corrupt_blob_error(name, sha.hexdigest(), copy.where)
@@ -180,10 +188,9 @@ class BrokerBlobStore(StreamedBlobStore):
         """The chunks of a copy, in order; ArtifactError if the entry refers to others or one is missing."""
         entry, count = copy.entry, 0
         subject = entry.chunk_subject(copy.bucket)
-        tokens = subject.split(".")
-        is_own = len(tokens) == 8 and tokens[6] == entry.name
-        is_legacy = len(tokens) == 4 and _UPLOAD_ID.fullmatch(tokens[3])
-        if tokens[:3] != ["$O", copy.bucket, "C"] or not (is_own or is_legacy) or {"*", ">"} & set(tokens):
+        rest = subject.removeprefix(f"$O.{copy.bucket}.C.")
+        match = _CHUNKS.fullmatch(rest)
+        if rest == subject or match is None or match["name"] not in (None, entry.name):
             raise ArtifactError(f"blob {entry.name[:12]}… in {copy.where}: its entry is damaged")
         chunks = present_messages(self._client, f"OBJ_{copy.bucket}", subject, entry.first)
         if entry.size:
@@ -253,7 +260,7 @@ def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
     tokens = pulled.msg.subject.split(".")
     try:
         entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         return None
     area = writer = ""
     if len(tokens) == 7:

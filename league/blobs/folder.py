@@ -123,6 +123,9 @@ class FolderBlobStore(StreamedBlobStore):
         except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
         except OSError as error:
+            if DiskError.of(error):
+                # Of the file that is written.
+                raise
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
         if found != name:
             raise corrupt_blob_error(name, found, str(self.folder))
@@ -189,7 +192,8 @@ class CachedBlobStore:
 
     async def download(self, name: str, path: Path) -> None:
         """Write a checked blob to ``path``."""
-        await asyncio.to_thread(shutil.copyfile, await self.fetch(name), path)
+        await self.fetch(name)
+        await self.cache.download(name, path)
 
     async def stored(self) -> list[BlobInfo]:
         """All blobs of the store; ``cache.stored`` lists the cache."""

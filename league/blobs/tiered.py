@@ -84,11 +84,12 @@ class BlobLocations:
             self._folder = self._folder or self._derive_folder(recorded)
             self._opened, self._since = True, recorded.sequence
             try:
-                self.config = convert(event.config.get("blobs", {}), BlobsConfig, "blobs")
-                self.copy_to = convert(event.config.get("history", {}), HistoryConfig, "history").copy_to
+                config = convert(event.config.get("blobs", {}), BlobsConfig, "blobs")
+                history = convert(event.config.get("history", {}), HistoryConfig, "history")
             except ConfigError:
                 # Of a newer version, whose reader will say so.
                 return
+            self.config, self.copy_to = config, history.copy_to
             self._add_current()
 
     def _derive_folder(self, recorded: RecordedEvent) -> str:

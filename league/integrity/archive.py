@@ -20,6 +20,7 @@ import msgspec
 from league.blobs import BlobStore, CachedBlobStore, find_locations
 from league.integrity.verification import ProgressCallback, SealChain, SealChecker, SealedRange, read_chain
 from league.log.base import EventLog, RecordedEvent
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
 from schemas.loggers import get_logger
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log = get_logger()
 VERSION = 3
 """Version of the manifest's schema and of the segments' content; archives of other versions are rewritten."""
+_EVENT_PARTS = {"events_bulky", "events_rest"}
 _STALE_S = 3600.0
 _UNUSABLE = "archived segment cannot be used, reading the stream instead"
 
@@ -74,12 +76,21 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
         """Sequence of the last archived event."""
         return self.segments[-1].last if self.segments else 0
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether this version can read it: whole segments that follow one another from the first event on."""
+        starts = [1, *(segment.last + 1 for segment in self.segments)]
+        return self.version == VERSION and all(
+            segment.first == start <= segment.last and segment.files.keys() >= _EVENT_PARTS
+            for segment, start in zip(self.segments, starts, strict=False)
+        )
+
     @classmethod
     def decode(cls, data: bytes) -> "ArchiveManifest":
         """Decode a manifest of any version; DecodeError if the bytes are none."""
         try:
             return msgspec.json.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DecodeError(f"not the manifest of an archive: {error}") from error
 
     def files(self) -> "Iterator[tuple[str, ArchiveFile]]":
@@ -99,7 +110,7 @@ async def newest_manifest(history: EventLog, blobs: BlobStore) -> ArchiveManifes
         except (ArtifactError, DecodeError) as error:
             log.warning("manifest skipped", last=event.last, error=str(error))
             continue
-        if manifest.version == VERSION:
+        if manifest.is_usable:
             return manifest
     return None
 
@@ -305,15 +316,14 @@ async def archived_batches(
         if segment.last < at or segment.first > stop:
             continue
         try:
-            files = await fetch_segment(blobs, segment, "events")
-        except ArtifactError as error:
+            async for batch in segment_batches(await fetch_segment(blobs, segment, "events")):
+                if selected := [recorded for recorded in batch if at <= recorded.sequence <= stop]:
+                    at = selected[-1].sequence + 1
+                    yield selected
+        except (ArtifactError, DecodeError) as error:
             log.warning(_UNUSABLE, first=segment.first, last=segment.last, error=str(error))
             async for batch in history.batches(at, min(segment.last, stop)):
                 yield batch
-        else:
-            async for batch in segment_batches(files):
-                if selected := [recorded for recorded in batch if at <= recorded.sequence <= stop]:
-                    yield selected
         at = segment.last + 1
     if at <= stop:
         async for batch in history.batches(at, stop):

@@ -27,7 +27,7 @@ from league.integrity.verification import (
     read_contents,
 )
 from league.log.base import EventLog
-from schemas.errors import ArtifactError, ExitCode, UsageError
+from schemas.errors import ArtifactError, DecodeError, ExitCode, UsageError
 from schemas.events import HistoryArchived
 from schemas.numbers import Ranges, merge_ranges, range_size, ranges_above
 
@@ -261,9 +261,13 @@ async def _check_segment(
             return
         ranges = [c for c in chain.ranges if segment.first <= c.first and c.last <= segment.last]
         checker = SealChecker(ranges, where)
-        async for batch in segment_batches(SegmentFiles(*place, events)):
-            checker.apply_batch(batch)
+        try:
+            async for batch in segment_batches(SegmentFiles(*place, events)):
+                checker.apply_batch(batch)
+        except DecodeError as error:
+            report.damage.append(Damage(where, *place, str(error)))
+            return
     report.damage += checker.finish()
-    if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
+    if not ranges or (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
         what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
         report.damage.append(Damage(where, *place, what))

@@ -23,6 +23,7 @@ from league.blobs.broker import BlobEntry
 from league.integrity.garbage import BlobReferences
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, pull_messages
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, LogError
 from schemas.subjects import BLOB_BUCKET
 
@@ -137,7 +138,7 @@ async def _read_bucket(
     uploads: dict[str, _Upload] = {}
     async for batch in _bucket_messages(client, "M"):
         for pulled in batch:
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            with contextlib.suppress(*DECODE_ERRORS):
                 entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
                 if not entry.deleted and entry.name in names:
                     uploads[entry.chunk_subject(BLOB_BUCKET)] = _Upload(entry.name, entry.size)

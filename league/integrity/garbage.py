@@ -16,7 +16,7 @@ from league.fold_primitives import takes_effect
 from league.integrity.archive import ArchiveManifest
 from league.log.base import EventLog, RecordedEvent
 from schemas import events as e
-from schemas.codec import SCHEMA_VERSION
+from schemas.codec import DECODE_ERRORS, SCHEMA_VERSION
 from schemas.errors import ArtifactError, DecodeError
 from schemas.ids import agent_name
 from schemas.numbers import Ranges, in_ranges, merge_ranges, to_ranges
@@ -85,7 +85,7 @@ class BlobReferences:
             match = None
             # Most events are matches, of which only these fields are decoded.
             if recorded.schema == SCHEMA_VERSION and b'"MatchFinished"' in recorded.payload:
-                with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                with contextlib.suppress(*DECODE_ERRORS):
                     match = _record_decoder.decode(recorded.payload)
             if match is not None and match.type == "MatchFinished":
                 self._add_match(match, recorded.sequence)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from league.blobs import BlobStore, BucketBlobStore, CachedBlobStore, FolderBlobStore
-from league.integrity.archive import VERSION, ArchiveManifest, fetch_segment, segment_batches
+from league.integrity.archive import ArchiveManifest, fetch_segment, segment_batches
 from league.integrity.seals import event_digest, range_digest
 from league.integrity.verification import Damage, SealChain, SealChecker, read_chain
 from league.log.base import EventLog, EventReader, RecordedEvent
@@ -100,7 +100,7 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
                 continue
             with contextlib.suppress(ArtifactError, DecodeError):
                 manifest = ArchiveManifest.decode(await store.get(stored.name))
-                if manifest.version == VERSION and manifest.segments and league in (None, manifest.league):
+                if manifest.is_usable and manifest.segments and league in (None, manifest.league):
                     manifests[stored.name] = manifest
     names = sorted({manifest.league for manifest in manifests.values()})
     if not names:

@@ -14,6 +14,7 @@ from league.blobs import BlobStore
 from league.log.base import EventReader
 from league.ratings.fold import RatingFold, RatingsSnapshot
 from league.state import LeagueState, LeagueStateSnapshot
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, ConfigError, DecodeError
 from schemas.events import SnapshotTaken
 from schemas.loggers import get_logger
@@ -48,7 +49,7 @@ def decode_snapshot(data: bytes) -> tuple[LeagueState, RatingFold]:
     try:
         snapshot = msgspec.msgpack.decode(zstandard.decompress(data), type=Snapshot)
         return LeagueState.from_snapshot(snapshot.state), RatingFold.from_snapshot(snapshot.ratings)
-    except (msgspec.MsgspecError, zstandard.ZstdError, ConfigError, UnicodeDecodeError, MemoryError) as error:
+    except (*DECODE_ERRORS, zstandard.ZstdError, ConfigError, MemoryError) as error:
         # MemoryError: a damaged frame may claim any size.
         raise DecodeError(f"not a snapshot of this version: {error}") from error
 

@@ -68,14 +68,19 @@ class LocalCluster:
         self._claim: IO[Any] | None = None
         plan = self.folder / "ports.json"
         if plan.exists():
-            self._ports = msgspec.json.decode(plan.read_bytes(), type=_Ports)
+            try:
+                self._ports = msgspec.json.decode(plan.read_bytes(), type=_Ports)
+            except msgspec.MsgspecError as error:
+                raise UsageError(
+                    f"{plan}: {error}; expected the cluster's ports; without the file it takes new ones"
+                ) from None
             if (before := len(self._ports.clients)) != nodes:
                 raise UsageError(f"--nodes {nodes}: the cluster under {self.folder} has {before}")
             return
-        clients = [port + nth for nth in range(nodes)] if port else [server.free_port() for _ in range(nodes)]
+        clients = [port + nth for nth in range(nodes)] if port else server.free_ports(nodes)
         for chosen in clients:
             server.check_port_is_free(chosen)
-        self._ports = _Ports(clients, [server.free_port() for _ in range(nodes)])
+        self._ports = _Ports(clients, server.free_ports(nodes, clients))
         plan.write_bytes(msgspec.json.encode(self._ports))
 
     @property

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.publisher import OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, message_at, present_messages
-from schemas.codec import decode_job, encode_job
+from schemas.codec import DECODE_ERRORS, decode_job, encode_job
 from schemas.errors import ConflictError, MissingStreamError, UsageError
 from schemas.subjects import DEAD_LETTER_STREAM, WORK_STREAM, dead_letter_subject, work_subject
 
@@ -142,7 +142,7 @@ class DeadLetters:
 def _decode_entry(number: int, time_ns: int, data: bytes) -> DeadLetterEntry:
     try:
         return DeadLetterEntry(number, time_ns, msgspec.json.decode(data, type=DeadLetter))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         return DeadLetterEntry(
             number, time_ns, DeadLetter(DEAD_LETTER_STREAM, number, "", f"not a dead letter: {error}")
         )

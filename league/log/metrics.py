@@ -17,6 +17,7 @@ from nats.js.api import DeliverPolicy
 
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import present_messages
+from schemas.codec import DECODE_ERRORS
 from schemas.metrics import Heartbeat, WorkerHeartbeat
 from schemas.subjects import METRICS_STREAM, metrics_subject
 
@@ -48,7 +49,7 @@ class MetricsStream:
         )
         async for batch in batches:
             for each in batch:
-                if (heartbeat := _decode_heartbeat(each.msg.data)) is not None:
+                if (heartbeat := self._decode(each.msg)) is not None:
                     age_s = max(now_s - each.time_ns / 1e9, 0.0)
                     latest[heartbeat.worker] = WorkerHeartbeat(heartbeat, round(age_s, 3))
         return dict(sorted(latest.items()))
@@ -68,7 +69,7 @@ class MetricsStream:
 
         async def arrive(msg: Msg) -> None:
             # A slow reader misses some; the next ones replace them.
-            if not arrived.full() and (heartbeat := _decode_heartbeat(msg.data)) is not None:
+            if not arrived.full() and (heartbeat := self._decode(msg)) is not None:
                 arrived.put_nowait(heartbeat)
 
         inbox = await self._client.subscribe(metrics_subject(self.league, worker), cb=arrive)
@@ -77,6 +78,14 @@ class MetricsStream:
         finally:
             if not self._client.is_closed:
                 await inbox.unsubscribe()
+
+    def _decode(self, msg: Msg) -> Heartbeat | None:
+        """The heartbeat; None for one that this version cannot decode, or on the subject of another process."""
+        try:
+            heartbeat = _heartbeat_decoder.decode(msg.data)
+        except DECODE_ERRORS:
+            return None
+        return heartbeat if msg.subject == metrics_subject(self.league, heartbeat.worker) else None
 
 
 class _BrokerClock(msgspec.Struct):
@@ -105,11 +114,3 @@ async def count_messages(client: Client, stream: str, subject: str) -> dict[str,
         except nats.js.errors.NotFoundError:
             return {}
     return dict(sorted((info.state.subjects or {}).items()))
-
-
-def _decode_heartbeat(data: bytes) -> Heartbeat | None:
-    """The heartbeat; None for one of a newer version that this one cannot decode."""
-    try:
-        return _heartbeat_decoder.decode(data)
-    except msgspec.MsgspecError:
-        return None

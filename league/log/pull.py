@@ -62,8 +62,8 @@ async def pull_messages(
     """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once, as many as have arrived.
 
     ``subject`` may have wildcards. ``last`` is the last sequence, at or after which there must be a message on
-    ``subject``; None never ends. LogError if there is no such stream, AccessError once the connection's credentials are
-    no longer accepted.
+    ``subject``; None ends with the connection only. LogError if there is no such stream, AccessError once the
+    connection's credentials are no longer accepted, LogUnavailableError if it is closed before ``last``.
     """
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
@@ -83,7 +83,11 @@ async def pull_messages(
         ):
             check_access(client)
             if client.is_closed:
-                return
+                if last is None:
+                    return
+                # An end would pass for that of the history.
+                where = f"{stream} from {next_sequence} to {last}"
+                raise LogUnavailableError(f"reading {where}: the connection was closed") from None
             await asyncio.sleep(0.25)
 
 
@@ -196,7 +200,7 @@ async def _wait_for_arrival(client: Client, connection: int, something: asyncio.
         except TimeoutError:
             check_access(client)
             # A restarted broker has lost the consumer.
-            if client.stats["reconnects"] != connection or time.monotonic() > deadline:
+            if client.is_closed or client.stats["reconnects"] != connection or time.monotonic() > deadline:
                 raise _ConsumerLostError from None
 
 

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -316,8 +316,18 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def free_ports(count: int, taken: Sequence[int] = ()) -> list[int]:
+    """Different free ports of the loopback interface, none of those ``taken``."""
+    ports = dict.fromkeys(taken)
+    while len(ports) < len(taken) + count:
+        ports[free_port()] = None
+    return list(ports)[len(taken) :]
+
+
 def check_port_is_free(port: int) -> None:
-    """Raise UsageError for a port that cannot be listened on: it is taken or not permitted."""
+    """Raise UsageError for a port that cannot be listened on: it is none, taken or not permitted."""
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"--port {port}: expected 1 to 65535, or 0 for a free one")
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

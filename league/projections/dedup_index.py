@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import DecodeError
 
 IdKind = Literal["played", "sampled"]
@@ -113,7 +114,7 @@ class DedupIndex:
         """Decode a saved index; DecodeError if these bytes are none."""
         try:
             saved = msgspec.msgpack.decode(zstandard.decompress(data), type=_SavedIndex)
-        except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
+        except (*DECODE_ERRORS, zstandard.ZstdError, MemoryError) as error:
             # The last: a damaged frame may claim any size.
             raise DecodeError(f"not the marks of a projection: {error}") from error
         return cls.from_chunks(saved.chunks, {(game, system): upto for game, system, upto in saved.rated_to})

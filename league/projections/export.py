@@ -1,6 +1,7 @@
 """Export of all tables as Parquet files for DuckDB, pandas or Polars, and copies of a projection's file."""
 
 import contextlib
+import glob
 import os
 import subprocess
 import time
@@ -14,6 +15,7 @@ from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.projections.segments import BATCH, split_batches
 from league.projections.tables import LOADER_SETTINGS, TABLES, VIEWS, connect_duckdb, sql_literal
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import LeagueError, UsageError
 from schemas.files import atomic_folder
 
@@ -104,7 +106,7 @@ def read_exported(path: Path) -> Iterator[list[RecordedEvent]]:
 
 
 def _read_tables(folder: Path) -> Iterator[list[RecordedEvent]]:
-    files = sql_literal(str(folder / "events" / "**" / "*.parquet"))
+    files = sql_literal(str(Path(glob.escape(str(folder)), "events", "**", "*.parquet")))
     try:
         with duckdb.connect(":memory:") as connection:
             source = f"read_parquet({files}, hive_partitioning = false)"
@@ -122,7 +124,7 @@ def _read_lines(path: Path) -> Iterator[RecordedEvent]:
             for line in file:
                 recorded = decoder.decode(line)
                 yield RecordedEvent(recorded.sequence, 0, recorded.subject, recorded.producer, bytes(recorded.event))
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise UsageError(f"{path}: expected lines that `league events --json` printed ({error})") from None
 
 

@@ -5,6 +5,7 @@ type in it is parsed into a temporary table of the type's name, in the order of 
 there (``DedupIndex``); then the statements run.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -142,7 +143,9 @@ class Loader:
                 if present.intersection(statement.events):
                     self._connection.execute(statement.sql)
         finally:
-            self._connection.unregister("batch")
+            # After an error, which it would hide, the transaction takes no statement any more.
+            with contextlib.suppress(duckdb.TransactionException):
+                self._connection.unregister("batch")
 
     def _parse(self, types: set[str]) -> set[str]:
         """Create the temporary tables of the types that occur; returns their names."""

@@ -269,6 +269,8 @@ async def _await_load(
     loading: asyncio.Task[int] | None, projection: Projection, progress: Callable[[int], None] | None
 ) -> None:
     if loading is not None:
-        await loading
+        # Not awaited itself: a cancellation would cancel it, and its thread would go on unawaited.
+        await asyncio.wait([loading])
+        loading.result()
         if progress is not None:
             progress(projection.position)

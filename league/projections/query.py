@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TIMEOUT_S = 30.0
 MEMORY = "1GB"
 MAX_ROWS = 1_000_000
+_MAX_TIMEOUT_S, _MAX_MEMORY_BYTES = 1_000_000, 10**15
+"""Larger ones the system does not take as limits of a process."""
 
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -63,8 +65,10 @@ class QueryProcess:
     def __init__(self, path: Path, limits: QueryLimits | None = None) -> None:
         self.path = path
         self.limits = limits or QueryLimits()
-        if not 0.0 < self.limits.timeout_s < float("inf"):
-            raise UsageError(f"timeout {self.limits.timeout_s}: expected seconds, more than 0")
+        if not 0.0 < self.limits.timeout_s <= _MAX_TIMEOUT_S:
+            raise UsageError(
+                f"timeout {self.limits.timeout_s:g}: expected seconds, more than 0, at most {_MAX_TIMEOUT_S:,}"
+            )
         # Checked here: the process would only end.
         memory_bytes(self.limits.memory)
         self._child = subprocess.Popen(
@@ -105,6 +109,8 @@ class QueryProcess:
             out, errors = self._child.communicate(text, timeout=self.limits.timeout_s)
         except subprocess.TimeoutExpired:
             raise LeagueError(f"query stopped: it ran longer than {self.limits.timeout_s:g} s") from None
+        except UnicodeEncodeError as error:
+            raise UsageError(f"SQL: no text at character {error.start + 1}; expected UTF-8") from None
         finally:
             self.close()
         if self._child.returncode != 0:
@@ -139,9 +145,10 @@ class QueryProcess:
 def memory_bytes(text: str) -> int:
     """Parse a size like ``512MB`` into bytes; UsageError if it is no number with a unit."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)", text, re.IGNORECASE)
-    if match is None or float(match[1]) == 0:
-        raise UsageError(f"memory {text!r}: expected a size with its unit, e.g. 512MB or 2GB")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    size = float(match[1]) * _UNITS[match[2].upper()] if match is not None else 0
+    if not 0 < size <= _MAX_MEMORY_BYTES:
+        raise UsageError(f"memory {text!r}: expected a size with its unit, e.g. 512MB or 2GB, at most 1000TB")
+    return int(size)
 
 
 def _process_error(status: int, errors: bytes, seconds: float) -> LeagueError:

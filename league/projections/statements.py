@@ -271,7 +271,10 @@ SMALL_STATEMENTS = [
     _insert_first("RegressionNoticed", "regressions", "evaluation_id"),
     _insert_first("RemoteAsked", "remote_requests", "worker, since, number"),
     _insert_first("ArtifactStored", "artifacts", "match_id, number", data="coalesce(data, 'null')"),
-    _insert_first("SessionOpened", "sessions", "match_id", expires="make_timestamp(CAST(expires * 1000000 AS BIGINT))"),
+    # NULL beyond the range of timestamps, which a client may ask for.
+    _insert_first(
+        "SessionOpened", "sessions", "match_id", expires="make_timestamp(TRY_CAST(expires * 1000000 AS BIGINT))"
+    ),
     _insert_first("PolicyReset", "resets", "policy, version"),
     _insert_first("WorkerJoined", "workers", "worker, incarnation", **_JOINED),
     Statement(

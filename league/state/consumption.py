@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from league.fold_primitives import SeenIds, SeenIdsSnapshot
 from schemas.events import MAX_CLOSED_GROUPS, BufferContents, GradientStepTaken, MatchFinished, OpponentsSampled
 from schemas.ids import policy_of
-from schemas.numbers import Ranges, in_ranges, merge_ranges, ranges_above
+from schemas.numbers import MAX_INT64, Ranges, in_ranges, merge_ranges, ranges_above
 
 
 class TrajectoryAccounting(msgspec.Struct, frozen=True):
@@ -163,9 +163,9 @@ class ExperienceConsumption:
 
     def _add(self, policy: str, **more: int) -> None:
         accounting = self.accounting(policy)
-        self._fates[policy] = TrajectoryAccounting(
-            **{k: v + more.get(k, 0) for k, v in msgspec.structs.asdict(accounting).items()}
-        )
+        # Bounded, so that every sum fits into a snapshot.
+        sums = {name: min(getattr(accounting, name) + count, MAX_INT64) for name, count in more.items()}
+        self._fates[policy] = replace(accounting, **sums)
 
     def to_snapshot(self) -> ConsumptionSnapshot:
         """Returns the fold for a snapshot."""

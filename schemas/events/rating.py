@@ -106,7 +106,7 @@ class EvaluationRequested(Event, frozen=True, tag=True):
     incumbent, seats exchanged)."""
     opponents: list[str]
     matches: list[str]
-    indices: list[int] = []
+    indices: list[Count] = []
     """Index of each match in the sequence of rounds or pairs of its suite; empty for 0, 1, 2 …"""
 
 

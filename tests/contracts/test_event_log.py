@@ -17,7 +17,7 @@ from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
-from schemas.errors import ConflictError, LogError, UsageError
+from schemas.errors import ConflictError, LogError, LogUnavailableError, UsageError
 from schemas.events import AgentRegistered, AgentRetired, Event, RatingChange, RatingUpdated
 from schemas.subjects import event_subject
 from tests.memory_log import MemoryLog
@@ -296,6 +296,21 @@ def test_a_log_says_how_many_events_it_holds(on_log):
         assert await log.stored_count() == len(await collect(log.read())) == 4
 
     on_log(body)
+
+
+def test_a_reader_whose_connection_is_closed_does_not_take_that_for_the_end(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with jetstream_log(tmp_path) as log:
+            assert isinstance(log, JetStreamLog)
+            # More than are read at once.
+            await append_in_batches(log, [agent(n) for n in range(6_000)])
+            batches = log.batches()
+            assert len(await anext(batches)) < 6_000
+            await log.client.close()
+            with pytest.raises(LogUnavailableError, match="to 6000: the connection was closed"):
+                await collect(recorded async for batch in batches for recorded in batch)
+
+    asyncio.run(body())
 
 
 def test_threads_beside_a_simulation_keep_the_real_clock() -> None:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from league.auth.authority import Authority
 from league.auth.permissions import ROLES, permissions
-from league.auth.tokens import parse_credentials
+from league.auth.tokens import format_credentials, new_seed, parse_credentials, public_key, sign_token
 from league.blobs import BrokerBlobStore
 from league.history.replay import verify_events
 from league.log.access import BrokerCredentials
@@ -403,6 +403,8 @@ ENTRIES = {
     "an older version's": {"nuid": ">", "size": 4, "chunks": 1},
     "deleted": {"nuid": "", "size": 0, "chunks": 0, "deleted": True},
     "nonsense": {"nuid": {"a": 1}, "size": "many"},
+    "another league": {"size": 6, "chunks": 1, "subject": "$O.ARTIFACTS.C.other.blob.rollout.{}.forged"},
+    "an older version": {"size": 6, "chunks": 1, "subject": "$O.ARTIFACTS.C.forged"},
 }
 
 
@@ -536,8 +538,21 @@ def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:
     authority.add("rater", ["a"], days=1)
     with pytest.raises(UsageError, match="a: has good credentials"):
         authority.add("trainer", ["a"], days=1)
+    for days in (0, float("nan"), float("inf"), 1e20):
+        with pytest.raises(UsageError, match=r"--days .*: expected more than 0"):
+            authority.add("rater", ["b"], days=days)
     with pytest.raises(AccessError, match="no credentials; expected a file that `league auth add` wrote"):
         parse_credentials("no such thing", "here")
+
+
+@pytest.mark.parametrize("version", ["²", "9" * 5000, "-1"])
+def test_credentials_of_no_version_of_the_permissions_count_as_old(version: str) -> None:
+    user = new_seed("user")
+    token = sign_token(
+        "user", new_seed("account"), public_key(user), "a", {"tags": [f"permissions:{version}"]}, issued=1
+    )
+    identity, _ = parse_credentials(format_credentials(token, user), "here")
+    assert identity.permissions == 1
 
 
 def test_keys_that_open_every_league_say_so_and_users_are_listed_with_their_league(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from league.log.jetstream import flush_and_close
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
-from schemas.errors import ArtifactError
+from schemas.errors import ArtifactError, DiskError
 from schemas.ids import digest
 from tests.simulation.broker.server import URL
 from tests.simulation.standalone import run_with_broker
@@ -314,3 +315,37 @@ def test_a_restarted_broker_still_has_the_stream_of_heartbeats(tmp_path: Path) -
                 await flush_and_close(client)
 
     asyncio.run(asyncio.wait_for(body(), 300))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"first": 2**70}, {"chunks": -1}, {"subject": "$O.ARTIFACTS.C.nim.blob.rogue.NAME.x y"}, {"deep": "DEEP"}],
+    ids=["place", "count", "space", "deep"],
+)
+def test_an_entry_that_a_worker_made_up_hides_no_intact_copy(tmp_path: Path, entry: dict[str, Any]) -> None:
+    async def body() -> None:
+        async with broker_store(tmp_path) as store:
+            assert isinstance(store, BrokerBlobStore)
+            name = await store.put(b"whole")
+            subject = f"$O.ARTIFACTS.C.nim.blob.rogue.{name}.x"
+            made_up = {"name": name, "size": 5, "chunks": 1, "subject": subject, **entry}
+            data = json.dumps(made_up).replace("NAME", name).replace('"DEEP"', "[" * 100_000 + "]" * 100_000)
+            await store._js.publish(f"$O.ARTIFACTS.M.nim.blob.rogue.{name}", data.encode())
+            assert await store.get(name) == b"whole"
+            assert [blob.name for blob in await store.stored()] == [name]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("make_store", [folder_store, cached_store], ids=["folder", "cached"])
+def test_a_full_disk_is_no_fault_of_the_blob_that_is_written_to_it(make_store: Any, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with make_store(tmp_path) as store:
+            name = await store.put(LARGE)
+            full = tmp_path / "draft"
+            full.symlink_to("/dev/full")
+            with pytest.raises(DiskError, match=str(tmp_path)):
+                await store.download(name, full)
+            assert not full.is_symlink()
+
+    asyncio.run(body())

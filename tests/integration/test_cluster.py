@@ -15,6 +15,7 @@ from league.log.base import RecordedEvent
 from league.log.cluster import LocalCluster
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.server import free_port
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import ConflictError, LogError, LogUnavailableError, UsageError
@@ -127,6 +128,17 @@ def test_a_cluster_needs_an_odd_number_of_nodes_and_keeps_it(tmp_path: Path) -> 
     LocalCluster(tmp_path)
     with pytest.raises(UsageError, match=r"--nodes 5: the cluster under .* has 3"):
         LocalCluster(tmp_path, nodes=5)
+    (tmp_path / "ports.json").write_bytes(b'{"clients":[')
+    with pytest.raises(UsageError, match=r"ports\.json: .*; expected the cluster's ports"):
+        LocalCluster(tmp_path)
+
+
+def test_no_two_nodes_of_a_cluster_get_one_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = [free_port() for _ in range(20)]
+    drawn = iter([free[0], *free[:2], *free])
+    monkeypatch.setattr("league.log.server.free_port", lambda: next(drawn))
+    cluster = LocalCluster(tmp_path)
+    assert len({*cluster._ports.clients, *cluster._ports.peers}) == 6
 
 
 @pytest.mark.slow

@@ -259,3 +259,17 @@ def test_letters_are_listed_shown_put_back_and_dropped_by_command(tmp_path: Path
 def test_tries_are_at_least_one() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.tries: 0; expected 1 or more"):
         convert(CONFIG | {"evaluation": {"tries": 0}}, LeagueConfig, "test")
+
+
+def test_what_is_no_letter_keeps_no_letter_from_being_listed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            dead = DeadLetters(client, "nim")
+            deep = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+            await client.jetstream().publish("dead.nim.LEAGUE.1", deep)
+            assert await dead.publish(DeadLetter(WORK_STREAM, 7, "work.nim.play_match", "bad", payload=b"x"))
+            odd, letter = [entry.letter for entry in await dead.list_all()]
+            assert odd.error.startswith("not a dead letter")
+            assert letter.sequence == 7
+
+    asyncio.run(asyncio.wait_for(body(), 300))

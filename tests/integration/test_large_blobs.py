@@ -270,6 +270,18 @@ def test_locations_follow_the_history() -> None:
     assert other.current not in found.readable()
 
 
+def test_blobs_go_only_where_they_are_looked_for_also_under_settings_of_a_newer_version() -> None:
+    found = BlobLocations("nim")
+    newer = {"blobs": {"url": "/second"}, "history": {"of_a_newer_version": 1}}
+    events = [
+        LeagueOpened(league="nim", config={"blobs": {"url": "/first"}}, model="m"),
+        LeagueConfigured(config=newer, config_digest="a", after=1),
+    ]
+    for recorded in record_events(events):
+        found.apply(recorded)
+    assert found.current in found.readable()
+
+
 @pytest.mark.parametrize(
     ("settings", "error"),
     [

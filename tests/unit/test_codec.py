@@ -22,7 +22,7 @@ from schemas.codec import (
     encode_trajectory,
 )
 from schemas.errors import DecodeError, LeagueError
-from schemas.events import AgentRetired, MatchFinished, RatingChange, RatingUpdated, SeatResult
+from schemas.events import AgentRetired, EvaluationRequested, MatchFinished, RatingChange, RatingUpdated, SeatResult
 from schemas.ids import agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject
@@ -203,3 +203,10 @@ def test_numbers_that_no_snapshot_could_hold_are_refused_in_free_fields_too():
     assert decode_event(msgspec.json.encode(stored | {"worker": "w", "data": {"n": 2**63}}))
     with pytest.raises(DecodeError, match="not a valid ArtifactStored event"):
         decode_event(msgspec.json.encode(stored | {"worker": "w", "data": {"n": 2**64}}))
+
+
+@pytest.mark.parametrize("index", [-1, 2**63, 2**64])
+def test_an_index_that_no_snapshot_can_hold_is_refused(index: int) -> None:
+    request = EvaluationRequested("e", "main@1", "newest", ["bot"], ["e-1"], [index])
+    with pytest.raises(DecodeError, match="indices"):
+        decode_event(msgspec.json.encode(request))

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from league.blobs import CachedBlobStore, FolderBlobStore
 from league.integrity.archive import (
+    ArchiveFile,
     ArchiveManifest,
     archive_sealed,
     archived_batches,
@@ -22,7 +23,7 @@ from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
-from schemas.errors import ExitCode, LogError
+from schemas.errors import DecodeError, ExitCode, LogError
 from schemas.events import AgentRetired, HistoryArchived
 from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
@@ -303,6 +304,58 @@ def test_a_forged_segment_is_found_by_its_events(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+async def announce(log: MemoryLog, artifacts: CachedBlobStore, manifest: ArchiveManifest) -> MemoryLog:
+    """The history with a manifest that no archivist wrote as its newest."""
+    name = await artifacts.put(msgspec.json.encode(manifest))
+    other = MemoryLog()
+    await other.copy([r async for r in log.read()])
+    await other.append(HistoryArchived(first=1, last=manifest.last, seal="", manifest=name, bytes=0))
+    return other
+
+
+def test_a_segment_that_holds_no_events_is_damage_and_read_from_the_stream(tmp_path: Path) -> None:
+    async def body() -> None:
+        artifacts = store_in(tmp_path)
+        log, manifest = await archived_log(artifacts)
+        junk = ArchiveFile(await artifacts.put(b"no table"), 8)
+        files = manifest.segments[0].files | {"events_rest": junk}
+        first = msgspec.structs.replace(manifest.segments[0], files=files)
+        forged = msgspec.structs.replace(manifest, segments=[first, manifest.segments[1]])
+        log = await announce(log, artifacts, forged)
+        found = await audit_integrity(log, artifacts)
+        assert [(d.where, d.first, d.last) for d in found.damage] == [("archive", 1, 100)]
+        assert plain(await read_archived(log, artifacts, 1, None)) == plain([r async for r in log.read()])
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("how", ["gap", "part"])
+def test_a_manifest_that_leaves_something_out_is_passed_over(tmp_path: Path, how: str) -> None:
+    async def body() -> None:
+        artifacts = store_in(tmp_path)
+        log, manifest = await archived_log(artifacts)
+        segments = manifest.segments[1:]
+        if how == "part":
+            segments = [msgspec.structs.replace(manifest.segments[0], files={}), *segments]
+        log = await announce(log, artifacts, msgspec.structs.replace(manifest, segments=segments))
+        assert await newest_manifest(log, artifacts) == manifest
+        assert plain(await read_archived(log, artifacts, 1, None)) == plain([r async for r in log.read()])
+
+    asyncio.run(body())
+
+
+def test_a_segment_beyond_all_seals_is_damage(tmp_path: Path) -> None:
+    async def body() -> None:
+        artifacts = store_in(tmp_path)
+        log, manifest = await archived_log(artifacts)
+        beyond = msgspec.structs.replace(manifest.segments[1], first=201, last=205)
+        log = await announce(log, artifacts, msgspec.structs.replace(manifest, segments=[*manifest.segments, beyond]))
+        found = await audit_integrity(log, artifacts)
+        assert [(d.where, d.first) for d in found.damage] == [("archive", 201)]
+
+    asyncio.run(body())
+
+
 def test_the_local_copy_of_a_segment_is_mended_by_a_check(tmp_path: Path) -> None:
     async def body() -> None:
         artifacts = store_in(tmp_path)
@@ -331,3 +384,8 @@ def test_what_a_killed_archivist_left_is_removed_in_time(tmp_path: Path) -> None
         assert set(artifacts.cache.folder.glob("segment-*")) == {young, gone}
 
     asyncio.run(body())
+
+
+def test_bytes_that_nest_without_end_are_no_manifest() -> None:
+    with pytest.raises(DecodeError, match="not the manifest"):
+        ArchiveManifest.decode(b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}")

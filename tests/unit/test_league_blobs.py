@@ -262,3 +262,11 @@ def test_what_the_newest_trainer_state_refers_to_is_no_garbage(tmp_path: Path) -
     asyncio.run(references.finish(FolderBlobStore(tmp_path)))
     assert references.optional == {steps[number - 1].state for number in (5, 6, 7)}
     assert steps[-1].state in references.required
+
+
+def test_a_result_that_nests_without_end_keeps_what_it_names() -> None:
+    name = "ab" * 32
+    payload = b'{"type":"MatchFinished","record":"%s","x":%s}' % (name.encode(), b"[" * 100_000 + b"]" * 100_000)
+    references = BlobReferences()
+    references.apply_batch([RecordedEvent(1, 1, "league.nim.match.training.finished.w", "w", payload)])
+    assert references.optional == {name}

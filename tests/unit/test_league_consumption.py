@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from league.state import LeagueState
 from schemas import events as e
-from schemas.numbers import expand_ranges, in_ranges, merge_ranges, range_size, ranges_above, to_ranges
+from schemas.numbers import MAX_INT64, expand_ranges, in_ranges, merge_ranges, range_size, ranges_above, to_ranges
 from tests.builders import fold_events, gradient_step, match_finished
 
 NUMBERS = st.sets(st.integers(0, 60))
@@ -162,3 +162,9 @@ def test_given_up_and_late_rollouts_have_left() -> None:
 
 
 DROPPED = [(1, "given_up"), (2, "late"), (3, "failed")]
+
+
+def test_counts_that_no_snapshot_can_hold_end_at_the_largest() -> None:
+    state = fold_events(*(step(n, 1, 1, floor=0, accepted=MAX_INT64) for n in range(1, 5)))
+    assert state.consumption.accounting("main").trained == MAX_INT64
+    assert state.digest()

@@ -173,3 +173,20 @@ def test_a_heartbeat_to_a_broker_that_is_gone_says_so(tmp_path: Path) -> None:
             await MetricsStream(client, "nim").publish(heartbeat("a"))
 
     asyncio.run(body())
+
+
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+
+@pytest.mark.parametrize("data", [b'{"worker":"\xff"}', DEEP, msgspec.json.encode(heartbeat("a", 9))])
+def test_what_is_no_heartbeat_of_its_process_is_passed_over(tmp_path: Path, data: bytes) -> None:
+    async def body(stream: MetricsStream) -> None:
+        await stream.publish(heartbeat("a"))
+        async with stream.listen() as arrived:
+            await stream._client.jetstream().publish("metrics.nim.rogue", data)
+            await stream.publish(heartbeat("b"))
+            assert (await arrived.get()).worker == "b"
+        found = await stream.newest()
+        assert {name: one.heartbeat for name, one in found.items()} == {"a": heartbeat("a"), "b": heartbeat("b")}
+
+    on_a_broker(tmp_path, body)

@@ -1,8 +1,11 @@
 """The history as tables: whatever the batches, whenever the process was killed, the same rows."""
 
+import asyncio
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,11 @@ from hypothesis import strategies as st
 
 from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
+from league.projections import load
+from league.projections import projection as projection_module
 from league.projections.load import Loader
-from league.projections.projection import Projection
+from league.projections.projection import Projection, catch_up
+from league.projections.statements import Statement
 from league.projections.tables import TABLES, VERSION, VIEWS
 from league.ratings.arrays import fold_arrays
 from league.ratings.fold import RatingFold
@@ -32,7 +38,10 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
+    SessionOpened,
 )
+from schemas.subjects import event_subject
+from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
@@ -420,3 +429,52 @@ def test_files_that_are_no_projection_are_left_alone(tmp_path: Path) -> None:
         Projection(foreign)
     with pytest.raises(UsageError, match="cannot be opened as a DuckDB file"):
         Projection(text)
+
+
+@pytest.mark.parametrize("expires", [1e13, 1e300, -1e300])
+def test_a_session_that_ends_beyond_all_timestamps_is_in_the_tables(expires: float) -> None:
+    opened = SessionOpened("grpo-1", "w", "s", "league/pfsp", "grpo@3", 0, "bot", "nim", ["a"], {}, 1.0, expires)
+    with Projection() as projection:
+        projection.apply([RecordedEvent(1, 1_000, event_subject("nim", opened), "w", encode_event(opened))])
+        assert projection.query("SELECT match_id, expires FROM sessions") == [("grpo-1", None)]
+
+
+def test_an_error_of_a_statement_is_the_one_that_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = Statement(("AgentRetired",), "INSERT INTO kept.rated_to SELECT 'g', 's', CAST(1e300 AS BIGINT)")
+    with Projection() as projection:
+        monkeypatch.setattr(load, "SMALL_STATEMENTS", [lossy])
+        with pytest.raises(duckdb.ConversionException):
+            projection.apply(HISTORY)
+        monkeypatch.undo()
+        projection.apply(HISTORY)
+        assert dump(projection) == WHOLE
+
+
+def test_a_cancelled_catch_up_ends_after_the_thread_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    class SlowProjection(Projection):
+        def apply(self, batch: Sequence[RecordedEvent], *, commit: bool = True) -> int:
+            entered.set()
+            release.wait()
+            return super().apply(batch, commit=commit)
+
+    async def body() -> None:
+        log = MemoryLog()
+        await log.append_batch([AgentRetired(agent=f"main@{n}", reason="old") for n in range(5)])
+        with SlowProjection() as slow:
+            task = asyncio.create_task(catch_up(slow, log))
+            await asyncio.to_thread(entered.wait)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=0.2)
+            release.set()
+            assert not done, "the connection would be closed under the thread"
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert slow.position == 5
+
+    monkeypatch.setattr(projection_module, "BATCH", 2)
+    try:
+        asyncio.run(body())
+    finally:
+        release.set()

@@ -161,12 +161,18 @@ except MemoryError:
     assert not (tmp_path / "x").read_bytes()
 
 
-@pytest.mark.parametrize("memory", ["lots", "5", "0GB", "-1GB", "1 parsec"])
+@pytest.mark.parametrize("memory", ["lots", "5", "0GB", "-1GB", "1 parsec", "99999999999GB", "9" * 400 + "GB"])
 def test_a_limit_that_says_nothing_is_refused(path: Path, memory: str) -> None:
     with pytest.raises(UsageError, match=r"expected a size with its unit, e\.g\. 512MB"):
         run_query(path, "SELECT 1", memory=memory)
-    with pytest.raises(UsageError, match="expected seconds"):
-        run_query(path, "SELECT 1", timeout_s=0.0)
+    for timeout_s in (0.0, 1e8, 1e300):
+        with pytest.raises(UsageError, match="expected seconds"):
+            run_query(path, "SELECT 1", timeout_s=timeout_s)
+
+
+def test_a_statement_that_is_no_text_is_refused_with_its_place(path: Path) -> None:
+    with pytest.raises(UsageError, match="SQL: no text at character 9; expected UTF-8"):
+        run_query(path, "SELECT '\udcff'")
 
 
 def test_a_result_of_too_many_rows_is_refused(path: Path) -> None:

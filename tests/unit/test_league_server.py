@@ -17,7 +17,7 @@ from league.log.server import EmbeddedServer, check_port_is_free, free_port
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import ExperienceConfig
-from schemas.errors import LogUnavailableError
+from schemas.errors import LogUnavailableError, UsageError
 from schemas.events import PolicyPublished
 
 
@@ -70,6 +70,12 @@ def test_free_ports_are_none_that_an_outgoing_connection_may_take() -> None:
         port = free_port()
         assert first - 10_000 <= port < first or first <= 20_000
         check_port_is_free(port)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 10**20])
+def test_a_number_that_is_no_port_is_refused(tmp_path: Path, port: int) -> None:
+    with pytest.raises(UsageError, match="expected 1 to 65535"), EmbeddedServer(tmp_path, port=port):
+        pass
 
 
 def test_a_killed_broker_is_started_again_where_its_clients_look_for_it(
