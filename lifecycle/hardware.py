@@ -130,6 +130,7 @@ HARDWARE = {
 
 CARDS_GB = (16.0, 24.0, 48.0, 80.0, 141.0)
 """Memory of the cards that the documentation has a table for."""
+MAX_CARD_GB = 10_000
 _USED_SHARE = 0.92
 """Share of a card that is handed out: estimates are not exact, and allocators leave gaps."""
 _RECTANGLES = (32_768, 16_384, 8_192, 4_096)

@@ -15,7 +15,7 @@ import msgspec
 
 from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
-from lifecycle.hardware import HARDWARE, MADE, Hardware, fit_card
+from lifecycle.hardware import HARDWARE, MADE, MAX_CARD_GB, Hardware, fit_card
 from lifecycle.model_dimensions import KNOWN_MODELS, known_model
 from schemas.config import LeagueConfig, convert
 from schemas.config.base import toml_value
@@ -79,7 +79,9 @@ def _check_options(answers: PresetOptions) -> None:
             f"{format_choices(known, answers.game)}"
         )
     if not 0 < answers.minutes < float("inf"):
-        raise UsageError(f"--minutes {answers.minutes:g}: expected more than 0")
+        raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")
+    if answers.card_gb is not None and not 1 <= answers.card_gb <= MAX_CARD_GB:
+        raise UsageError(f"--card {answers.card_gb:g}: expected GB of memory, from 1 to {MAX_CARD_GB:,}")
     if not answers.model.strip() or not answers.model.isprintable():
         raise UsageError("--model: expected 'made', a folder or a hub id")
     if answers.card_gb is None and answers.model == MADE and HARDWARE[answers.hardware].gpu_gb is not None:

@@ -143,6 +143,8 @@ def test_the_larger_card_holds_no_less(model: str) -> None:
     [
         (["--card", "24", "--hardware", "laptop"], "expected one of the two"),
         (["--card", "24", "--model", "qwen3-14b"], "--card 24: Qwen/Qwen3-14B does not fit, even where"),
+        (["--card", "inf", "--model", "qwen3-4b"], "--card inf: expected GB of memory, from 1 to 10,000"),
+        (["--card", "24", "--minutes", "inf"], "--minutes inf: expected a finite number above 0"),
         (["--card", "24", "--model", "qwen3-2b"], "--model qwen3-2b: its size is not known here"),
     ],
 )
@@ -236,8 +238,8 @@ def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:
         (["--game", "openenv"], "--game openenv: it needs settings that name an environment"),
         (["--hardware", "tpu"], "--hardware tpu: no such preset; expected 'gpu-24gb'"),
         (["--hardware", "gpu-24gb", "--model", "made"], "too small to keep a GPU busy"),
-        (["--minutes", "0"], "--minutes 0: expected more than 0"),
-        (["--minutes", "nan"], "--minutes nan: expected more than 0"),
+        (["--minutes", "0"], "--minutes 0: expected a finite number above 0"),
+        (["--minutes", "nan"], "--minutes nan: expected a finite number above 0"),
         (["--model", "a\x1b[2Jb"], "--model: expected 'made', a folder or a hub id"),
     ],
 )

@@ -85,11 +85,11 @@ def test_a_page_gets_the_first_rows_as_it_can_show_them_and_a_file_all_of_them(
     async def body(site: Site) -> None:
         found = await asked(
             site,
-            "SELECT 9007199254740993 AS big, 'nan'::DOUBLE AS nan, NULL AS nothing, [1, 2] AS list, "
+            "SELECT 9007199254740993 AS big, 'nan'::DOUBLE AS nan, NULL AS nothing, ['nan'::DOUBLE, 2] AS list, "
             "{'a': TIMESTAMP '2026-01-31 12:00:00'} AS struct, 1.50::DECIMAL(4, 2) AS exact, '\\x00'::BLOB AS bytes",
         )
         assert found["rows"] == [
-            ["9007199254740993", "nan", None, "[1,2]", '{"a":"2026-01-31T12:00:00"}', "1.50", r"b'\x00'"]
+            ["9007199254740993", "nan", None, "[NaN,2.0]", '{"a":"2026-01-31T12:00:00"}', "1.50", r"b'\x00'"]
         ]
         long = await asked(site, "SELECT repeat('x', 5000) AS long")
         assert long["rows"][0][0].endswith("… (5,000 characters)")

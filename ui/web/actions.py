@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from math import isfinite
@@ -244,5 +245,10 @@ def _cell(value: Any) -> Any:
         return value if is_exact else str(value)
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    text = msgspec.json.encode(value, enc_hook=str).decode() if isinstance(value, list | dict) else str(value)
+    if isinstance(value, list | dict):
+        # Unlike msgspec's JSON, this writes floats that are not finite, which are no nulls.
+        parts = msgspec.to_builtins(value, enc_hook=str, str_keys=True)
+        text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+    else:
+        text = str(value)
     return text if len(text) <= _MAX_CELL_CHARS else f"{text[:_MAX_CELL_CHARS]}… ({len(text):,} characters)"
