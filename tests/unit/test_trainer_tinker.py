@@ -27,6 +27,7 @@ from schemas.trajectories import Trajectory
 from tests.builders import model_call
 from tests.integration.conftest import League
 from trainer.backends import AdapterSpec, LearnerBackend, load_backend
+from trainer.backends import tinker as tinker_backend
 from trainer.learner import Learner
 from trainer.losses import LossInputs, LossValue
 
@@ -235,6 +236,16 @@ def test_adapters_continue_on_the_server_and_no_others_do(url: str, base: Path, 
     (tmp_path / "own" / "tinker.json").unlink()
     with pytest.raises(ModelError, match="takes no weights from outside"):
         again.load_adapter(tmp_path / "own", 1)
+
+
+def test_an_incomplete_download_is_an_error_of_the_server(
+    url: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, fetch = learner(load(url, base, export="archive", wide_targets=False), {}), tinker_backend._fetch
+    for size in (0, 100):
+        monkeypatch.setattr(tinker_backend, "_fetch", lambda *address, size=size: fetch(*address)[:size])
+        with pytest.raises(ModelError, match=r"the Tinker server, exporting the adapter: \w+"):
+            trained.save_adapter(tmp_path / "cut", "base")
 
 
 def test_what_the_server_cannot_do_is_refused(url: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import os
 import tarfile
 import urllib.request
 from collections.abc import Iterator, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -52,6 +53,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's constants of the other backends, which are torch's."""
 EXPORT_TTL_S = 3600
 """The shortest time for which the service keeps an export; it is downloaded at once."""
+_DOWNLOAD_ERRORS = (EOFError, HTTPException, LookupError, tarfile.TarError)
 
 
 @BACKENDS.register("tinker")
@@ -471,12 +473,12 @@ def _fetch(url: str, headers: dict[str, str] | None = None) -> bytes:
 
 @contextlib.contextmanager
 def _server_errors(action: str) -> Iterator[None]:
-    """Raise the client library's errors as ``ModelError``."""
+    """Raise the client library's errors, and those of an incomplete download, as ``ModelError``."""
     import tinker
 
     try:
         yield
-    except (tinker.TinkerError, RuntimeError, ValueError, OSError) as error:
+    except (tinker.TinkerError, RuntimeError, ValueError, OSError, *_DOWNLOAD_ERRORS) as error:
         if isinstance(error, ModelError | ConfigError):
             raise
         reason = " ".join(str(error.__cause__ or error).split())[:500]
