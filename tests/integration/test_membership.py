@@ -550,7 +550,7 @@ def test_the_reason_of_a_worker_that_ended_is_read_from_its_log(tmp_path: Path) 
     assert read_reason_to_leave(log) == ""
     log.write_text('{"event": "joined"}\n{"event": "left", "reason": "ConfigError: no such \\u001b[2J key"}\n')
     assert read_reason_to_leave(log) == "ConfigError: no such \\u001b[2J key"
-    for later in ('{"event": "joined"}\n', "no JSON\n", '{"event"'):
+    for later in ('{"event": "joined"}\n', "no JSON\n", '{"event"', '\n{"x":' + "[" * 50_000):
         with log.open("a") as file:
             file.write(later)
         assert read_reason_to_leave(log) == ""
