@@ -175,6 +175,9 @@ class WorkerProcess:
                 stderr=output,
                 env=environment,
             )
+        if self.is_stopping:
+            # Stopped while it was being started: it has no work to finish yet.
+            self.kill()
         return await self._process.wait()
 
     async def _record_departure(self, code: int) -> None:

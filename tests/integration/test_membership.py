@@ -346,6 +346,25 @@ def test_a_supervisor_records_no_departure_of_a_process_that_it_did_not_start(tm
     in_a_league(tmp_path, body)
 
 
+def test_a_worker_that_is_stopped_while_it_is_being_started_ends(tmp_path: Path) -> None:
+    async def body(start: Start) -> None:
+        async with start("w") as context:
+            child = WorkerProcess(context, WorkerSpec("rater", "rater-1"), lambda text: None)
+            supervising = asyncio.create_task(child.supervise())
+            # The task has begun, and has no process yet.
+            await asyncio.sleep(0)
+            assert child._process is None
+            await child.stop()
+            try:
+                async with asyncio.timeout(60):
+                    await supervising
+            finally:
+                child.kill()
+            assert child.has_ended
+
+    in_a_league(tmp_path, body)
+
+
 def test_a_trainer_that_was_done_is_started_again_when_a_configuration_lets_training_go_on(tmp_path: Path) -> None:
     async def body(start: Start) -> None:
         async with start("supervisor") as context:
