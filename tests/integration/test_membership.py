@@ -33,7 +33,7 @@ from workers.learner_state import append_published
 from workers.membership import Membership, SilenceDetector, SilenceRecorder, has_ended_here, machine_digest
 from workers.monitoring.metrics import HeartbeatPublisher
 from workers.process import WorkerProcess, WorkerSpec, read_reason_to_leave
-from workers.run_worker import _open_log, _serve_until_done, _stop_with_supervisor, worker_main
+from workers.run_worker import _open_log, _serve_as_member, _serve_until_done, _stop_with_supervisor, worker_main
 from workers.runtime import Context, beside
 
 LEAGUE = "t"
@@ -560,6 +560,28 @@ def test_a_condition_of_its_own_stays_a_conflict(tmp_path: Path) -> None:
                 with pytest.raises(ConflictError) as caught:
                     await append()
                 assert not isinstance(caught.value, WorkerConflictError)
+
+    in_a_league(tmp_path, body)
+
+
+def test_a_worker_whose_background_work_fails_is_not_recorded_as_done(tmp_path: Path) -> None:
+    async def body(start: Start) -> None:
+        async with start("w") as context:
+            is_serving = asyncio.Event()
+
+            async def serve(_: Context) -> None:
+                is_serving.set()
+                await asyncio.Event().wait()
+
+            async def fails() -> None:
+                await is_serving.wait()
+                raise ValueError("broken")
+
+            with pytest.raises(ValueError, match="broken"):
+                async with beside(fails()):
+                    await _serve_as_member(context, Membership(context, "rater"), "rater", serve)
+            await context.fold_through(await context.log.last_sequence())
+            assert context.state.workers["w"].left == "stopped before it was done"
 
     in_a_league(tmp_path, body)
 
