@@ -5,7 +5,6 @@ others stand by until a seal has been due for ``STANDBY_DELAY_S``.
 """
 
 import asyncio
-import os
 import time
 
 from league.blobs import ARCHIVE_AREA
@@ -19,7 +18,7 @@ from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
-from workers.runtime import Context, SequenceProgress, beside
+from workers.runtime import Context, SequenceProgress, beside, lower_priority
 
 log = get_logger()
 
@@ -27,13 +26,11 @@ STANDBY_DELAY_S = 15.0
 """Time that a standby leaves the producer of the newest seal to append a seal that is due."""
 
 _RETRY_S = 60.0
-_NICE = 5
 
 
 async def serve(context: Context) -> None:
     """Keep seals, archive and snapshots up to date until the worker is stopped, then seal the rest."""
-    # Play and training have priority on a machine whose cores are all busy.
-    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    lower_priority()
     archivist = Archivist(context)
     await archivist.resume()
     async with beside(archivist.follow()):

@@ -17,6 +17,7 @@ import psutil
 
 from league.log.access import BrokerCredentials
 from league.run import Run
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError, UsageError, escape_unprintable
 from schemas.events import WorkerLeft
 from schemas.files import LockedError, hold_lock
@@ -43,7 +44,7 @@ _LOG_TAIL_BYTES = 65_536
 
 def read_reason_to_leave(log_file: Path) -> str:
     """The reason that a worker logged with its last line, when it left; empty if it logged none, as when killed."""
-    with contextlib.suppress(OSError, ValueError, IndexError, TypeError, KeyError):
+    with contextlib.suppress(OSError, *DECODE_ERRORS, IndexError, KeyError):
         with log_file.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
             line = msgspec.json.decode(file.read().splitlines()[-1], type=dict[str, Any])
@@ -174,6 +175,9 @@ class WorkerProcess:
                 stderr=output,
                 env=environment,
             )
+        if self.is_stopping:
+            # Stopped while it was being started: it has no work to finish yet.
+            self.kill()
         return await self._process.wait()
 
     async def _record_departure(self, code: int) -> None:

@@ -127,7 +127,8 @@ async def _open_log(
 async def _serve_as_member(context: Context, membership: Membership, role: str, serve: ServeFunction) -> int:
     heart = HeartbeatPublisher(context, role)
     await membership.join()
-    reason = "done"
+    # Unless it is known better: cancelled, as by the failure of what runs beside it.
+    reason = "stopped before it was done"
     try:
         async with beside(heart.run(), membership.watch()):
             # Before work that may block this thread for long, such as loading a model.

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import math
+import os
 import secrets
 import signal
 import threading
@@ -50,6 +51,7 @@ _MAX_TYPE_NAME_CHARS = 300
 _BACKPRESSURE_LOG_INTERVAL_S = 30.0
 """Interval of the warnings while an append waits for room in a stream."""
 _CANCEL_RETRY_S = 1.0
+_NICE = 5
 
 T = TypeVar("T")
 
@@ -308,6 +310,9 @@ async def beside(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         raise
     finally:
         is_running = False
+        if failures:
+            # It asked for the block's cancellation, which is over; one that stays is renewed by a later `TaskGroup`.
+            me.uncancel()
         await _cancel_all(tasks)
 
 
@@ -332,6 +337,12 @@ async def run_in_daemon_thread(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, daemon=True, name="aside").start()
     return await asyncio.wrap_future(outcome)
+
+
+def lower_priority() -> None:
+    """Give play and training priority over this process, on a machine whose cores are all busy."""
+    # Only a process with privileges may raise its own, which one of a command under `nice` has less of already.
+    os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ start on. Each sink has its own fold: a failing sink delays only its own reader,
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 
 from league.log.base import EventLog
@@ -21,7 +20,7 @@ from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
 from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
-from workers.runtime import Context, SequenceProgress, beside, run_in_daemon_thread
+from workers.runtime import Context, SequenceProgress, beside, lower_priority, run_in_daemon_thread
 from workers.trackers import ChartFold
 from workers.trackers.sinks import SINKS, Place, Sink
 
@@ -52,7 +51,6 @@ _MAX_RETRY_S = 60.0
 _FINISH_TIMEOUT_S = 30.0
 """Time for sinks to accept the last rows when the tracker is stopped."""
 _HEARTBEAT_RETRY_S = 5.0
-_NICE = 5
 
 
 class HeartbeatMeans:
@@ -163,8 +161,7 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
 
     ``sinks`` names the sinks to feed, without log export; empty for everything that is configured.
     """
-    # Play and training have priority on a machine whose cores are all busy.
-    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    lower_priority()
     identity = await history_identity(context.log)
     place = Place(context.run.folder / "tracking", context.log.league, identity, to_builtins(context.config))
     newest = await context.log.last_sequence()

@@ -158,7 +158,7 @@ def parse_retry_after(header: str) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(header)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         seconds = (aware - datetime.now(UTC)).total_seconds()

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError, parse_retry_after
+from schemas.codec import DECODE_ERRORS
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message
 from schemas.errors import ConfigError, RemoteError
@@ -77,7 +78,7 @@ def parse_usage(data: bytes) -> TokenUsage | None:
     """The token usage in an answer; None where it does not say how many tokens there were."""
     try:
         usage = msgspec.json.decode(data, type=_UsageResponse).usage
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         return None
     if not isinstance(usage, dict):
         return None
@@ -285,7 +286,7 @@ def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
 def _parse_completion(data: bytes, kind: type[CompletionT]) -> CompletionT:
     try:
         completion = msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except DECODE_ERRORS:
         raise RequestFailedError("an answer that is no chat completion") from None
     if not completion.choices:
         raise RequestFailedError("an answer without any choice")

@@ -10,6 +10,7 @@ import msgspec
 
 from inference.remote import OWNER
 from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel
+from schemas.codec import DECODE_ERRORS
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call
 from schemas.errors import ConfigError, RemoteError
@@ -205,7 +206,7 @@ class OpenAIClient:
     def _decode(self, data: bytes, kind: type[ResponseT], page: str) -> ResponseT:
         try:
             return msgspec.json.decode(data, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise RemoteError(f"{self._label}: {page} is not as expected, {error}") from None
 
 

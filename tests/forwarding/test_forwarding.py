@@ -158,6 +158,15 @@ def test_what_cannot_be_a_file_is_wrong_usage(to: str, broker: str, tmp_path: Pa
     assert isinstance(told.exception, UsageError)
 
 
+def test_a_file_of_other_bytes_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    for held in (b'{"sequence":1,"id":"\xff"}\n', b'{"x":' + b"[" * 50_000 + b"\n"):
+        path.write_bytes(held)
+        with pytest.raises(UsageError, match="holds something else"):
+            asyncio.run(FileTarget(path).open(WRITER.history))
+        assert path.read_bytes() == held
+
+
 def test_lines_longer_than_what_is_read_at_once_are_found_from_behind(tmp_path: Path) -> None:
     def line(sequence: int, size: int) -> LogLine:
         head = f'{{"_time":"","sequence":{sequence},"id":"{WRITER.history}-{sequence}","data":"'

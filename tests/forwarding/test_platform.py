@@ -69,6 +69,15 @@ def test_a_batch_is_an_array_with_a_bearers_token_and_a_key_that_stays(
     assert reached(tmp_path) == 3
 
 
+def test_a_damaged_position_is_wrong_usage(tmp_path: Path) -> None:
+    path = position(tmp_path).path
+    path.parent.mkdir()
+    for held in (b"{", b'{"sequence":1,"to":"\xff"}'):
+        path.write_bytes(held)
+        with pytest.raises(UsageError, match=r"here\.json: .*expected how far"):
+            reached(tmp_path)
+
+
 def test_without_a_token_none_is_sent(platform: Start, history: Sequence[RecordedEvent], tmp_path: Path) -> None:
     server = platform()
     sent(server.url, tmp_path, [lines(history, 1)], token="")

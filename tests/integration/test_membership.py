@@ -33,7 +33,7 @@ from workers.learner_state import append_published
 from workers.membership import Membership, SilenceDetector, SilenceRecorder, has_ended_here, machine_digest
 from workers.monitoring.metrics import HeartbeatPublisher
 from workers.process import WorkerProcess, WorkerSpec, read_reason_to_leave
-from workers.run_worker import _open_log, _serve_until_done, _stop_with_supervisor, worker_main
+from workers.run_worker import _open_log, _serve_as_member, _serve_until_done, _stop_with_supervisor, worker_main
 from workers.runtime import Context, beside
 
 LEAGUE = "t"
@@ -346,6 +346,25 @@ def test_a_supervisor_records_no_departure_of_a_process_that_it_did_not_start(tm
     in_a_league(tmp_path, body)
 
 
+def test_a_worker_that_is_stopped_while_it_is_being_started_ends(tmp_path: Path) -> None:
+    async def body(start: Start) -> None:
+        async with start("w") as context:
+            child = WorkerProcess(context, WorkerSpec("rater", "rater-1"), lambda text: None)
+            supervising = asyncio.create_task(child.supervise())
+            # The task has begun, and has no process yet.
+            await asyncio.sleep(0)
+            assert child._process is None
+            await child.stop()
+            try:
+                async with asyncio.timeout(60):
+                    await supervising
+            finally:
+                child.kill()
+            assert child.has_ended
+
+    in_a_league(tmp_path, body)
+
+
 def test_a_trainer_that_was_done_is_started_again_when_a_configuration_lets_training_go_on(tmp_path: Path) -> None:
     async def body(start: Start) -> None:
         async with start("supervisor") as context:
@@ -545,12 +564,34 @@ def test_a_condition_of_its_own_stays_a_conflict(tmp_path: Path) -> None:
     in_a_league(tmp_path, body)
 
 
+def test_a_worker_whose_background_work_fails_is_not_recorded_as_done(tmp_path: Path) -> None:
+    async def body(start: Start) -> None:
+        async with start("w") as context:
+            is_serving = asyncio.Event()
+
+            async def serve(_: Context) -> None:
+                is_serving.set()
+                await asyncio.Event().wait()
+
+            async def fails() -> None:
+                await is_serving.wait()
+                raise ValueError("broken")
+
+            with pytest.raises(ValueError, match="broken"):
+                async with beside(fails()):
+                    await _serve_as_member(context, Membership(context, "rater"), "rater", serve)
+            await context.fold_through(await context.log.last_sequence())
+            assert context.state.workers["w"].left == "stopped before it was done"
+
+    in_a_league(tmp_path, body)
+
+
 def test_the_reason_of_a_worker_that_ended_is_read_from_its_log(tmp_path: Path) -> None:
     log = tmp_path / "trainer-1.log"
     assert read_reason_to_leave(log) == ""
     log.write_text('{"event": "joined"}\n{"event": "left", "reason": "ConfigError: no such \\u001b[2J key"}\n')
     assert read_reason_to_leave(log) == "ConfigError: no such \\u001b[2J key"
-    for later in ('{"event": "joined"}\n', "no JSON\n", '{"event"'):
+    for later in ('{"event": "joined"}\n', "no JSON\n", '{"event"', '\n{"x":' + "[" * 50_000):
         with log.open("a") as file:
             file.write(later)
         assert read_reason_to_leave(log) == ""

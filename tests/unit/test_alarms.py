@@ -195,10 +195,11 @@ def test_an_address_with_a_secret_comes_from_a_variable(monkeypatch: pytest.Monk
     config = AlarmsConfig(webhook_variable="HOOK")
     monkeypatch.setenv("HOOK", "https://host/secret")
     assert resolve_webhook_url(config) == "https://host/secret"
-    monkeypatch.setenv("HOOK", "secret")
-    with pytest.raises(ConfigError, match=r"HOOK holds no address") as raised:
-        resolve_webhook_url(config)
-    assert "secret" not in str(raised.value).replace("a secret", "")
+    for url in ("secret", "https://[secret", "https:///secret", "https://host:secret/"):
+        monkeypatch.setenv("HOOK", url)
+        with pytest.raises(ConfigError, match=r"HOOK holds no address") as raised:
+            resolve_webhook_url(config)
+        assert "secret" not in str(raised.value).replace("a secret", "")
 
 
 def test_a_status_that_cannot_be_measured_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:

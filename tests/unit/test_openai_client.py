@@ -138,6 +138,7 @@ def test_a_server_that_is_not_known_to_understand_tokens_is_not_asked_for_them(c
     [
         ({"raw": b"oops", "status": 500}, "status 500"),
         ({"raw": b'{"choices": [{"mess'}, "no chat completion"),
+        ({"raw": b'{"x": ' + b"[" * 100_000}, "no chat completion"),
         ({"raw": b'{"choices": []}'}, "without any choice"),
         ({"raw": b'{"choices": [{"message": {"content": 7}}]}'}, "no chat completion"),
         ({"raw": told(token_ids=["a"])}, "no chat completion"),

@@ -127,7 +127,9 @@ def test_a_server_that_wants_to_be_left_alone_for_long_is(chat_server, say):
         ask(config(server.url))
 
 
-@pytest.mark.parametrize("header", ["", "soon", "-3", "nan", "inf", "Thu, 99 Foo"])
+@pytest.mark.parametrize(
+    "header", ["", "soon", "-3", "nan", "inf", "Thu, 99 Foo", "Thu, 01 Jan 99999999999999 00:00:00 GMT"]
+)
 def test_a_retry_after_that_makes_no_sense_is_passed_over(chat_server, say, header):
     server = chat_server(
         lambda asked, number: say("no", status=429, headers={"Retry-After": header}) if number == 1 else say("yes")
@@ -137,7 +139,10 @@ def test_a_retry_after_that_makes_no_sense_is_passed_over(chat_server, say, head
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}', b"\xff\xfe", b"[" * 100_000, b"null"],
+    [
+        *(b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": 3}]}', b"\xff\xfe", b"null"),
+        *(start + b"[" * 100_000 for start in (b"", b'{"usage": ', b'{"x": ')),
+    ],
 )
 def test_an_answer_that_is_no_completion_is_tried_again_and_then_an_error(chat_server, say, body):
     server = chat_server(lambda asked, number: say(raw=body))

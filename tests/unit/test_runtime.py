@@ -1,6 +1,8 @@
 """What every worker is built from: coroutines beside a block."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -106,3 +108,24 @@ def test_a_background_that_fails_fails_the_block_and_ends_the_others():
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(run())
     assert ended == [1]
+
+
+def test_a_failure_that_was_handled_leaves_no_cancellation_behind():
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    async def run() -> int:
+        with pytest.raises(ValueError, match="broken"):
+            async with beside(fails()), beside(fails()):
+                await for_ever()
+        return asyncio.current_task().cancelling()
+
+    assert asyncio.run(run()) == 0
+
+
+@pytest.mark.parametrize(("nice", "expected"), [(0, 5), (10, 10)])
+def test_a_background_process_never_raises_its_priority(nice, expected):
+    """Without privileges it may not, and a tracker under `nice` ended with an error of the system's."""
+    told = "import os; from workers.runtime import lower_priority; lower_priority(); print(os.nice(0))"
+    command = ["nice", "-n", str(nice), sys.executable, "-c", told]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) == expected

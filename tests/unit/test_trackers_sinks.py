@@ -94,7 +94,9 @@ def test_lines_of_json_go_on_where_the_last_tracker_ended(tmp_path: Path) -> Non
     assert read(path)[0].now == {"inference/a/queued": 3.0}
 
 
-@pytest.mark.parametrize("damage", [b'{"sequence":6,"time_', b"\0" * 30, b'{"sequence":6}\n', b"nonsense\n"])
+@pytest.mark.parametrize(
+    "damage", [b'{"sequence":6,"time_', b"\0" * 30, b'{"sequence":6}\n', b"nonsense\n", b'{"values":{"\xff":1}}\n']
+)
 def test_a_torn_line_is_cut_off_and_written_again(tmp_path: Path, damage: bytes) -> None:
     fill("jsonl", place(tmp_path), ROWS[:2])
     (path,) = (tmp_path / "tracking").iterdir()

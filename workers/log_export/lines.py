@@ -13,6 +13,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from league.log.base import RecordedEvent
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import BusyError, LeagueError, UsageError
 from schemas.events import EVENT_TYPES, RatingUpdated
 from schemas.files import try_lock
@@ -208,7 +209,7 @@ class FileTarget:
         data, end = _last_line(self._file)
         try:
             last = msgspec.json.decode(data, type=_LastLine) if data else _LastLine(0, f"{history}-0")
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             last = _LastLine(0, "")
         if last.id != f"{history}-{last.sequence}":
             self._close()

@@ -23,6 +23,7 @@ from players.remote.http_client import (
     parse_retry_after,
     quote_body,
 )
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import BusyError, LeagueError, RemoteError, UsageError, escape_unprintable
 from schemas.files import try_lock
 from schemas.loggers import get_logger
@@ -92,7 +93,7 @@ def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
     """Axiom's status of an ingest: ``{"ingested": 1, "failed": 1, "failures": [{"timestamp": …, "error": …}]}``."""
     try:
         response = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return 0, ()
     if not isinstance(response, dict) or not isinstance(failed := response.get("failed"), int) or failed <= 0:
         return 0, ()
@@ -146,7 +147,7 @@ class ExportPosition:
             return max(msgspec.json.decode(self.path.read_bytes(), type=_SavedPosition).sequence, 0)
         except FileNotFoundError:
             return 0
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise UsageError(
                 f"{self.path}: {error}; expected how far {self._to} has come (remove it to send everything again)"
             ) from None

@@ -10,7 +10,7 @@ import msgspec
 
 from league.queries.status import detect_alarms, read_status
 from players.remote.http_client import HttpClient, RequestFailedError
-from schemas.config import AlarmsConfig
+from schemas.config import AlarmsConfig, parse_http_url
 from schemas.errors import ConfigError, LogError
 from schemas.loggers import get_logger
 from schemas.metrics import HEARTBEAT_S
@@ -95,7 +95,7 @@ def resolve_webhook_url(config: AlarmsConfig) -> str:
     if not config.webhook_variable:
         return config.webhook
     url = os.environ.get(config.webhook_variable, "")
-    if urlsplit(url).scheme not in ("http", "https"):
+    if parse_http_url(url) is None:
         # Its value may be a secret and is not quoted.
         raise ConfigError(
             f"alarms.webhook_variable: {config.webhook_variable} holds no address here; expected https://…"

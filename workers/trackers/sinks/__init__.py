@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import BusyError
 from schemas.files import try_lock
 from schemas.plugins import Registry
@@ -129,7 +130,7 @@ def _whole(file: BinaryIO) -> Iterator[tuple[Line, int]]:
     for data in file:
         try:
             line = _decoder.decode(data)
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             return
         if not data.endswith(b"\n"):
             return
