@@ -21,6 +21,7 @@ import msgspec
 
 from schemas.errors import UsageError, format_choices
 from schemas.ids import digest
+from schemas.numbers import Count
 
 _MAX_SHOWN = 80
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -47,7 +48,7 @@ class ExternalResult(msgspec.Struct, frozen=True):
     reason: str = ""
     length: int = 0
     """Number of turns."""
-    tokens: int = 0
+    tokens: Count = 0
     """Tokens that models wrote."""
     error: str = ""
     """Why the match failed; its scores do not count then."""
@@ -64,6 +65,11 @@ def parse_results(data: bytes, source: str, form: str) -> list[ExternalResult]:
     results = FORMATS[form](_read_lines(data, source))
     if not results:
         raise UsageError(f"{source}: found no results; expected a JSON object a line")
+    for result in results:
+        try:
+            msgspec.json.decode(msgspec.json.encode(result), type=ExternalResult)
+        except (UnicodeEncodeError, msgspec.ValidationError) as error:
+            raise UsageError(f"{source}, line {result.line}: cannot be recorded ({error})") from None
     return results
 
 
@@ -96,7 +102,7 @@ def _read_lines(data: bytes, source: str) -> Iterator[_Line]:
 
 def _parse_textarena(lines: Iterator[_Line]) -> list[ExternalResult]:
     games: dict[str, ExternalResult] = {}
-    turns: dict[str, dict[int | None, int]] = {}
+    turns: dict[str, dict[str, int]] = {}
     for line in lines:
         game = _parse_game(line)
         first = games.setdefault(game.id, game)
@@ -106,7 +112,7 @@ def _parse_textarena(lines: Iterator[_Line]) -> list[ExternalResult]:
                 f"expected {_describe(first)}"
             )
         # Each player's record counts its own turns.
-        turns.setdefault(game.id, {})[line.fields.get("player_id")] = game.length
+        turns.setdefault(game.id, {})[str(line.fields.get("player_id"))] = game.length
     return [msgspec.structs.replace(game, length=sum(turns[name].values())) for name, game in games.items()]
 
 
@@ -233,7 +239,7 @@ def _parse_verifiers(lines: Iterator[_Line]) -> list[ExternalResult]:
 def _parse_episode(line: _Line) -> ExternalResult:
     try:
         episode = msgspec.convert(line.fields, _Episode)
-    except msgspec.ValidationError as error:
+    except (UnicodeEncodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{line.where}: not an episode of verifiers v1: {error}") from None
     traces = sorted(episode.traces, key=lambda trace: trace.agent.name)
     failures = [*episode.errors, *(error for trace in traces if not trace.ok for error in trace.errors)]

@@ -189,6 +189,7 @@ BAD = {
     "another account of a game": (
         *(lines(player_record(469, 1, [LLAMA, PERSON], {"0": 1, "1": 0})), "line 2", "another account of game 469"),
     ),
+    "text with half a character": (lines({**GAMES[3], "reason": "\ud83d"}), "line 2", "cannot be recorded"),
 }
 
 
@@ -201,6 +202,26 @@ def test_a_bad_line_is_named_and_nothing_is_recorded(line: str, tmp_path: Path) 
         parse_results((lines(GAMES[0]) + text).encode(), "results.jsonl", "textarena")
     assert f"results.jsonl, {place}: " in str(refused.value)
     assert problem in str(refused.value)
+
+
+def test_a_player_id_of_any_type_is_one_account_of_a_game() -> None:
+    from lifecycle.external_results import parse_results
+
+    text = lines({**GAMES[3], "player_id": [1], "num_turns": 5})
+    assert [result.length for result in parse_results(text.encode(), "results.jsonl", "textarena")] == [5]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"num_output_tokens": 2**70}, {"stop_condition": "\ud83d"}, {"\ud83d": 1}],
+    ids=["too many tokens", "half a character", "half a character as a key"],
+)
+def test_an_episode_that_no_event_can_hold_is_refused(part: dict[str, Any]) -> None:
+    from lifecycle.external_results import parse_results
+
+    trace = {"agent": {"config": {"model": "m"}}, "ok": True, "rewards": {"won": {"score": 1.0}}, **part}
+    with pytest.raises(UsageError, match=r"results\.jsonl, line 1: "):
+        parse_results(lines({"id": "a", "ok": True, "traces": [trace]}).encode(), "results.jsonl", "verifiers")
 
 
 def test_what_contradicts_the_history_is_refused_whole(run: Path) -> None:
