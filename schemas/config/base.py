@@ -65,6 +65,8 @@ def convert(value: Any, into: type[T], where: str) -> T:
     expanded = _expand_names(value, into)
     try:
         return msgspec.convert(expanded, into, strict=True)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{where or 'configuration'}: {error.object!a}: not UTF-8; expected a known key") from None
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ConfigError):
             prefix = f"{where}." if where else ""
@@ -190,12 +192,19 @@ def _present(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """Parse a value as TOML, else as a word without quotes; empty text is None."""
+    """Parse a value as TOML, else as a word without quotes; empty text is None.
+
+    Raises:
+        ConfigError: the text has bytes that are not UTF-8, which a command's arguments have as lone surrogates.
+    """
+    if not text.isascii() and text.encode(errors="replace").decode() != text:
+        raise ConfigError(f"{text!a}: not UTF-8; expected a value in TOML, or a word")
     if not text:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
+        # Not TOML, an integer of thousands of digits, or lists within lists without end.
         return text
 
 

@@ -368,6 +368,7 @@ def test_gc_drops_superseded_manifests_and_leaves_the_archive_whole(archived_run
     ("arguments", "message"),
     [
         (["gc", "--older-than", "soon"], "expected a number"),
+        (["gc", "--older-than", "9" * 400 + "d"], "expected a number"),
         (["gc", "--keep-snapshots", "0"], "expected 1 or more"),
         (["verify", "--expect", "abc"], "not the digest of a seal"),
         (["gc"], "no league here"),

@@ -7,6 +7,7 @@ import pytest
 
 from arena.environments import make_environment
 from lifecycle.config_checks import check_config
+from lifecycle.reconfigure import with_settings
 from schemas.config import LeagueConfig, Plugin, convert, load_config, to_builtins
 from schemas.errors import ConfigError
 
@@ -149,3 +150,14 @@ def test_a_rating_that_is_left_out_is_that_of_the_kind() -> None:
 def test_errors_name_the_agent_and_the_key_that_was_probably_meant(tables: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("?", r"\?")):
         convert(tables, LeagueConfig, "")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["\udcff.x=1", "trainer.loss.settings.x=\udcff", "name=" + "[" * 5000, "name=" + "9" * 5000],
+    ids=["key of other bytes", "value of other bytes", "nested without end", "thousands of digits"],
+)
+def test_a_setting_that_cannot_be_read_is_refused_in_words(setting: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        with_settings(LeagueConfig(), [setting])
+    assert str(refused.value).isascii()

@@ -266,7 +266,8 @@ async def gc(
     """List artifacts that no event refers to, and missing ones; --delete deletes the first."""
     if keep_snapshots < 1:
         raise UsageError(f"--keep-snapshots {keep_snapshots}: expected 1 or more")
-    age = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", older_than)
+    # With more digits than any age has, the time before it is no finite number.
+    age = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]+)?)([smhd])", older_than)
     if age is None:
         raise UsageError(f"--older-than {older_than!r}: expected a number and one of s, m, h, d, e.g. 1h")
     age_s = float(age[1]) * _UNITS[age[2]]
