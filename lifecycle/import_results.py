@@ -109,7 +109,8 @@ def _resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str],
             policy = re.sub(r"[^A-Za-z0-9_-]+", "-", policy).strip("-")[:64]
         check_name(f"player {name!r}: external agent", policy)
         config = state.config
-        assert config is not None
+        if config is None:
+            raise UsageError("the league's configuration was written by a newer version; expected that one here too")
         if policy in (HUMAN, *config.agents, *config.trained_policies, *state.published):
             raise UsageError(
                 f"player {name!r}: the league has an agent {policy}, but none {agent}; expected --agent {name}=AGENT "

@@ -55,11 +55,15 @@ class _Tagged(msgspec.Struct):
 
 
 def encode_event(event: e.Event) -> bytes:
-    """Encode an event as JSON; ``DecodeError`` for a number that is infinite or out of range (``schemas.numbers``)."""
-    data = _json.encode(event)
+    """Encode an event as JSON.
+
+    Raises:
+        DecodeError: a number that is infinite or out of range (``schemas.numbers``), or text with half a character.
+    """
     try:
+        data = _json.encode(event)
         _events.decode(data)
-    except DECODE_ERRORS as error:
+    except (UnicodeEncodeError, *DECODE_ERRORS) as error:
         # Once written, it would stay in the history and be skipped by every reader.
         raise DecodeError(f"{type(event).__name__} cannot be recorded: {error}") from error
     return data

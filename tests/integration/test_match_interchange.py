@@ -21,6 +21,7 @@ from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.ratings.fold import RatingFold
 from league.run import Run
+from league.state import LeagueState
 from schemas.config import ExperienceConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import ExitCode, UsageError
 from tests.builders import match_finished, opening_events
@@ -262,3 +263,12 @@ def test_a_match_leaves_as_steps_of_kaggle_and_returns_as_an_episode_of_verifier
     scores = "SELECT list(score ORDER BY seat) FROM match_seats GROUP BY match_id"
     (one, other) = sql(run, scores)
     assert one == other
+
+
+def test_players_of_a_league_with_a_newer_configuration_are_not_imported() -> None:
+    from lifecycle.external_results import ExternalResult, ExternalSeat
+    from lifecycle.import_results import _resolve_agents
+
+    results = [ExternalResult(line=1, id="a", environment="", seats=(ExternalSeat("", "m", 1.0),))]
+    with pytest.raises(UsageError, match="newer version"):
+        _resolve_agents(results, {}, LeagueState())

@@ -22,7 +22,15 @@ from schemas.codec import (
     encode_trajectory,
 )
 from schemas.errors import DecodeError, LeagueError
-from schemas.events import AgentRetired, EvaluationRequested, MatchFinished, RatingChange, RatingUpdated, SeatResult
+from schemas.events import (
+    AgentRetired,
+    EvaluationRequested,
+    LeaguePaused,
+    MatchFinished,
+    RatingChange,
+    RatingUpdated,
+    SeatResult,
+)
 from schemas.ids import agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject
@@ -210,3 +218,8 @@ def test_an_index_that_no_snapshot_can_hold_is_refused(index: int) -> None:
     request = EvaluationRequested("e", "main@1", "newest", ["bot"], ["e-1"], [index])
     with pytest.raises(DecodeError, match="indices"):
         decode_event(msgspec.json.encode(request))
+
+
+def test_text_with_half_a_character_is_refused_as_an_event() -> None:
+    with pytest.raises(DecodeError, match="LeaguePaused cannot be recorded"):
+        encode_event(LeaguePaused(reason="\udcff"))
