@@ -285,7 +285,7 @@ async def resolve_sequence(run: Run, history: "JetStreamLog", text: str, option:
 
 def is_sequence(text: str) -> bool:
     """Whether a text is a sequence, which needs no table to look up."""
-    return text.isascii() and text.isdigit()
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 async def parse_sequence(history: EventLog, text: str, option: str) -> int:

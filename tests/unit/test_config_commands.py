@@ -359,3 +359,10 @@ def test_control_characters_of_a_file_are_shown_as_text(tmp_path: Path) -> None:
     out = run("check", str(file))
     assert "'a\\x1b[2J\\u202eb': its size is not known here" in out
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("arguments", [["events", "--from"], ["metrics", "--listen"]])
+def test_thousands_of_digits_are_refused_in_words(arguments: list[str]) -> None:
+    number = "9" * 5000
+    result = CliRunner().invoke(app, [*arguments, number if arguments[0] == "events" else f"localhost:{number}"])
+    assert isinstance(result.exception, SystemExit | UsageError)

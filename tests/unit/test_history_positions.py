@@ -69,6 +69,7 @@ def test_the_order_is_that_of_sequences_where_clocks_are_apart() -> None:
         ("3", "holds 1 to 2"),
         ("-1", "neither a sequence nor a time"),
         ("²", "neither a sequence nor a time"),
+        ("9" * 5000, "neither a sequence nor a time"),
         ("noon", "expected a number, or ISO 8601"),
         (
             "2026-01-31T11:59:59",

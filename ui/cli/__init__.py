@@ -166,7 +166,7 @@ class _Conversion:
             return Path(value)
         if annotation is not Path and isinstance(annotation, type) and isinstance(value, annotation):
             return value
-        if annotation is int and not param.type_descriptor.is_ranged and re.fullmatch("[0-9]+", str(value)):
+        if annotation is int and not param.type_descriptor.is_ranged and re.fullmatch("[0-9]{1,18}", str(value)):
             return int(value)
         # Typer makes its own.
         param._runtime_param = None

@@ -1,6 +1,7 @@
 """``league dash``, ``web``, ``site``, ``status``, ``metrics`` and ``play``: a league as it is now."""
 
 import asyncio
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -49,7 +50,7 @@ def metrics(listen: ListenOption = "127.0.0.1:9464", *, run: Run) -> None:
 
 def _parse_address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+    if not colon or not host or not (re.fullmatch("[0-9]{1,5}", port) and int(port) <= 65535):
         raise UsageError(f"--listen {listen}: expected HOST:PORT, for example 127.0.0.1:9464")
     return host.strip("[]"), int(port)
 
