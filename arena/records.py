@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from arena.games.base import Turn
+from schemas.codec import DECODE_ERRORS
 from schemas.episodes import GenerateResult, Message
 from schemas.errors import EpisodeError
 
@@ -81,7 +82,7 @@ def decode_record(record: bytes) -> EpisodeRecord:
     """The record of a match; ``EpisodeError`` if it is none, or of an unknown version."""
     try:
         episode = msgspec.json.decode(record, type=EpisodeRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise EpisodeError(f"record of an episode: {error}; expected what a league's worker wrote") from None
     if episode.version != VERSION:
         raise EpisodeError(f"record of an episode: version {episode.version}; expected {VERSION}")

@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from models.model_config import FUSED, DecoderShape, ModelShape
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ConfigError, ModelError, format_choices
 
 TARGETS = tuple(part.rpartition(".")[2] for parts in FUSED.values() for part in parts)
@@ -273,7 +274,7 @@ def decode_config(folder: Path) -> dict[str, Any]:
     """The configuration of an adapter in PEFT's format, of any kind; raises ``ModelError`` where there is none."""
     try:
         return msgspec.json.decode((Path(folder) / CONFIG_FILE).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from models import MODEL_FILES
 from models.adapters import CONFIG_FILE, WEIGHTS_FILE, decode_config
 from models.model_config import FUSED, DecoderShape
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ConfigError, ModelError
 from schemas.files import atomic_folder
 
@@ -56,7 +57,7 @@ def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
         try:
             names = msgspec.json.decode(index.read_bytes(), type=dict[str, Any])["weight_map"].values()
             shards = [Path(name).name for name in sorted(set(names))]
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, AttributeError, TypeError) as error:
+        except (*DECODE_ERRORS, KeyError, AttributeError, TypeError) as error:
             raise ModelError(f"{index}: not an index of safetensors shards ({error!r})") from error
     elif not (folder / shards[0]).exists():
         raise ModelError(f"{folder}: no model.safetensors; weights in other formats are not loaded")

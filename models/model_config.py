@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError, format_choices
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
@@ -157,7 +158,7 @@ def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
     path = Path(folder) / "config.json"
     try:
         config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         raise ModelError(f"{path}: no readable model configuration ({error})") from error
     try:
         yield config

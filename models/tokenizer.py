@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
@@ -148,5 +149,5 @@ class Tokenizer:
             return {}
         try:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise ModelError(f"{path}: not a readable JSON object ({error})") from error

@@ -19,6 +19,7 @@ from arena.enumerable.game import ListedGame as ListedGame
 from arena.enumerable.game import Record, S
 from arena.games.base import Action, Bot, Game, GameSpec, Recording, TextFormat, Turn, Words
 from arena.games.texts import ParsedAction, Phrases, Pieces, strip_thinking
+from schemas.codec import DECODE_ERRORS
 from schemas.config import convert
 from schemas.errors import DecodeError, GameError
 
@@ -218,5 +219,5 @@ class ListedSpec(GameSpec, Generic[S]):
     def _decode(self, data: bytes, kind: type[Any]) -> Any:
         try:
             return msgspec.json.decode(data, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DecodeError(f"{self.name}: {error}") from None

@@ -16,6 +16,7 @@ from arena.games.base import Outcome, ranks, sole_leader
 from arena.games.diplomacy import Settings, board
 from arena.games.diplomacy.engine import SEA_BIT
 from arena.games.diplomacy.engine import SavedPosition as SavedPosition
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import DecodeError
 
 _PHASE = re.compile(r"[SF]\d{4}[MR]|W\d{4}A|COMPLETED").fullmatch
@@ -121,7 +122,7 @@ def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
     """Decodes ``DiplomacyGame.save`` for a game of these powers; ``DecodeError`` for other bytes or powers."""
     try:
         decoded = msgspec.json.decode(saved, type=SavedPosition)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise DecodeError(f"diplomacy position: {error}") from None
     # The adjudicator would silently drop what it does not know.
     for table in (decoded.units, decoded.retreats, decoded.centers):

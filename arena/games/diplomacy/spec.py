@@ -19,6 +19,7 @@ from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.value_function import expected_value
 from arena.games.diplomacy.words import DiplomacyWords
 from arena.games.texts import TextFormat, Words
+from schemas.codec import DECODE_ERRORS
 from schemas.errors import DecodeError
 
 _TEXTS = {"compact": DiplomacyText, "signposted": SignpostedText, "surroundings": SurroundingsText}
@@ -47,7 +48,7 @@ class DiplomacySpec(GameSpec):
         """See ``GameSpec.open_record``."""
         try:
             decoded = msgspec.json.decode(record, type=Record)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except DECODE_ERRORS as error:
             raise DecodeError(f"diplomacy record: {error}") from None
         # The record's own settings decide who played: readers may not know the league's.
         powers = decoded.settings.playing_powers
