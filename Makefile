@@ -10,7 +10,7 @@ COMMA := ,
 HASH := \#
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes ablation ablation-short clean
+.PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -160,13 +160,6 @@ docs: $(STAMP)  ## build the documentation as a site in build/site; a link that 
 hashes:  ## write constraints-hashed.txt anew from constraints.txt, with uv: digests of every file, and no addresses
 	@{ head -1 constraints-hashed.txt; uv pip compile -q --no-deps --no-header --no-annotate --generate-hashes \
 	  --python-version 3.11.9 constraints.txt; } > constraints-hashed.tmp && mv constraints-hashed.tmp constraints-hashed.txt
-
-# What was trained before is kept, so both go on where they were.
-ablation: $(STAMP)  ## the league against mirror self-play, as benchmarks/ablation/plan.py has it (an hour or two)
-	@$(BIN)/python -m benchmarks.ablation run $${ABLATION:-.ablation}
-
-ablation-short: $(STAMP)  ## two games and three arms of it (within ten minutes)
-	@$(BIN)/python -m benchmarks.ablation short $${ABLATION:-.ablation}
 
 clean:  ## remove the virtual environment and caches (runs are kept)
 	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -27,7 +27,3 @@ plays a batch, the ``Step`` of an episode is one model call; *pieces* are the in
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``; the
 contract tests find it. ``docs/3-extending.md`` shows every kind of plugin.
 """
-
-from schemas.deprecation import redirect_old_imports
-
-redirect_old_imports()

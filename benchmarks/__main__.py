@@ -17,26 +17,15 @@ from pathlib import Path
 from benchmarks.sizes import MINIATURE_VARIABLE, SKIPPED_CODE
 
 MINIATURE_OPTION = "--miniature"
-LONG_BENCHMARKS = {
-    "ablation": "benchmarks.ablation",
-    "gpu": "benchmarks.gpu",
-    "learning": "benchmarks.learning",
-    "simulate_scale": "benchmarks.simulate_scale",
-    "soak": "benchmarks.soak",
-}
+LONG_BENCHMARKS = {"gpu": "benchmarks.gpu", "learning": "benchmarks.learning"}
 """Benchmarks that run only when they are named, by module."""
 
 _ROOT = Path(__file__).parents[1]
 MINIATURE_ARGUMENTS = {
-    "ablation": [
-        *("run", "{folder}/runs", "--games", "rps", "--arms", "mirror", "league"),
-        *("--settings", "entropy", "--seeds", "1", "--processes", "1"),
-    ],
     "learning": [
         *(str(_ROOT / "configs" / "nim-tiny.toml"), "--steps", "2", "--games", "3"),
         *("--set", "model.cloning={ sequences = 16 }"),
-    ],
-    "simulate_scale": ["--measure", "{folder}/costs.json", "--chart", "{folder}/chart.png"],
+    ]
 }
 """Options of benchmarks that need some; ``{folder}`` is a temporary folder."""
 

@@ -27,7 +27,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from league.log.lazy_transport import defer_aiohttp
-from schemas.deprecation import redirect_old_imports
 
 if TYPE_CHECKING:
     from league.api import Match, RunReader, Table, __version__, up
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Match", "RunReader", "Table", "__version__", "open", "up"]
 
-redirect_old_imports()
 defer_aiohttp()
 
 

@@ -24,7 +24,6 @@ import msgspec
 
 from models.model_config import ModelShape, read_model_shape
 from models.tokenizer import Tokenizer
-from schemas.deprecation import resolve_old_name
 from schemas.errors import ModelError
 
 if TYPE_CHECKING:
@@ -164,5 +163,4 @@ def __getattr__(name: str) -> Any:
         from models import make
 
         return getattr(make, name)
-    # Where this package is imported before ``schemas``, nothing redirects its own old names.
-    return resolve_old_name(__name__, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,9 +19,4 @@
 - ``files``         locks, and folders that appear whole
 - ``retry``         exponential backoff with jitter
 - ``loggers``       loggers that import structlog with their first line
-- ``deprecation``   paths and names of earlier releases
 """
-
-from schemas.deprecation import redirect_old_imports
-
-redirect_old_imports()

@@ -7,7 +7,6 @@ out like the package: ``arena/games/race.py`` is the game ``race``.
 import importlib
 import os
 import pkgutil
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -15,7 +14,6 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 import msgspec
 
 from schemas.config import Plugin, convert
-from schemas.deprecation import old_paths
 from schemas.errors import ConfigError, format_choices
 
 Runtime = TypeVar("Runtime")
@@ -23,6 +21,13 @@ C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 Factory = TypeVar("Factory", bound=Callable[..., Any])
 Info = TypeVar("Info")
+
+PLUGIN_PACKAGES = (
+    *("arena.bots", "arena.environments", "arena.games", "arena.prompts", "league.ratings", "league.samplers"),
+    *("trainer.advantages", "trainer.backends", "trainer.buffer", "trainer.losses", "trainer.operators"),
+    *("trainer.rewards", "trainer.transforms", "workers.trackers.sinks"),
+)
+"""Packages whose modules are plugins."""
 
 
 def plugin_modules(package: str) -> list[str]:
@@ -56,15 +61,20 @@ def _own_folders(package: str) -> Iterator[Path]:
             raise ConfigError(
                 f"LEAGUE_PLUGINS: {name!r} is the working directory; expected a folder below it or elsewhere"
             )
-        for path in (package, *old_paths(package)):
-            folder = Path(name).resolve().joinpath(*path.split("."))
-            if not folder.is_dir():
-                continue
-            renamed = _module_names([str(folder)]) if path != package else set()
-            for module in sorted(renamed):
-                old, new = (f"{each.replace('.', '/')}/{module}.py" for each in (path, package))
-                warnings.warn(f"LEAGUE_PLUGINS: {old} is now {new}", DeprecationWarning, stacklevel=3)
+        for folder in Path(name).glob("*/[!_.]*/"):
+            _check_is_plugin_folder(folder.relative_to(name))
+        folder = Path(name).resolve().joinpath(*package.split("."))
+        if folder.is_dir():
             yield folder
+
+
+def _check_is_plugin_folder(folder: Path) -> None:
+    """Raise ``ConfigError`` for a folder of one of our packages that no registry reads: its files would be ignored."""
+    package = ".".join(folder.parts)
+    packages = {known.partition(".")[0] for known in PLUGIN_PACKAGES}
+    if folder.parts[0] in packages and not any(f"{known}.".startswith(f"{package}.") for known in PLUGIN_PACKAGES):
+        expected = format_choices([known.replace(".", "/") for known in PLUGIN_PACKAGES], folder.as_posix())
+        raise ConfigError(f"LEAGUE_PLUGINS: {folder.as_posix()}: no plugins are looked for here; expected {expected}")
 
 
 class PluginStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

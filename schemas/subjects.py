@@ -65,8 +65,6 @@ _WORKER_EVENTS: dict[type[e.Event], str] = {
     e.AdapterSlotsReduced: "inference.reduced",
 }
 """Events of single workers, each on a subject of its own."""
-_LEGACY_SHARED_EVENTS = (e.WorkerJoined, e.WorkerLeft, e.InferenceServing, e.AdapterSlotsReduced)
-"""Events that were on one subject for all workers in older histories."""
 
 MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFailed: "failed"}
 """Events on a subject per purpose and worker."""
@@ -105,9 +103,7 @@ def worker_event_subject(league: str, kind: type[e.Event], worker: str) -> str:
 def is_allowed_on(event: e.Event, subject: str) -> bool:
     """Whether an event is allowed on a subject. Permissions are by subject, so the type of an event must match it."""
     league = subject.split(".", 2)[1] if subject.startswith("league.") else ""
-    if subject == event_subject(league, event):
-        return True
-    return isinstance(event, _LEGACY_SHARED_EVENTS) and subject == f"league.{league}.{_WORKER_EVENTS[type(event)]}"
+    return subject == event_subject(league, event)
 
 
 def event_type_filter(league: str, kind: type[e.Event]) -> str:

@@ -4,7 +4,9 @@ Everything but the results is real: matchmaking, ratings, schedule, evaluations.
 sampler or a schedule before spending a run on it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -12,6 +14,8 @@ import msgspec
 from league.evaluation import promotion
 from league.evaluation.plan import evaluation_jobs, finished_evaluations, plan_evaluations
 from league.log.base import RecordedEvent
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
 from league.matchmaking import pool
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
@@ -23,11 +27,12 @@ from league.matchmaking.schedule import (
     retirements,
 )
 from league.ratings.fold import RatingFold
+from league.run import Run
 from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event
-from schemas.config import LeagueConfig, to_builtins
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, to_builtins
 from schemas.ids import agent_name, derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import make_sketch
@@ -299,3 +304,19 @@ class Simulation:
             state="",
             metrics={"wall_s": 1.0},
         )
+
+
+def make_run(folder: Path) -> Path:
+    """A stopped run of a small simulated league, with fewer than 50 rated matches."""
+    evaluation = EvaluationConfig(gatekeeper_games=2, benchmark_games=2)
+    league = Simulation(LeagueConfig(name="league", seed=4, evaluation=evaluation), seats=2)
+    league.run(3, 14)
+    asyncio.run(_store(folder, league.history))
+    return folder
+
+
+async def _store(folder: Path, records: list[RecordedEvent]) -> None:
+    run = Run(folder, name="league")
+    async with run.connect("fill") as client:
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        await JetStreamLog(client, "league", "fill").copy(records)

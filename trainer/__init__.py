@@ -24,7 +24,3 @@ The path of a batch:
 A new reward, transform, estimator, loss, learner backend or buffer strategy is one file in its folder: config struct,
 implementation, ``@register("name")``.
 """
-
-from schemas.deprecation import redirect_old_imports
-
-redirect_old_imports()

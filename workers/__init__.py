@@ -26,7 +26,3 @@ Shared by them:
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.
 """
-
-from schemas.deprecation import redirect_old_imports
-
-redirect_old_imports()

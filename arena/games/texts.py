@@ -1,7 +1,6 @@
 """Optional extensions of games, of ``TextFormat`` and of ``Words``, and texts spelled letter by letter."""
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
@@ -140,15 +139,7 @@ class SupportsGrammar(Protocol):
 
 
 def as_grammar_text(text: object) -> SupportsGrammar | None:
-    """A text as ``SupportsGrammar``; None for a text without a formal language.
-
-    In plugins for 0.1 the methods ``write_reply`` and ``read_reply`` are called ``said`` and ``heard``.
-    """
-    kind = type(text)
-    for old, new in {"said": "write_reply", "heard": "read_reply"}.items():
-        if hasattr(kind, "grammar") and hasattr(kind, old) and not hasattr(kind, new):
-            warnings.warn(f"{kind.__module__}.{kind.__qualname__}.{old} is now {new}", DeprecationWarning, stacklevel=2)
-            setattr(kind, new, getattr(kind, old))
+    """A text as ``SupportsGrammar``; None for a text without a formal language."""
     return text if isinstance(text, SupportsGrammar) else None
 
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.chromium import Browser, open_browser
-from benchmarks.web_served import start_page_server
+from tests.web.chromium import Browser, open_browser
+from tests.web.served import start_page_server
 
 SIZE = (1200, 800)
 COLOURS = 256

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from benchmarks.bench_latency import make_run
+from tests.simulated_history import make_run
 from ui.cli import LeagueCommand
 
 TIMEOUT_S = 600.0

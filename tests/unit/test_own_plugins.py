@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import warnings
 from pathlib import Path
 
 import msgspec
@@ -87,27 +86,14 @@ def test_the_working_directory_is_refused_since_its_folders_would_hide_the_packa
         game_names()
 
 
-OLD_ARENA = """
-from arena.arenas import register
-from arena.arenas.debate import DebateSpec
-
-make = register("own_debate")(DebateSpec.of)
-"""
-
-
-def test_a_folder_laid_out_as_in_earlier_releases_works_and_names_the_new_layout(
+def test_a_folder_that_holds_no_kind_of_plugin_is_refused_with_the_nearest_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(tmp_path, "arena/arenas/own_debate.py", OLD_ARENA)
+    put(tmp_path, "arena/environment/own_debate.py", "")
     monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path))
 
-    with pytest.warns(
-        DeprecationWarning, match=r"arena/arenas/own_debate\.py is now arena/environments/own_debate\.py"
-    ):
-        assert "own_debate" in arena_names()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        assert list(make_environment("own_debate", {}).seats) == ["Aff", "Neg"]
+    with pytest.raises(ConfigError, match=r"arena/environment: no plugins are looked for here.*arena/environments"):
+        arena_names()
 
 
 def test_known_settings_are_read_without_scanning_the_folders_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-import uvloop
 
 from arena.environments import make_arena
 from arena.games.texts import evaluation_spec
-from benchmarks.ablation.driver import ensure_base_model, train_run
-from benchmarks.ablation.measures import read_events
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
 from league.samplers import make_sampler
@@ -18,16 +15,7 @@ from league.state import LeagueState, LeagueStateSnapshot
 from league.state.standings_rows import FEWEST_REWARDS, REWARD_WINDOW
 from lifecycle.config_checks import check_config
 from schemas import events as e
-from schemas.config import (
-    HistoryConfig,
-    LeagueConfig,
-    MatchmakingConfig,
-    Plugin,
-    StopConfig,
-    convert,
-    load_config,
-    to_builtins,
-)
+from schemas.config import LeagueConfig, Plugin, convert, load_config, to_builtins
 from schemas.errors import ConfigError
 from schemas.ids import split_agent
 from tests.builders import fold_events
@@ -166,42 +154,3 @@ def test_populations_that_make_no_sense_are_refused(change: dict[str, Any], says
     with pytest.raises(ConfigError) as error:
         check_config(convert(merged(to_builtins(CONFIG), change), LeagueConfig, ""))
     assert says in str(error.value)
-
-
-def test_a_small_league_replaces_a_teacher_by_offspring_with_both_parents_in_the_history(tmp_path: Path) -> None:
-    """The real workers, without a broker.
-
-    Few questions of so small a base model can be used, so that students learn slowly: three teach here, two of which
-    are compared, and one learns.
-    """
-    asked = Plugin("policies", {"policies": ["tutor"]})
-    rivals = msgspec.structs.replace(
-        CONFIG.policies["tutor"], sampler=asked, reset_steps=1, reset_parents=["student", "teacher"]
-    )
-    asking = Plugin("policies", {"policies": ["main", "student", "teacher"]})
-    tutor = msgspec.structs.replace(CONFIG.policies["tutor"], sampler=asking, reset_parents=[])
-    config = msgspec.structs.replace(
-        CONFIG,
-        policies={"student": rivals, "teacher": rivals, "tutor": tutor},
-        matchmaking=MatchmakingConfig(sampler=asked, seats={"main": 1, "student": 1, "teacher": 1, "tutor": 0}),
-        model=msgspec.structs.replace(CONFIG.model, cloning={"sequences": 2_000, "batch": 32}),
-        schedule=msgspec.structs.replace(CONFIG.schedule, recent_every=1),
-        stop=StopConfig(steps=6),
-        history=HistoryConfig(records="digest"),
-    )
-    uvloop.run(train_run(tmp_path / "run", config, ensure_base_model(tmp_path / "model", config)))
-    events = list(read_events(tmp_path / "run"))
-    for event in events:
-        if isinstance(event, e.MatchFinished):
-            policies = [(split_agent(seat.agent) or ("", 0))[0] for seat in event.seats]
-            assert policies[0] == "tutor"
-            assert policies[1] != "tutor"
-    resets = [event for event in events if isinstance(event, e.PolicyReset) and event.parents]
-    assert resets
-    for reset in resets:
-        assert reset.reason.startswith("earned ")
-        assert reset.operator == "crossover"
-        assert len(reset.parents) == 2
-        assert {(split_agent(parent.agent) or ("", 0))[0] for parent in reset.parents} <= {"student", "teacher"}
-        first = next(one for one in events if isinstance(one, e.PolicyPublished) and one.adapter == reset.adapter)
-        assert (first.policy, first.version, first.parent) == (reset.policy, reset.version + 1, reset.parents[0].agent)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from benchmarks.bench_latency import make_run
 from league.queries.text_table import Column, number_columns, render_rows, render_table
+from tests.simulated_history import make_run
 from ui.cli import app
 from ui.output import format_count
 

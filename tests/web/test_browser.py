@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.chromium import DESKTOP_SIZE, Browser, missing_reason, open_browser
-from benchmarks.web_served import start_page_server
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import MetricsStream
 from league.run import Run
 from schemas.events import AgentRegistered, Event
 from schemas.metrics import Heartbeat, MatchMetrics
 from tests.web import story
+from tests.web.chromium import DESKTOP_SIZE, Browser, missing_reason, open_browser
+from tests.web.served import start_page_server
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 

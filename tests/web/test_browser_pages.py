@@ -16,9 +16,9 @@ from urllib.parse import quote
 import pytest
 
 import ui.web
-from benchmarks.chromium import DESKTOP_SIZE, PHONE_SIZE, Browser, missing_reason, open_browser
-from benchmarks.web_served import LEAGUE, PageServer, start_page_server
 from tests.web import story
+from tests.web.chromium import DESKTOP_SIZE, PHONE_SIZE, Browser, missing_reason, open_browser
+from tests.web.served import LEAGUE, PageServer, start_page_server
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.web_served import LEAGUE
 from tests.web import story
+from tests.web.served import LEAGUE
 
 PATIENCE_S = 300.0
 VIEWS = "1234567"

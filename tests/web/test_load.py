@@ -1,8 +1,6 @@
 """Many viewers, slow ones, floods of events, long tables: nobody waits for others, and nothing grows."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,6 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from benchmarks.bench_web import QUERIES
-from benchmarks.chromium import Browser, missing_reason, open_browser
-from benchmarks.web_served import start_page_server
 from league.log.base import append_in_batches
 from league.log.jetstream import JetStreamLog
 from league.queries import stored
@@ -24,7 +19,9 @@ from league.run import Run
 from schemas.events import AgentRegistered, Event, MatchFailed
 from tests.simulated_history import Simulation
 from tests.web import story
+from tests.web.chromium import Browser, missing_reason, open_browser
 from tests.web.conftest import Site
+from tests.web.served import start_page_server
 from tests.web.test_browser import opened, texts, until
 from ui.web.server import ResponseCache
 
@@ -175,17 +172,3 @@ def test_a_page_does_not_grow_while_events_pass_and_draws_long_tables_in_parts(
         assert after["Nodes"] <= before["Nodes"] * 1.1 + 100, (before, after)
         assert after["JSEventListeners"] <= before["JSEventListeners"] + 20, (before, after)
         assert after["JSHeapUsedSize"] <= before["JSHeapUsedSize"] * 1.5 + 1e6, (before, after)
-
-
-@pytest.mark.slow
-def test_the_benchmark_measures_every_answer_and_every_viewer_in_miniature(tmp_path: Path) -> None:
-    small = ["--matches", "200", "--agents", "6", "--hour", "600", "--viewers", "5", "--run", str(tmp_path / "run")]
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.bench_web", *small, "--only", "page", "answers", "viewers"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    assert "200 to 200 of 200 events heard by each" in done.stdout
-    assert all(path.partition("?")[0].partition("{")[0] in done.stdout for path in QUERIES)

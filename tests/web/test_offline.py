@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 
 from arena.games import make_game
 from arena.match import BotPlayer, play
-from benchmarks.chromium import missing_reason, open_browser
 from league.analysis.summary import RatingCurve
 from league.queries.live_league import open_live_league
 from league.queries.matches import layered_maps, match_replay
@@ -32,6 +31,7 @@ from league.run import Run
 from schemas.errors import UsageError
 from schemas.events import MatchFinished, SeatResult
 from tests.web import story
+from tests.web.chromium import missing_reason, open_browser
 from ui.cli import app
 from ui.web.offline import SiteFolder
 from ui.web.offline.elements import Markup, encode_csv, h, render_table
