@@ -161,13 +161,14 @@ def _sampling_row(name: str, sampler: LocalSampler | VllmPeer) -> Row:
 
 
 def measure_swap(folder: Path, case: InferenceCase, sampler: LocalSampler) -> Row:
-    """Seconds to replace an adapter in place and sample the next tokens."""
+    """Seconds to load a new version of an adapter and sample its first tokens."""
     first, second = adapter_names(2)
-    requests = make_requests(msgspec.structs.replace(case, tokens=SWAP_TOKENS, rows=1), [first], False, 99)
     seconds = []
     for number, name in enumerate((second, first, second)):
+        digest = f"{name}-{number}"
+        requests = make_requests(msgspec.structs.replace(case, tokens=SWAP_TOKENS, rows=1), [digest], False, 99)
         began = time.perf_counter()
-        sampler.backend.swap_adapter(first, f"{name}-{number}", folder / name)
+        sampler.backend.load_adapter(digest, folder / name)
         asyncio.run(sample_requests(sampler.backend, requests))
         seconds.append(time.perf_counter() - began)
     return f"adapter swap and the next {SWAP_TOKENS} tokens", f"{min(seconds):.2f} s"

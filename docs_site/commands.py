@@ -22,7 +22,6 @@ ENVIRONMENT_VARIABLES = {
     "LEAGUE_INFERENCE_TOKEN": "Token that inference servers require; needed by those beyond loopback.",
     "LEAGUE_WEB_TOKEN": "As ``--token`` of ``league web``.",
     "LEAGUE_FORWARD_TOKEN": "Token of the log platform, for ``league forward``.",
-    "LEAGUE_ADAPTERS": "Set by ``league vllm`` for the server that it starts: source of the adapters.",
 }
 """Environment variables that commands and workers read."""
 

@@ -78,7 +78,7 @@ SETTINGS = {
     "RemoteAgentConfig.temperature": "Temperature that replies are sampled with.",
     "ModelConfig.lora_rank": "Rank of the adapters.",
     "ModelConfig.lora_alpha": "Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``.",
-    "InferenceConfig.backend": "Backend: ``local``, ``vllm``, ``vllm_server`` or ``servers``.",
+    "InferenceConfig.backend": "Backend: ``local``, ``vllm`` or ``servers``.",
     "InferenceConfig.threads": "Threads of each process that computes.",
     "InferenceConfig.evaluation_temperature": "Sampling temperature of evaluation matches.",
     "CheckpointScheduleConfig.recent_every": "Gradient steps between versions that join for a limited time.",

@@ -27,14 +27,6 @@ class SamplingParameters(msgspec.Struct, frozen=True):
     the nucleus refuses."""
 
 
-class AdapterSpan(msgspec.Struct, frozen=True):
-    """A stretch of a completion that one adapter sampled, up to the next span's beginning."""
-
-    first: int
-    """Its first completion token."""
-    adapter: str | None
-
-
 class Timing(msgspec.Struct, frozen=True):
     """Durations of one request."""
 
@@ -67,7 +59,7 @@ class BackendStats(msgspec.Struct, frozen=True):
     slots: int = 0
     """Adapters that one batch can hold; 0 for no bound."""
     swaps: int = 0
-    """Adapters that were loaded, or replaced in place."""
+    """Adapters that were loaded."""
     passes: int = 0
     """Forward passes; 0 where a backend does not know, as in the next field."""
     cache_bytes: int = 0
@@ -95,8 +87,6 @@ class Generation(msgspec.Struct, frozen=True):
     """B sorted lists of allowed tokens; an empty one stands for the whole vocabulary (no constraint)."""
     finish_reason: str
     """``stop`` when the constraint or the model ended it, ``length`` at ``max_tokens``."""
-    spans: list[AdapterSpan] = []
-    """Which adapter sampled which tokens, where a backend reports it; several after ``swap_adapter`` in between."""
     timing: Timing | None = None
 
 
@@ -180,9 +170,8 @@ def translate_out_of_memory(doing: str) -> Iterator[None]:
 
 _CONFIGS = {
     "local": ("inference.local", "LocalConfig"),
-    "servers": ("inference.servers", "ServersConfig"),
+    "servers": ("inference.remote.load_balancer", "ServersConfig"),
     "vllm": ("inference.vllm.settings", "VllmConfig"),
-    "vllm_server": ("inference.vllm.server", "VllmServerConfig"),
 }
 """Module and name of each backend's ``BackendConfig``.
 

@@ -4,21 +4,20 @@ import math
 from collections.abc import Collection, Sequence
 
 from arena.constraints.token_walk import Constraint
-from inference.base import AdapterSpan, Generation, Request, Timing
+from inference.base import Generation, Request, Timing
 from schemas.errors import ModelError
 
 
 class CompletionBuilder:
     """A completion in progress: the fields of ``Generation`` of the same names."""
 
-    __slots__ = ("allowed", "branches", "completion_ids", "logprobs", "spans")
+    __slots__ = ("allowed", "branches", "completion_ids", "logprobs")
 
     def __init__(self) -> None:
         self.completion_ids: list[int] = []
         self.branches: list[int] = []
         self.logprobs: list[float] = []
         self.allowed: list[list[int]] = []
-        self.spans: list[AdapterSpan] = []
 
     def __len__(self) -> int:
         return len(self.completion_ids)
@@ -38,13 +37,6 @@ class CompletionBuilder:
         self.branches += [first + branch for branch in part.branches]
         self.logprobs += part.logprobs
         self.allowed += part.allowed
-        for span in part.spans:
-            self.add_span(first + span.first, span.adapter)
-
-    def add_span(self, first: int, adapter: str | None) -> None:
-        """Note that an adapter sampled what follows; nothing changes where it has sampled the span before."""
-        if not self.spans or self.spans[-1].adapter != adapter:
-            self.spans.append(AdapterSpan(first, adapter))
 
     def follow_forced(
         self, place: Constraint, limit: int, vocabulary: int
@@ -68,7 +60,7 @@ class CompletionBuilder:
 
     def finish(self, reason: str, timing: Timing) -> Generation:
         """The finished completion."""
-        return Generation(self.completion_ids, self.branches, self.logprobs, self.allowed, reason, self.spans, timing)
+        return Generation(self.completion_ids, self.branches, self.logprobs, self.allowed, reason, timing)
 
 
 def check_request(request: Request, max_positions: int) -> None:

@@ -17,7 +17,6 @@ from inference.base import BackendStats, is_out_of_memory
 from inference.batch_layout import LayoutPlanner
 from inference.forward import ForwardPass
 from inference.kv_cache import BLOCK_TOKENS, BlockKey, KvCache, PrefixCache
-from inference.lora_linear import PreparedWeights
 from inference.sampler import sample_tokens
 from inference.sequence import ActiveSequence
 from inference.statistics import Counters
@@ -118,21 +117,6 @@ class Engine:
             cache_bytes=self._cache.bytes + self._prefixes.bytes,
             **msgspec.structs.asdict(self.counters),
         )
-
-    @torch.inference_mode()
-    def swap_weights(self, name: str, ready: PreparedWeights) -> None:
-        """Continue all rows of adapter ``name`` with other weights; called between rounds.
-
-        Running ones go back to the head of the queue: their prompts and completions are read again by the new weights,
-        in passes of bounded size, before anything else is sampled.
-        """
-        slots = [slot for slot, row in enumerate(self._running) if row.name == name]
-        again = [self._running[slot] for slot in slots]
-        for row in (*again, *(row for row in self._waiting if row.name == name)):
-            row.swap_weights(ready)
-            row.waited = MAX_WAIT_ROUNDS
-        self._free_slots(set(slots))
-        self._waiting.extendleft(reversed(again))
 
     def abort(self, error: Exception) -> None:
         """Fail everything, waiting or running."""

@@ -67,7 +67,7 @@ class LocalConfig(Table, frozen=True):
 
 
 class LoadedAdapter(NamedTuple):
-    """The adapter under a name."""
+    """A loaded adapter, or the base model."""
 
     lora: Lora | None
     digest: str | None
@@ -103,29 +103,13 @@ class LocalBackend:
     def load_adapter(self, digest: str, folder: Path) -> None:
         """Read an adapter and make it ready; see ``InferenceBackend``."""
         if digest not in self._adapters:
-            self._load(digest, digest, folder)
+            self._load(digest, folder)
 
     async def sleep(self) -> None:
         """See ``SleepingBackend``; on a CPU there is nothing to release, and on a GPU it is not used."""
 
     async def wake(self) -> None:
         """See ``SleepingBackend``."""
-
-    def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
-        """Replace the weights under a name, also for requests that wait or run: their next token is from the new ones.
-
-        Prompts and completions of running requests are read again by the new weights, so that every log-probability is
-        that of a whole forward pass of the adapter that its span names. Requests use the name that it was first loaded
-        under, spans name the ``digest`` of the new weights.
-
-        Raises:
-            ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
-        """
-        check_loaded(name, self._adapters)
-        before = self._adapters[name]
-        self._load(name, digest, folder)
-        self._ready.pop(before.identity, None)
-        self._engine.swap_weights(name, self._prepare(self._adapters[name]))
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep its weights until they end."""
@@ -161,23 +145,23 @@ class LocalBackend:
         """See ``InferenceBackend``."""
         return self._engine.stats(adapters=max(len(self._adapters) - 1, 0), swaps=self._swaps)
 
-    def _load(self, name: str, digest: str, folder: Path) -> None:
-        with translate_out_of_memory(f"adapter {name!r}"):
+    def _load(self, digest: str, folder: Path) -> None:
+        with translate_out_of_memory(f"adapter {digest!r}"):
             lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device, dora=True)
             is_merged = self._merge or lora.magnitudes
             applied = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
             own = lora.flat_P.numel() * lora.flat_P.element_size()
             size = own + applied * self._decoder.embed.itemsize
-            used = sum(other.bytes for at, other in self._adapters.items() if at != name)
+            used = sum(other.bytes for other in self._adapters.values())
             if self._config.adapter_bytes and used + size > self._config.adapter_bytes:
                 raise MemoryShortError(
-                    f"inference: no memory for adapter {name!r}: it needs {size:,} bytes beside {used:,}; expected at "
-                    f"most inference.adapter_bytes, {self._config.adapter_bytes:,}"
+                    f"inference: no memory for adapter {digest!r}: it needs {size:,} bytes beside {used:,}; expected "
+                    f"at most inference.adapter_bytes, {self._config.adapter_bytes:,}"
                 )
             adapter = LoadedAdapter(lora, digest, self._swaps + 1, size)
             # Before it is known, so that no failure leaves half an adapter.
             self._prepare(adapter)
-            self._adapters[name] = adapter
+            self._adapters[digest] = adapter
         self._swaps += 1
 
     @torch.inference_mode()

@@ -40,7 +40,7 @@ class PreparedWeights:
     table_VQ: Tensor | None
     """First-layer queries, keys and values of every token, fused, before rotation; None for large vocabularies."""
     adapter: str | None = None
-    """Name recorded with the spans."""
+    """Digest, for error messages."""
     identity: int = 0
     """Unique number of these weights, never reused; 0 is the base."""
     single: bool = False

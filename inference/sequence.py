@@ -8,7 +8,7 @@ from random import Random
 
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
-from inference.base import AdapterSpan, Generation, Request, Timing
+from inference.base import Generation, Request, Timing
 from inference.completion import CompletionBuilder, check_token_ids
 from inference.lora_linear import PreparedWeights
 from inference.sampler import AllowedTokens, RowSampling
@@ -33,8 +33,6 @@ class ActiveSequence:
         self._submitted = time.perf_counter()
         self._started: float | None = None
         self._sampled_first: float | None = None
-        self.name = request.adapter
-        """The adapter's name in the request, under which its weights can be replaced."""
         self.ready = ready
         self.future = future
         self._temperature = request.sampling.temperature
@@ -59,7 +57,6 @@ class ActiveSequence:
         self._limit = limit
         self._vocabulary = ready.weights.shape.vocab_size
         self._completion = CompletionBuilder()
-        self._completion.spans.append(AdapterSpan(0, ready.adapter))
         check_token_ids(min(self.pending), max(self.pending), self._vocabulary)
         self._follow_forced(self._place)
 
@@ -96,15 +93,6 @@ class ActiveSequence:
         pending, self.pending = self.pending, []
         self.cached += len(pending)
         return pending
-
-    def swap_weights(self, ready: PreparedWeights) -> None:
-        """Continue with other weights from the next token on; everything computed by the old ones is computed again."""
-        self.ready = ready
-        self.restart_prefill()
-        completion = self._completion
-        if completion.spans[-1].first == len(completion):
-            completion.spans.pop()
-        completion.spans.append(AdapterSpan(len(completion), ready.adapter))
 
     def restart_prefill(self) -> None:
         """Compute everything again, since the cache was lost, and continue."""

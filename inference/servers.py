@@ -19,11 +19,10 @@ from inference.base import BackendStats, Generation, Request, Timing
 from inference.completion import CompletionBuilder
 from inference.remote import CONTENT_TYPE, GENERATE, GenerateCall, GenerateReply
 from inference.remote.client import HttpRequest
-from inference.remote.load_balancer import LoadBalancer, RemoteServersConfig, ServerTable, affinity_key
+from inference.remote.load_balancer import LoadBalancer, ServersConfig, ServerTable, affinity_key
 from inference.statistics import RequestCounter
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
-from schemas.numbers import PositiveFloat, PositiveInt
 
 
 class ResumedCompletion:
@@ -85,29 +84,13 @@ class ResumedCompletion:
         return self._completion.finish(self.finished, timing)
 
 
-class ServersConfig(RemoteServersConfig, frozen=True):
-    """Settings of the ``servers`` backend."""
-
-    urls: tuple[str, ...] = ()
-    """Fixed servers, besides those that the league announces: ``http://host:port``."""
-    silence_s: PositiveFloat = 30.0
-    """A server that owes answers and is silent for so long is probed; if the probe fails for as long again, its
-    requests go to others. A tenth of ``inference.request_timeout_s`` in a league."""
-    places: PositiveInt = 1024
-    """Places of a constraint that a request carries."""
-
-    def build(self, folder: Path) -> "ServersBackend":
-        """The backend of the servers, which have the base model themselves."""
-        return ServersBackend(self)
-
-
 class ServersBackend:
     """Samples on whichever server is up and not overloaded."""
 
     def __init__(self, config: ServersConfig | None = None, urls: Callable[[], Sequence[str]] = lambda: ()) -> None:
         """Send nothing yet. ``urls`` returns the servers besides those of the configuration, before each request."""
         self._config = config = config or ServersConfig()
-        self._balancer = LoadBalancer(config, config.silence_s, lambda: (*config.urls, *urls()))
+        self._balancer = LoadBalancer(config, urls)
         self.routes: ServerTable = self._balancer.routes
         self._adapters = dict[str, None]()
         self._counter = RequestCounter()

@@ -128,11 +128,10 @@ class SwapTimer:
         self._expected[policy] = (adapter, recorded_ns)
 
     def observe(self, generation: Generation, adapter: str | None) -> None:
-        """Count a finished completion, sampled by this adapter unless its spans say otherwise."""
+        """Count a finished completion, which this adapter sampled."""
         if not self._expected:
             return
-        adapters = {adapter, *(span.adapter for span in generation.spans)}
-        for policy in [policy for policy, (digest, _) in self._expected.items() if digest in adapters]:
+        for policy in [policy for policy, (digest, _) in self._expected.items() if digest == adapter]:
             _, recorded_ns = self._expected.pop(policy)
             timing = generation.timing
             # Where a backend does not report the time of its first token, the whole completion is counted.

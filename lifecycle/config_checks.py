@@ -32,7 +32,7 @@ from trainer.learner_config import LearnerConfig
 from trainer.losses import LOSSES
 from trainer.operators import OPERATORS
 from trainer.rewards import REWARDS
-from workers.discover_servers import make_servers_config, make_vllm_servers_config
+from workers.discover_servers import make_servers_config
 from workers.trackers.sinks import SINKS
 
 _GAME_ONLY_KEYS = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
@@ -72,8 +72,6 @@ def check_config(config: LeagueConfig) -> None:
     if (Path(config.model.base) / "config.json").is_file():
         check_family(config, Path(config.model.base))
     make_servers_config(config)
-    if config.inference.urls:
-        make_vllm_servers_config(config)
     _check_agents(config, contest)
     if config.trainer.imitation.agent:
         _check_imitation(config)

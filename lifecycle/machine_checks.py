@@ -108,7 +108,7 @@ def _devices(config: LeagueConfig) -> dict[str, str]:
     roles = {spec.role for spec in make_worker_specs(config)}
     inference, trainer = config.inference, config.trainer
     devices: dict[str, str] = {}
-    own_model = not inference.servers and not inference.urls and inference.backend != "vllm_server"
+    own_model = not inference.servers and not inference.urls
     if inference.servers or (own_model and roles & {"rollout", "evaluator"}):
         devices["inference.device"] = inference.device
     if "trainer" in roles and trainer.backend.name != "tinker":

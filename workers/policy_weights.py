@@ -138,7 +138,7 @@ class ModelManager:
         if not modelled:
             return cls(context, _AbsentBackend(), Tokenizer(folder), policy)
         if routed and uses_inference_servers(context.config):
-            return cls(context, await connect_servers(context, folder), Tokenizer(folder), policy)
+            return cls(context, await connect_servers(context), Tokenizer(folder), policy)
         name = context.config.inference.backend
         # In a thread, since a large model takes minutes: meanwhile the process must follow events and answer requests.
         backend = await asyncio.to_thread(make_backend, name, folder, **backend_settings(context.config))

@@ -1,4 +1,4 @@
-"""Inference over HTTP: the protocol between players and inference servers, besides OpenAI's; servers' types and state.
+"""Inference over HTTP: the protocol between players and inference servers, and the state of a server.
 
 - ``client``         batches and sends the requests to one server, and watches its health
 - ``load_balancer``  which server a request goes to, and retries elsewhere
@@ -18,21 +18,14 @@ every server, 500 and 503 mean that another process may succeed.
 """
 
 import asyncio
-import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from arena.constraints.constraint_slices import ConstraintSlice
 from inference.base import Generation, SamplingParameters
-from schemas.errors import ConfigError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 CONTENT_TYPE = "application/msgpack"
 TOKEN_VARIABLE = "LEAGUE_INFERENCE_TOKEN"
@@ -40,7 +33,7 @@ TOKEN_VARIABLE = "LEAGUE_INFERENCE_TOKEN"
 GENERATE = "/generate"
 GENERATE_MANY = "/generate/many"
 OWNER = "event-sourced-league"
-"""The owner in the list of models, which distinguishes these servers from vLLM's own."""
+"""Owner in the list of models, by which these servers are known."""
 _LENGTH = 4
 
 
@@ -57,7 +50,7 @@ class GenerateCall(msgspec.Struct, frozen=True):
 
 
 class GenerateReply(msgspec.Struct, frozen=True):
-    """A sampled stretch. Positions of choices and spans count from the first token of this reply."""
+    """A sampled stretch. Positions of choices count from the first token of this reply."""
 
     generation: Generation
     rim: bool = False
@@ -146,78 +139,3 @@ class ServerState:
     def is_open(self, now: float) -> bool:
         """Whether it takes requests now."""
         return not self.down and now >= self.busy_until
-
-
-PROBE_TIMEOUT_S = 5.0
-"""Time-out of the list of models, which vLLM and our processes answer at once, whatever they compute."""
-
-
-class ServerType(Enum):
-    """The implementation of a server."""
-
-    LEAGUE = "an inference process of a league"
-    VLLM = "a server of vLLM's own"
-
-
-_OWNERS = {OWNER: ServerType.LEAGUE, "vllm": ServerType.VLLM}
-
-
-class _Model(msgspec.Struct):
-    owned_by: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-async def detect_server_types(urls: Sequence[str]) -> dict[str, ServerType | None]:
-    """The type of each server, by URL; None for one that does not answer, or not yet.
-
-    Raises:
-        ConfigError: a server answers, and is of neither type.
-    """
-    import aiohttp
-
-    timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout, headers=token_headers()) as session:
-        types = await asyncio.gather(*(_detect_server_type(session, url) for url in urls))
-    return dict(zip(urls, types, strict=True))
-
-
-def common_server_type(kinds: Mapping[str, ServerType | None]) -> ServerType | None:
-    """The type of all servers that answered; None where none did; raises ``ConfigError`` where the types differ.
-
-    Both sample the same distribution, but by different draws: a request sent again elsewhere would give another
-    completion.
-    """
-    first: dict[ServerType, str] = {}
-    for url, kind in kinds.items():
-        if kind is not None:
-            first.setdefault(kind, url)
-    if len(first) > 1:
-        types = " and ".join(f"{url} is {kind.value}" for kind, url in first.items())
-        raise ConfigError(f"inference.urls: {types}; expected servers of one kind")
-    return next(iter(first), None)
-
-
-async def _detect_server_type(session: "aiohttp.ClientSession", url: str) -> ServerType | None:
-    import aiohttp
-
-    try:
-        async with session.get(f"{url.rstrip('/')}/v1/models") as response:
-            status, answer = response.status, await response.read()
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return None
-    if status >= 500:
-        return None
-    owners: list[str] = []
-    if status == 200:
-        with contextlib.suppress(msgspec.MsgspecError):
-            owners = [model.owned_by for model in msgspec.json.decode(answer, type=_Models).data]
-    kinds = {_OWNERS.get(owner) for owner in owners}
-    if len(kinds) != 1 or None in kinds:
-        finding = f"a list of models owned by {sorted(set(owners))}" if owners else f"{status} and no list of models"
-        hint = f" that takes the token in {TOKEN_VARIABLE}" if status == 401 else ""
-        kinds_text = " or ".join(kind.value for kind in ServerType)
-        raise ConfigError(f"inference.urls: {url}/v1/models answers {finding}; expected {kinds_text}{hint}")
-    return kinds.pop()

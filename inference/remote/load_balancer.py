@@ -11,8 +11,10 @@ import hashlib
 import math
 from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inference.base import InferenceBackend
 from inference.remote import CONNECT_S, ServerState, loop_time, token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
 from schemas.config.base import Table
@@ -67,37 +69,45 @@ _POLL_S = 0.25
 """Between two looks for new servers, where none is available."""
 
 
-class RemoteServersConfig(Table, frozen=True):
-    """Addresses of servers, and bounds on retries: settings of every backend that computes elsewhere."""
+class ServersConfig(Table, frozen=True):
+    """Settings of the ``servers`` backend: addresses, and bounds on retries."""
 
     urls: tuple[str, ...] = ()
+    """Fixed servers, besides those that the league announces: ``http://host:port``."""
     timeout_s: PositiveFloat = 300.0
-    """For one request to one server; ``inference.request_timeout_s`` of a league."""
+    """Time-out of one request to one server; ``inference.request_timeout_s`` of a league."""
     patience_s: PositiveFloat = 120.0
     """How long a request waits for a server where none answers."""
+    silence_s: PositiveFloat = 30.0
+    """A server that owes answers and is silent for so long is probed; if the probe fails for as long again, its
+    requests go to others. A tenth of ``inference.request_timeout_s`` in a league."""
     tries: PositiveInt = 5
     """Requests that a server failed to answer, until the completion fails."""
     sticky_tokens: PositiveInt = 256
     """Tokens of a prompt; requests that agree in these and in the adapter go to the same server while it is up."""
+    places: PositiveInt = 1024
+    """Places of a constraint that a request carries."""
 
     def __post_init__(self) -> None:
         for url in self.urls:
             if not url.startswith(("http://", "https://")):
                 raise ConfigError(f"urls: {url!r}; expected one like 'http://host:8000'")
 
+    def build(self, folder: Path) -> InferenceBackend:
+        """Make the backend of the servers, which have the base model themselves."""
+        from inference.servers import ServersBackend
+
+        return ServersBackend(self)
+
 
 class LoadBalancer:
     """The connections of one process to all inference servers."""
 
-    def __init__(self, limits: RemoteServersConfig, silence_s: float, urls: Callable[[], Sequence[str]]) -> None:
-        """Send nothing yet.
-
-        ``urls`` returns the servers, before each request. ``silence_s`` is the silence of a server that owes answers
-        after which its health is checked, and the time-out of that check.
-        """
+    def __init__(self, limits: ServersConfig, urls: Callable[[], Sequence[str]]) -> None:
+        """Send nothing yet. ``urls`` returns the servers besides the configured ones, before each request."""
         self.routes = ServerTable()
         self.waiting_requests = 0
-        self.silence_s = silence_s
+        self.silence_s = limits.silence_s
         self._limits = limits
         self._urls = urls
         self._session: aiohttp.ClientSession | None = None
@@ -113,7 +123,7 @@ class LoadBalancer:
             ModelError: the request is at fault.
             NoServerError: no server answered within the bounds.
         """
-        self.routes.update(self._urls())
+        self.routes.update((*self._limits.urls, *self._urls()))
         available = [server for server in self.routes.servers.values() if server.is_open(loop_time())]
         tasks = [self.spawn(self._client_for(server).send(posted)) for server in available]
         why = _NO_SERVER
@@ -159,7 +169,7 @@ class LoadBalancer:
         self.waiting_requests += 1
         try:
             while True:
-                self.routes.update(self._urls())
+                self.routes.update((*self._limits.urls, *self._urls()))
                 if (server := self.routes.pick(key, loop_time(), avoid)) is not None:
                     return server
                 if loop_time() >= until:

@@ -1,14 +1,11 @@
-"""vLLM under our constraints, in this process or on servers of its own.
+"""vLLM under our constraints, in this process.
 
-- ``engine``                  the backend in this process; ``process``: its thread and its output
-- ``settings``                the backends' settings, and vLLM's names for them
-- ``server``                  the backend over vLLM's own servers
-- ``serve``                   starts such a server, for a block or as a command's child
+- ``engine``                  the backend; ``process``: its thread and its output
+- ``settings``                the backend's settings, and vLLM's names for them
 - ``constrained_generation``  completions under our constraints, from vLLM's samples
 - ``mask``                    loaded by vLLM, which then samples along an excerpt of a constraint by itself
-- ``resolver``                loaded by vLLM's servers, which then find adapters by digest
 
-Here is one request for such samples and its answer, common to vLLM's ``AsyncLLM`` and its server.
+This module holds one request to vLLM and its answer.
 """
 
 from base64 import b64encode
@@ -21,7 +18,7 @@ from arena.constraints.constraint_slices import ConstraintSlice
 from inference.base import SamplingParameters
 
 MASK_FIELD = "league_mask"
-"""The field of ``mask`` in vLLM's ``extra_args``, which its server calls ``vllm_xargs``."""
+"""The field of ``mask`` in vLLM's ``extra_args``."""
 
 
 class MaskParameters(msgspec.Struct, frozen=True):
@@ -53,7 +50,7 @@ class VllmRequest(msgspec.Struct, frozen=True):
     """Followed inside vLLM, which forces the first of ``stops`` at its end."""
 
     def sampling_fields(self) -> dict[str, Any]:
-        """Fields of vLLM's ``SamplingParams`` and of its server's requests, without the excerpt."""
+        """Fields of vLLM's ``SamplingParams``, without the excerpt."""
         return {
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
@@ -82,10 +79,6 @@ class VllmSample(NamedTuple):
     """By position and token, the sampled one included."""
     cached: int
     """Prompt tokens that vLLM had cached."""
-    adapter: str | None
-    """The adapter that sampled them."""
-    cut: bool = False
-    """Whether the request was aborted, so that it may have fewer tokens, or none."""
 
 
 VllmClient = Callable[[VllmRequest], Awaitable[VllmSample]]

@@ -1,4 +1,4 @@
-"""One completion under a constraint, sampled by vLLM, in this process or on a server.
+"""One completion under a constraint, sampled by vLLM.
 
 vLLM does not know our constraints. By itself it samples each choice in a request of its own, with the allowed set;
 where it runs with ``mask``, a request carries an excerpt of the constraint, and vLLM samples along it. Forced runs
@@ -31,7 +31,7 @@ MAX_STRETCH_TOKENS = 16
 MAX_STOP_TOKENS = 128
 """Most stop tokens of one request: the bound of vLLM's second model runner."""
 IMPOSSIBLE_LOGPROB = -9000.0
-"""Log-probabilities below are those of tokens that could not come: vLLM's server writes -9999 for minus infinity."""
+"""Log-probabilities below are those of tokens that could not come: vLLM writes -9999 for minus infinity."""
 
 
 class ModelLimits(NamedTuple):
@@ -80,9 +80,6 @@ class CompletionSampler:
         with counter.track() as began:
             reason = await (self._sample_free() if constraint is None else self._sample_constrained(constraint))
             timing = Timing(0.0, time.monotonic() - began, self._cached or 0, max(self._first_at - began, 0.0))
-        if not self._completion.spans:
-            # A completion that was forced throughout was sampled by no adapter.
-            self._completion.add_span(0, self._request.adapter)
         generation = self._completion.finish(reason, timing)
         counter.add(self._request, generation)
         return generation
@@ -93,7 +90,7 @@ class CompletionSampler:
             drawn = await self._draw(left, self._model.vocabulary, stops=self._model.ends)
             for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
                 self._record(token, logprobs, [])
-            if drawn.tokens and drawn.tokens[-1] in self._model.ends:
+            if drawn.tokens[-1] in self._model.ends:
                 return "stop"
         return "length"
 
@@ -114,9 +111,8 @@ class CompletionSampler:
             else:
                 check_token_ids(allowed[0], allowed[-1], self._model.vocabulary)
                 drawn = await self._draw(1, len(allowed), allowed=list(allowed))
-                if drawn.tokens:
-                    self._record(drawn.tokens[0], drawn.logprobs[0], list(allowed))
-                    place = place.advance(drawn.tokens[0])
+                self._record(drawn.tokens[0], drawn.logprobs[0], list(allowed))
+                place = place.advance(drawn.tokens[0])
         return "stop"
 
     async def _sample_free_stretch(self, place: Constraint, most: int, stops: tuple[int, ...] = ()) -> Constraint:
@@ -165,12 +161,10 @@ class CompletionSampler:
         limits |= self._nucleus_limits(choices)
         drawn = await self._client(VllmRequest(ids, tokens, seed, self._sampling, **limits))
         complete = all(token in logprobs for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True))
-        if not complete or not (drawn.tokens or drawn.cut):
+        if not complete or not drawn.tokens:
             raise ModelError("inference: vLLM answered without tokens, or without the log-probabilities of its tokens")
-        if drawn.tokens and not self._first_at:
+        if not self._first_at:
             self._first_at = time.monotonic()
-        if drawn.tokens:
-            self._completion.add_span(len(self._completion) if self._completion.spans else 0, drawn.adapter)
         if self._cached is None:
             self._cached = min(drawn.cached, len(self._prompt))
         return drawn

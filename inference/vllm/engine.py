@@ -6,9 +6,8 @@ Log-probabilities are vLLM's ``processed_logprobs``: after temperature and allow
 import asyncio
 import shutil
 import tempfile
-import time
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,26 +25,12 @@ from models.model_config import read_model_shape
 from models.tokenizer import Tokenizer
 from schemas.errors import ModelError
 
-LINGER_S = 60.0
-"""How long the files of replaced weights are kept: vLLM answers an aborted request before its engine knows, which may
-still read them in a planned step."""
-
 
 @dataclass
-class _LoadedWeights:
-    """Weights in vLLM: its request for them, with their copy on disk, and the requests in flight that use them."""
+class _LoadedAdapter:
+    """An adapter in vLLM: vLLM's request for it, with its copy on disk, and the completions that use it."""
 
     lora: Any
-    digest: str | None
-    draws: set[str] = field(default_factory=set)
-    over: bool = False
-
-
-@dataclass
-class _AdapterAlias:
-    """A name of an adapter: its current weights, and the number of completions that use it."""
-
-    weights: _LoadedWeights
     users: int = 0
     dropped: bool = False
 
@@ -62,45 +47,20 @@ class VllmBackend:
         self._owned = engine is None
         self._engine = engine or VllmEngine(Path(folder), self._config)
         self._copies = Path(tempfile.mkdtemp(prefix="league-adapters-"))
-        self._adapters: dict[str | None, _AdapterAlias] = {None: _AdapterAlias(_LoadedWeights(None, None))}
+        self._adapters: dict[str | None, _LoadedAdapter] = {None: _LoadedAdapter(None)}
         self._excerpt = partial(slice_constraint, limit=self._config.mask_places) if self._config.mask_places else None
-        self._past_weights: list[tuple[float, _LoadedWeights]] = []
-        """Replaced weights, with the time of the replacement."""
         self._counter = RequestCounter()
         self._closed = False
 
     def load_adapter(self, digest: str, folder: Path) -> None:
         """Check an adapter, keep a copy of it, and have vLLM read it; see ``InferenceBackend``."""
         if digest not in self._adapters:
-            self._adapters[digest] = _AdapterAlias(self._load(digest, folder))
+            self._adapters[digest] = self._load(digest, folder)
 
     async def load_in_background(self, digest: str, folder: Path) -> None:
         """See ``BackgroundLoader``."""
         if digest not in self._adapters:
-            weights = await asyncio.to_thread(self._load, digest, folder)
-            self._adapters[digest] = _AdapterAlias(weights)
-
-    def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
-        """Replace the weights under a name, also for completions that run: what follows is sampled from the new ones.
-
-        vLLM could load them into the slot of the old ones (``load_inplace``), but it would go on with keys and values
-        that the old ones computed, and its log-probabilities would be those of neither. So the new ones get a slot and
-        a name of their own, which is the key of vLLM's prefix cache; requests in flight with the old ones are aborted,
-        and what they have sampled so far is read again by the new ones.
-
-        Requests use the name that it was first loaded under, spans name the ``digest`` of the new weights.
-
-        Raises:
-            ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
-        """
-        check_loaded(name, self._adapters)
-        adapter = self._adapters[name]
-        before, adapter.weights = adapter.weights, self._load(digest, folder)
-        # Aborted requests return what they have sampled.
-        self._engine.submit(self._engine.llm.abort(sorted(before.draws)))
-        self._past_weights.append((time.monotonic(), before))
-        while self._past_weights[0][0] < time.monotonic() - LINGER_S:
-            self._retire_weights(self._past_weights.pop(0)[1])
+            self._adapters[digest] = await asyncio.to_thread(self._load, digest, folder)
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep it until they end."""
@@ -122,7 +82,7 @@ class VllmBackend:
         adapter = self._adapters[request.adapter]
         adapter.users += 1
         try:
-            sampler = CompletionSampler(partial(self._sample, adapter), request, self._model, self._excerpt)
+            sampler = CompletionSampler(partial(self._sample, adapter.lora), request, self._model, self._excerpt)
             return await sampler.run(self._counter)
         finally:
             adapter.users -= 1
@@ -148,37 +108,27 @@ class VllmBackend:
         await self._counter.in_flight.wait_until_idle()
         for digest in [digest for digest in self._adapters if digest is not None]:
             self.drop_adapter(digest)
-        for _, weights in self._past_weights:
-            self._retire_weights(weights)
         shutil.rmtree(self._copies, ignore_errors=True)
         if self._owned:
             await asyncio.to_thread(self._engine.close)
 
-    async def _sample(self, adapter: _AdapterAlias, draw: VllmRequest) -> VllmSample:
-        """One request to vLLM, with the current weights."""
+    async def _sample(self, lora: Any, draw: VllmRequest) -> VllmSample:
+        """One request to vLLM."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        weights, name = adapter.weights, f"r{next(self._engine.ids)}"
-        weights.draws.add(name)
-        try:
-            params = SamplingParams(
-                **draw.sampling_fields(),
-                extra_args=draw.mask_argument(),
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-            work = self._engine.complete(draw.ids, params, weights.lora, name)
-            output = await asyncio.wrap_future(self._engine.submit(work))
-        finally:
-            weights.draws.discard(name)
-            self._unload_when_idle(weights)
+        params = SamplingParams(
+            **draw.sampling_fields(),
+            extra_args=draw.mask_argument(),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await asyncio.wrap_future(self._engine.submit(self._engine.complete(draw.ids, params, lora)))
         completion = output.outputs[0]
         logprobs = [{token: its.logprob for token, its in per_token.items()} for per_token in completion.logprobs or ()]
-        cut = completion.finish_reason == "abort"
-        return VllmSample(completion.token_ids, logprobs, output.num_cached_tokens or 0, weights.digest, cut)
+        return VllmSample(completion.token_ids, logprobs, output.num_cached_tokens or 0)
 
-    def _load(self, digest: str, folder: Path) -> _LoadedWeights:
+    def _load(self, digest: str, folder: Path) -> _LoadedAdapter:
         """Check an adapter and have vLLM read a copy of it."""
         from vllm.lora.request import LoRARequest
 
@@ -194,21 +144,10 @@ class VllmBackend:
             shutil.rmtree(copy)
             raise translate_error(f"{folder}: vLLM cannot use the adapter", error) from error
         self._counter.swaps += 1
-        return _LoadedWeights(lora, digest)
+        return _LoadedAdapter(lora)
 
-    def _release(self, adapter: _AdapterAlias) -> None:
-        """Retire a dropped adapter's weights once nothing uses them."""
+    def _release(self, adapter: _LoadedAdapter) -> None:
+        """Unload a dropped adapter, unless completions use it: vLLM would read its files within a step."""
         if adapter.dropped and not adapter.users:
-            self._retire_weights(adapter.weights)
-
-    def _retire_weights(self, weights: _LoadedWeights) -> None:
-        """Unload weights from vLLM as soon as no request uses them."""
-        weights.over = True
-        self._unload_when_idle(weights)
-
-    def _unload_when_idle(self, weights: _LoadedWeights) -> None:
-        """Unload retired weights, unless requests use them: vLLM would read the files within a step."""
-        if weights.over and not weights.draws and weights.lora is not None:
-            self._engine.submit(self._engine.llm.remove_lora(weights.lora.lora_int_id))
-            shutil.rmtree(weights.lora.lora_path, ignore_errors=True)
-            weights.lora = None
+            self._engine.submit(self._engine.llm.remove_lora(adapter.lora.lora_int_id))
+            shutil.rmtree(adapter.lora.lora_path, ignore_errors=True)

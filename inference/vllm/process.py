@@ -76,15 +76,16 @@ class VllmEngine:
         """Run something in the engine's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def complete(self, prompt_ids: list[int], params: Any, lora: Any, name: str = "") -> Any:
-        """One vLLM request, which vLLM's ``abort`` knows by ``name``; in the engine's loop only.
+    async def complete(self, prompt_ids: list[int], params: Any, lora: Any) -> Any:
+        """Run one vLLM request; in the engine's loop only.
 
         Takes vLLM's ``SamplingParams``, and its ``LoRARequest`` or None for the base model. Raises ``ModelError``.
         """
-        name = name or f"r{next(self.ids)}"
         try:
             lora = lora or self._zero_adapter
-            outputs = self.llm.generate({"prompt_token_ids": prompt_ids}, params, name, lora_request=lora)
+            outputs = self.llm.generate(
+                {"prompt_token_ids": prompt_ids}, params, f"r{next(self.ids)}", lora_request=lora
+            )
             return [output async for output in outputs][-1]
         except asyncio.CancelledError:
             raise

@@ -207,8 +207,7 @@ class InferenceConfig(Table, frozen=True):
     """Address that they listen on; other machines reach only what is not loopback, which requires a token in the
     environment variable ``LEAGUE_INFERENCE_TOKEN``."""
     urls: tuple[str, ...] = ()
-    """Servers that this league does not manage: ``http://host:8000``. Inference processes or vLLM's own
-    servers (``league vllm``), which they say themselves; not both, and none of vLLM's beside ``servers``."""
+    """Inference processes that this league does not manage: ``http://host:8000``."""
     request_timeout_s: float = 300.0
     """Timeout of one request to a server; then another server is tried."""
     patience_s: float = 120.0

@@ -175,7 +175,6 @@ def test_an_adapter_is_found_by_its_digest_and_sampled_from(serving: Serving, tm
             own = await backend.generate(Request(PROMPT, digest, PLANS, SamplingParameters(seed=seed)))
             assert reply.generation.completion_ids == own.completion_ids
             assert reply.generation.logprobs == pytest.approx(own.logprobs, abs=1e-5)
-            assert [span.adapter for span in reply.generation.spans] == [digest]
         await backend.close()
 
     asked(serving, ask)

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from arena.games import make_game
 from inference import make_backend
-from inference.servers import ServersBackend, ServersConfig
+from inference.remote.load_balancer import ServersConfig
+from inference.servers import ServersBackend
 from league.run import Run
 from lifecycle.open import open_league
 from models import BaseShape, make_base

@@ -236,7 +236,6 @@ def colocated(**tables: dict[str, object]) -> LeagueConfig:
     ("tables", "message"),
     [
         ({"inference": {"backend": "local"}}, "'local' cannot release what it holds on 'cuda'; expected 'vllm'"),
-        ({"inference": {"backend": "vllm_server"}}, "'vllm_server' cannot release"),
         ({"inference": {"servers": 2}}, "inference.servers is 2, with 0 urls; expected one process"),
         ({"trainer": {"device": "cpu"}}, "inference on 'cuda', the trainer on 'cpu'; expected the same device"),
         ({"trainer": {"ranks": 2}}, "2 processes train; expected one"),

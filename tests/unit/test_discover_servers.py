@@ -1,4 +1,4 @@
-"""What a league makes of the servers that it is told of: vLLM's own or inference processes, and never both."""
+"""Configured inference servers: inference workers of a league pass, other servers are refused by what they answer."""
 
 import asyncio
 import contextlib
@@ -10,20 +10,16 @@ import pytest
 from aiohttp import web
 
 from inference import make_backend
-from inference.remote import ServerType, detect_server_types
-from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import ConfigError
 from tests.servers import LoadedModels, serve_models
-from workers.discover_servers import check_servers, make_vllm_servers_config
-
-VLLM_MODELS = {"object": "list", "data": [{"id": "base", "owned_by": "vllm"}, {"id": "an adapter", "owned_by": "vllm"}]}
+from workers.discover_servers import check_servers
 
 
 @contextlib.asynccontextmanager
 async def listing(answer: object, status: int = 200) -> AsyncIterator[str]:
-    """A server that answers so what its models are; vLLM's own takes half a minute to start (``tests/vllm``)."""
+    """A server with this list of models."""
 
     async def models(request: web.Request) -> web.Response:
         return web.json_response(answer, status=status)
@@ -58,34 +54,10 @@ def nobody() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_servers_say_whose_they_are_and_who_does_not_answer_is_not_judged(tmp_path):
+def test_inference_workers_pass_and_servers_that_do_not_answer_are_not_judged(tmp_path):
     async def run() -> None:
-        async with process(tmp_path) as ours, listing(VLLM_MODELS) as theirs, listing({}, 503) as loading:
-            away = nobody()
-            assert await detect_server_types([ours, theirs + "/", loading, away]) == {
-                ours: ServerType.LEAGUE,
-                theirs + "/": ServerType.VLLM,
-                loading: None,
-                away: None,
-            }
-            for urls in ([ours, away], [theirs, loading], [away]):
-                await check_servers(of(*urls))
-
-    asyncio.run(run())
-
-
-def test_mixed_servers_are_refused_and_both_are_named(tmp_path):
-    async def run() -> None:
-        async with process(tmp_path) as ours, listing(VLLM_MODELS) as theirs:
-            with pytest.raises(ConfigError) as raised:
-                await check_servers(of(ours, theirs))
-            assert f"{ours} is an inference process of a league and {theirs} is a server of vLLM's" in str(raised.value)
-            with pytest.raises(ConfigError, match=f"{theirs} is a server of vLLM's own, but inference.servers is 2"):
-                await check_servers(of(theirs, servers=2))
-            with pytest.raises(ConfigError, match=rf"{ours} is an inference.*inference.backend is 'vllm_server'"):
-                await check_servers(of(ours, backend="vllm_server"))
-            await check_servers(of(ours, servers=2))
-            await check_servers(of(theirs, backend="vllm_server"))
+        async with process(tmp_path) as ours, listing({}, 503) as loading:
+            await check_servers(of(ours, ours + "/", loading, nobody()))
 
     asyncio.run(run())
 
@@ -93,30 +65,17 @@ def test_mixed_servers_are_refused_and_both_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "status", "said"),
     [
-        ({"data": [{"id": "gpt", "owned_by": "somebody"}]}, 200, r"owned by \['somebody'\]"),
+        ({"data": [{"id": "gpt", "owned_by": "vllm"}]}, 200, r"owned by \['vllm'\]; expected an inference worker"),
         ({"data": []}, 200, "200 and no list of models"),
         ("hello", 200, "200 and no list of models"),
         ({"detail": "Not Found"}, 404, "404 and no list of models"),
         ({"error": "Unauthorized"}, 401, "401 and no list of models"),
     ],
 )
-def test_a_server_of_nobody_that_is_known_is_refused_with_what_it_says(answer, status, said):
+def test_another_server_is_refused_with_what_it_answers(answer, status, said):
     async def run() -> None:
         async with listing(answer, status) as url:
             with pytest.raises(ConfigError, match=rf"inference.urls: {url}/v1/models answers .*{said}"):
                 await check_servers(of(url))
 
     asyncio.run(run())
-
-
-def test_options_of_another_backend_do_not_count_for_vllms_servers_and_its_own_do():
-    url = "http://host:8000"
-    local = of(url, options={"reuse_tokens": 100}, request_timeout_s=7.0, max_lora_rank=32)
-    check_config(local)
-    settings = make_vllm_servers_config(local)
-    assert (settings.urls, settings.timeout_s, settings.max_lora_rank) == ((url,), 7.0, 32)
-    own = of(url, backend="vllm_server", options={"mask_places": 9, "urls": ["http://other:1"]})
-    check_config(own)
-    assert (make_vllm_servers_config(own).urls, make_vllm_servers_config(own).mask_places) == ((url,), 9)
-    with pytest.raises(ConfigError, match="mask_place"):
-        check_config(of(url, backend="vllm_server", options={"mask_place": 9}))

@@ -95,7 +95,7 @@ def test_layout_sees_rows_that_came_left_changed_places_weights_or_were_read_aga
     expect_as_anew(rows[:3])
     expect_as_anew([rows[2], rows[1], rows[0]])
     expect_as_anew(rows[:3])
-    rows[0].swap_weights(readies[2])
+    rows[0].ready = readies[2]
     expect_as_anew(rows[:3])
     for each in rows:
         each.restart_prefill()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from inference import local as local_module
 from inference import lora_linear as linears_module
 from inference.local import LocalBackend, LocalConfig
 from models import BaseShape, Tokenizer, make_base
-from models.adapters import Lora, LoraConfig, create, load, save
+from models.adapters import LoraConfig, create, load, save
 from models.decoder import Decoder
 from schemas.config import convert
 from schemas.errors import ConfigError, ModelError
@@ -282,59 +281,6 @@ def test_stats_add_up(folders):
     assert stats.forced_tokens == 0
     assert stats.passes == 3
     assert stats.seconds > 0
-
-
-def expected_logprob(decoder: Decoder, lora: Lora, ids: Sequence[int], allowed: Sequence[int], token: int) -> float:
-    with torch.no_grad():
-        logits_TV = decoder.logits(forward_packed(decoder, torch.tensor(ids), [len(ids)], lora))
-    return logits_TV[-1, allowed].log_softmax(-1)[allowed.index(token)].item()
-
-
-@pytest.mark.parametrize("rounds", [0, 1, 4])
-def test_swap_serves_the_next_token_and_spans_can_be_replayed(folders, rounds):
-    plans = ListConstraint([tuple(plan) for plan in product((3, 4), (5, 6), (9,), (5, 6), (7, 8), (9, 10), (3, 4))])
-
-    async def run() -> tuple[list[Generation], list[Request]]:
-        backend = LocalBackend(folders["base"], LocalConfig(max_rows=5, turns=1))
-        for name in ("main", "other"):
-            backend.load_adapter(name, folders["a0"])
-        requests = [
-            Request([3 + i, 4, 5], ("main", "other", None)[i % 3], plans, SamplingParameters(seed=i)) for i in range(9)
-        ]
-        tasks = [asyncio.ensure_future(backend.generate(request)) for request in requests]
-        for _ in range(1000):
-            await asyncio.sleep(0)
-            if backend.stats().passes >= rounds:
-                break
-        backend.swap_adapter("main", "a1", folders["a1"])
-        return await asyncio.gather(*tasks), requests
-
-    generations, requests = asyncio.run(run())
-    decoder = Decoder.load(folders["base"])
-    weights = {None: None} | {
-        name: load(folders[at], decoder.shape) for name, at in [("main", "a0"), ("other", "a0"), ("a1", "a1")]
-    }
-    for request, generation in zip(requests, generations, strict=True):
-        assert (generation.spans[-1].adapter == "a1") == (request.adapter == "main")
-        assert [span.first for span in generation.spans] == sorted({span.first for span in generation.spans})
-        for branch, allowed, logprob in zip(generation.branches, generation.allowed, generation.logprobs, strict=True):
-            sampler = [span.adapter for span in generation.spans if span.first <= branch][-1]
-            ids = [*request.prompt_ids, *generation.completion_ids[:branch]]
-            token = generation.completion_ids[branch]
-            expected = expected_logprob(decoder, weights[sampler], ids, allowed, token)
-            assert logprob == pytest.approx(expected, abs=1e-5)
-    longest = max(len(generation.spans) for generation in generations)
-    assert longest == (1 if rounds == 0 else 2)
-
-
-def test_swap_that_fails_leaves_the_old_weights_serving(folders, expected, tmp_path):
-    backend = start(folders)
-    with pytest.raises(ModelError, match="'nobody' is not loaded"):
-        backend.swap_adapter("nobody", "a1", folders["a1"])
-    with pytest.raises(ModelError, match=str(tmp_path)):
-        backend.swap_adapter("a0", "torn", tmp_path)
-    same(sample(backend, range(30)), expected)
-    assert backend.stats().swaps == 2
 
 
 def test_close_waits_for_what_is_in_flight(folders, expected):

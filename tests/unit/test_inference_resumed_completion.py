@@ -7,7 +7,7 @@ import pytest
 
 from arena.constraints.constraint_slices import state_after
 from arena.constraints.token_walk import Constraint, ListConstraint
-from inference.base import AdapterSpan, Generation, Request, SamplingParameters, Timing
+from inference.base import Generation, Request, SamplingParameters, Timing
 from inference.remote import GenerateReply
 from inference.servers import ResumedCompletion
 from schemas.errors import ModelError
@@ -21,9 +21,7 @@ def stitched(constraint: Constraint | None = PLANS, places: int = 2, max_tokens:
 
 def reply(ids: list[int], branches: list[int], rim: bool = True, **changes: Any) -> GenerateReply:
     allowed = [[2, 7] if ids[branch] in (2, 7) else [3, 4] for branch in branches]
-    generation = Generation(
-        ids, branches, [-0.5] * len(branches), allowed, "stop", [AdapterSpan(0, "a")], Timing(0.1, 0.2, 2)
-    )
+    generation = Generation(ids, branches, [-0.5] * len(branches), allowed, "stop", Timing(0.1, 0.2, 2))
     return GenerateReply(msgspec.structs.replace(generation, **changes), rim)
 
 
@@ -42,7 +40,6 @@ def test_stretches_are_joined_and_what_is_forced_behind_the_rim_is_not_asked_for
     assert one.finished == done.finish_reason == "stop"
     assert done.completion_ids == [1, 2, 3, 9, 9, 9]
     assert (done.branches, done.allowed, done.logprobs) == ([1, 2], [[2, 7], [3, 4]], [-0.5, -0.5])
-    assert done.spans == [AdapterSpan(0, "a")]
     assert done.timing == Timing(0.4, 1.0, 2)
 
 
@@ -53,13 +50,6 @@ def test_the_first_token_is_dated_by_the_first_reply_that_has_one_and_the_server
     timing = one.make_generation(seconds=1.0).timing
     assert timing is not None
     assert timing.first_s == pytest.approx(0.35)
-
-
-def test_spans_of_a_swap_between_stretches_count_from_the_completions_beginning() -> None:
-    one = stitched()
-    one.add_reply(reply([1, 2], [1]), 1.0)
-    one.add_reply(reply([3], [0], spans=[AdapterSpan(0, "b")]), 1.0)
-    assert one.make_generation(1.0).spans == [AdapterSpan(0, "a"), AdapterSpan(2, "b")]
 
 
 def test_the_limit_holds_over_all_stretches() -> None:

@@ -27,11 +27,10 @@ from inference.remote import (
     FrameDecoder,
     GenerateCall,
     GenerateReply,
-    ServerType,
-    detect_server_types,
     encode_calls,
     encode_frame,
 )
+from inference.remote.load_balancer import ServersConfig
 from inference.server.app import MAX_BODY_BYTES, InferenceServer
 from inference.server.generate_route import MAX_CALLS
 from inference.server.openai_types import CompletionRequest
@@ -42,7 +41,7 @@ from inference.server.output_constraints import (
     split_reasoning,
     truncate_at_stop,
 )
-from inference.servers import ServersBackend, ServersConfig
+from inference.servers import ServersBackend
 from models import Tokenizer, make_base
 from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder
@@ -50,6 +49,7 @@ from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import ConfigError, UsageError
 from tests.packed_forward import forward_packed
 from tests.servers import LoadedModels
+from workers.discover_servers import check_servers
 from workers.supervisor import make_worker_specs
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -116,8 +116,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def essence(generation: Generation) -> tuple[Any, ...]:
     rounded = [round(logprob, 5) for logprob in generation.logprobs]
-    found = generation.completion_ids, generation.branches, rounded, generation.allowed, generation.finish_reason
-    return (*found, generation.spans)
+    return generation.completion_ids, generation.branches, rounded, generation.allowed, generation.finish_reason
 
 
 @pytest.mark.parametrize("adapter_name", [None, "a1"])
@@ -660,7 +659,6 @@ def test_each_of_many_calls_is_answered_as_if_it_came_alone(served):
             own, alone = msgspec.msgpack.decode(answers[index].body, type=GenerateReply), await generate(client, call)
             assert own.generation.completion_ids == alone.generation.completion_ids
             assert own.generation.logprobs == pytest.approx(alone.generation.logprobs, abs=1e-5)
-            assert own.generation.spans == alone.generation.spans
         assert await many(client, []) == {}
 
     served(ask)
@@ -726,7 +724,8 @@ def test_a_server_with_a_token_answers_those_that_send_it(base: Path, monkeypatc
             assert (await client.get("/health")).status_code == 200
             assert (await client.get("/stats", headers={"Authorization": "Bearer s3cret"})).status_code == 200
         # Our own clients send it.
-        assert await detect_server_types([url]) == {url: ServerType.LEAGUE}
+        config = LeagueConfig(inference=InferenceConfig(urls=(url,)))
+        await check_servers(config)
         players = ServersBackend(ServersConfig(urls=(url,)), lambda: [url])
         sampling = SamplingParameters(1.0, 1, 4)
         assert (await players.generate(Request(PROMPT, None, None, sampling))).completion_ids
@@ -735,7 +734,7 @@ def test_a_server_with_a_token_answers_those_that_send_it(base: Path, monkeypatc
         with pytest.raises(
             ConfigError, match=r"answers 401 .*expected .* that takes the token in LEAGUE_INFERENCE_TOKEN"
         ):
-            await detect_server_types([url])
+            await check_servers(config)
         await server.stop()
         await backend.close()
 

@@ -17,8 +17,9 @@ from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters, make_backend
 from inference.engine import Engine
+from inference.remote.load_balancer import ServersConfig
 from inference.server.app import InferenceServer
-from inference.servers import ServersBackend, ServersConfig
+from inference.servers import ServersBackend
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from schemas.config import LeagueConfig, convert

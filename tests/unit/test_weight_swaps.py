@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from inference import Generation, Request, SamplingParameters, make_backend
-from inference.base import AdapterSpan, Timing
+from inference.base import Timing
 from inference.statistics import RateMeter, SwapTimer, TimedBackend
 from models import BaseShape, adapters, make_base
 from models.adapters import LoraConfig
@@ -16,9 +16,8 @@ from models.model_config import read_shape
 from workers.monitoring.metrics import BackendGauge
 
 
-def completion(seconds: float, first_s: float, *spans: str) -> Generation:
-    stamped = [AdapterSpan(place, adapter) for place, adapter in enumerate(spans)]
-    return Generation([1], [0], [-0.1], [[1, 2]], "stop", stamped, Timing(0.0, seconds, 0, first_s))
+def completion(seconds: float, first_s: float) -> Generation:
+    return Generation([1], [0], [-0.1], [[1, 2]], "stop", Timing(0.0, seconds, 0, first_s))
 
 
 def ago(seconds: float) -> int:
@@ -42,13 +41,6 @@ def test_a_backend_that_does_not_tell_its_first_token_is_timed_to_the_last() -> 
     swaps.expect("main", "new", ago(0.5))
     swaps.observe(completion(0.3, 0.0), "new")
     assert swaps.times.last == pytest.approx(0.5, abs=0.05)
-
-
-def test_spans_say_who_sampled() -> None:
-    swaps = SwapTimer()
-    swaps.expect("main", "new", ago(0.2))
-    swaps.observe(completion(0.1, 0.1, "old", "new"), "old")
-    assert swaps.times.versions == 1
 
 
 def test_policies_are_timed_apart_and_a_version_that_nobody_asked_for_is_forgotten() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters
-from inference.servers import ServersBackend, ServersConfig
+from inference.remote.load_balancer import ServersConfig
+from inference.servers import ServersBackend
 from inference.vllm.engine import VllmBackend
 from models import Tokenizer
 from tests.servers import LoadedModels, serve_models
@@ -51,7 +52,6 @@ def test_what_servers_answer_is_what_vllm_itself_samples(served: Callable[[Ask],
                     assert over_http.completion_ids == here.completion_ids
                     assert over_http.logprobs == pytest.approx(here.logprobs, abs=1e-4)
                 assert over_http.completion_ids
-                assert {span.adapter for span in over_http.spans} <= {request.adapter}
             await client.close()
 
     served(ask)

