@@ -63,15 +63,17 @@ class RecordedEvent:
         """Whether it is an event that belongs on its subject, or one of a newer schema."""
         return self.event is not None or isinstance(self.error, NewerSchemaError)
 
+    def decode(self) -> Event:
+        """Decode the event without keeping it, for one pass over many; raises the DecodeError that ``error`` holds."""
+        event = decode_event(self.payload, self.schema)
+        # The broker enforces who may publish on a subject; the reader checks that the event belongs on it.
+        if self.subject.startswith("league.") and not is_allowed_on(event, self.subject):
+            raise DecodeError(f"{type(event).__name__} on {self.subject}, where no such event of its worker belongs")
+        return event
+
     def _decode(self) -> None:
         try:
-            event = decode_event(self.payload, self.schema)
-            # The broker enforces who may publish on a subject; the reader checks that the event belongs on it.
-            if self.subject.startswith("league.") and not is_allowed_on(event, self.subject):
-                raise DecodeError(
-                    f"{type(event).__name__} on {self.subject}, where no such event of its worker belongs"
-                )
-            self._event = event
+            self._event = self.decode()
         except DecodeError as error:
             self._error = error
         self._decoded = True

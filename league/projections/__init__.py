@@ -3,8 +3,8 @@
 - ``schema.sql``   the tables, and the macros and views that people query, with their comments
 - ``tables``       reads the schema, with its version; opens a projection's file
 - ``load``         turns a batch of events into rows
-- ``statements``   SQL per event type: its parsing, which rows DuckDB may have misread, and its rows
-- ``dedup_index``  ids that were seen before, in a bit per match
+- ``statements``   SQL per event type: its parsing and its rows
+- ``dedup_index``  matches that were recorded before
 - ``projection``   one file, or memory, with its position; ``catch_up`` brings it to the newest event
 - ``segments``     closed history as Parquet files that projections attach
 - ``export``       all tables as Parquet, and copies of a projection's file

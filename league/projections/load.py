@@ -1,104 +1,60 @@
-"""Loads batches of events: DuckDB parses them while Python reads on, and nothing is done row by row here.
+"""Batches of events as rows: Python decodes each event once, as every fold does, and DuckDB inserts in bulk.
 
-The batch is registered as ``batch``, a NumPy array per column, which DuckDB scans about as fast as Arrow. Every event
-type in it is parsed into a temporary table of the type's name, in the order of the history; duplicates are removed from
-there (``DedupIndex``); then the statements run.
+What a later event repeats (``DedupIndex``) and what cannot be decoded is left out here. The events that count are
+written again with all their fields, by type, into temporary tables of the types' names, from which ``statements``
+fills the tables: text of our own encoder, which DuckDB cannot misread.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
-from league.projections.dedup_index import DedupIndex, IdKind
-from league.projections.statements import (
-    BULKY_STATEMENTS,
-    DECODED,
-    READABLE,
-    SMALL_STATEMENTS,
-    doubtful_statement,
-    parse_statement,
-)
+from league.projections.dedup_index import DedupIndex
+from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS, parse_statement
 from league.projections.tables import RECORDED_EVENTS
-from schemas.codec import SCHEMA_VERSION, encode_event
-from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
-
-Columns = dict[str, npt.NDArray[Any]]
-"""Arrays of one length by column; texts are arrays of objects."""
-
-_BATCH = ("sequence", "time_ns", "subject", "producer", "schema")
-_FACTS = ("sequence", "time_ns", "type", "payload")
-
-_KNOWN = ", ".join(f"'{name}'" for name in sorted(EVENT_TYPES))
-
-_INCOMING = f"""
-    CREATE OR REPLACE TEMP TABLE incoming AS
-    SELECT sequence, time_ns, CASE WHEN valid THEN coalesce(head, payload->>'$.type') END AS type,
-           subject, producer, schema, payload, CASE WHEN NOT valid THEN encode(payload) END AS raw,
-           coalesce(valid AND schema = {SCHEMA_VERSION} AND head IN ({_KNOWN}), false) AS readable
-    FROM (
-        SELECT *, nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), '') AS head,
-               is_text AND json_valid(payload) AS valid
-        FROM batch
-    )
-"""
-"""Payloads that begin as we write them are of a known type; Python judges the rest."""
-
-_KEEP_BYTES = """
-    UPDATE incoming SET raw = bytes FROM (SELECT unnest(?::BIGINT[]) AS place, unnest(?::BLOB[]) AS bytes)
-    WHERE sequence = place
-"""
-"""Restore payloads that are not text."""
-
-_RENAME = """
-    UPDATE incoming SET type = facts.type FROM facts
-    WHERE facts.sequence = incoming.sequence AND facts.type IS DISTINCT FROM incoming.type
-"""
+from schemas.codec import DECODE_ERRORS
+from schemas.errors import DecodeError
+from schemas.events import Event, LeagueConfigured, LeagueOpened
 
 _EVENTS = """
     INSERT INTO kept.events
     SELECT sequence, time_ns, type, subject, producer, schema,
-           CASE WHEN raw IS NULL THEN payload ELSE to_json(payload)::VARCHAR END, raw FROM incoming
+           CASE WHEN is_text AND valid THEN payload ELSE to_json(payload)::VARCHAR END,
+           CASE WHEN is_text AND NOT valid THEN encode(payload) END
+    FROM (SELECT *, json_valid(payload) AS valid FROM incoming)
 """
-
-_UNREADABLE = """
-    INSERT INTO kept.unreadable SELECT sequence, type FROM incoming
-    WHERE sequence IN (SELECT unnest(?)) ORDER BY sequence
+_KEEP_BYTES = """
+    UPDATE kept.events SET raw = bytes FROM (SELECT unnest(?::BIGINT[]) AS damaged, unnest(?::BLOB[]) AS bytes)
+    WHERE sequence = damaged
 """
+"""Restores payloads that are not text."""
+_UNREADABLE = "INSERT INTO kept.unreadable SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[])"
 
-_RATED = """
-    SELECT sequence, game, system, match_sequence AS upto FROM RatingUpdated
-    UNION ALL SELECT sequence, game, system, through AS upto FROM RatingsCorrected
-"""
-
-_ENDS, _RATINGS = ("MatchFinished", "MatchFailed"), ("RatingUpdated", "RatingsCorrected")
-"""Types that share their duplicates: where one occurs, both have a table."""
-
-_ONCE: tuple[tuple[IdKind, tuple[str, ...]], ...] = (("played", _ENDS), ("sampled", ("OpponentsSampled",)))
-"""Types of which the first event with a match id counts."""
+_encoder = msgspec.json.Encoder()
 
 
-def _decode_payloads(batch: Sequence[RecordedEvent]) -> tuple[list[str], list[bool]]:
-    """Payloads as texts, and which of them are UTF-8; the others have replacement characters."""
-    try:
-        return [recorded.payload.decode() for recorded in batch], [True] * len(batch)
-    except UnicodeDecodeError:
-        texts = [recorded.payload.decode("utf-8", "replace") for recorded in batch]
-        return texts, [text.encode() == recorded.payload for recorded, text in zip(batch, texts, strict=True)]
+class _Facts:
+    """Columns of the events of one type."""
 
+    def __init__(self) -> None:
+        self.sequence: list[int] = []
+        self.time: list[int] = []
+        """Microseconds since 1970."""
+        self.fields: list[str] = []
+        """JSON of the whole event, with fields at their defaults."""
 
-def _columns(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Columns:
-    """Rows that are whole numbers and texts as an array for each column; there must be one row at least."""
-    return {
-        name: np.array(column, np.int64 if isinstance(column[0], int) else object)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    def add(self, recorded: RecordedEvent, event: Event) -> None:
+        """Add an event."""
+        self.sequence.append(recorded.sequence)
+        self.time.append(recorded.time_ns // 1000)
+        self.fields.append(_encoder.encode(event).decode())
 
 
 class Loader:
@@ -106,139 +62,101 @@ class Loader:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._batch: Sequence[RecordedEvent] = ()
-        self._sequences = np.empty(0, np.int64)
-        self._unreadable: list[int] = []
         self._opening: int | None = None
 
-    def load(self, batch: Sequence[RecordedEvent], marks: DedupIndex | None, *, small: bool = True) -> None:
+    def load(self, batch: Sequence[RecordedEvent], dedup: DedupIndex | None, *, small: bool = True) -> None:
         """Load a batch, in order of sequence and not empty; ``small`` is whether to fill the small tables.
 
-        ``marks``, the dedup index, is advanced; None leaves out the events and all bulky tables.
+        ``dedup`` is advanced; None leaves out the events and all bulky tables.
         """
-        columns = _columns(_BATCH, ((r.sequence, r.time_ns, r.subject, r.producer, r.schema) for r in batch))
-        payloads, is_text = _decode_payloads(batch)
-        self._batch = batch
-        self._sequences = columns["sequence"]
-        self._unreadable = []
-        statements = [*(BULKY_STATEMENTS if marks is not None else ()), *(SMALL_STATEMENTS if small else ())]
-        self._connection.register(
-            "batch", {**columns, "payload": np.array(payloads, object), "is_text": np.array(is_text)}
-        )
+        statements = [*(BULKY_STATEMENTS if dedup is not None else ()), *(SMALL_STATEMENTS if small else ())]
+        types = {name for statement in statements for name in statement.events}
+        kinds: list[str | None] = []
+        facts: dict[str, _Facts] = defaultdict(_Facts)
+        unreadable: dict[int, str | None] = {}
+        configurations = []
+        # Events are not kept: garbage collection of so many objects would take most of the time.
+        for recorded in batch:
+            try:
+                event = recorded.decode()
+            except DecodeError:
+                unreadable[recorded.sequence] = kind = _stated_type(recorded.payload)
+                kinds.append(kind)
+                continue
+            kind = type(event).__name__
+            kinds.append(kind)
+            if kind in types and (dedup is None or dedup.add(event)):
+                facts[kind].add(recorded, event)
+            if isinstance(event, LeagueOpened | LeagueConfigured):
+                configurations.append((recorded, event))
+        for kind, columns in facts.items():
+            self._insert(vars(columns), f"CREATE OR REPLACE TEMP TABLE {kind} AS {parse_statement(kind)}")
+        if dedup is not None:
+            self._insert_events(batch, kinds)
+            if unreadable:
+                self._connection.execute(_UNREADABLE, [list(unreadable), list(unreadable.values())])
+        for recorded, event in configurations if small else ():
+            self._insert_configuration(recorded, event)
+        for statement in statements:
+            if facts.keys() & statement.events:
+                self._connection.execute(statement.sql)
+
+    def _insert_events(self, batch: Sequence[RecordedEvent], kinds: Sequence[str | None]) -> None:
+        """Store events as they were written; ``kinds`` are their types."""
+        texts: list[str] = []
+        damaged: dict[int, bytes] = {}
+        for recorded in batch:
+            try:
+                texts.append(recorded.payload.decode())
+            except UnicodeDecodeError:
+                texts.append(recorded.payload.decode("utf-8", "replace"))
+                damaged[recorded.sequence] = recorded.payload
+        columns: dict[str, list[Any]] = {
+            "sequence": [recorded.sequence for recorded in batch],
+            "time_ns": [recorded.time_ns for recorded in batch],
+            "type": list(kinds),
+            "subject": [recorded.subject for recorded in batch],
+            "producer": [recorded.producer for recorded in batch],
+            "schema": [recorded.schema for recorded in batch],
+            "payload": texts,
+            "is_text": [recorded.sequence not in damaged for recorded in batch],
+        }
+        self._insert(columns, _EVENTS)
+        if damaged:
+            self._connection.execute(_KEEP_BYTES, [list(damaged), list(damaged.values())])
+
+    def _insert(self, columns: Mapping[str, Sequence[Any]], statement: str) -> None:
+        """Run a statement over columns as the table ``incoming``."""
+        arrays = {name: np.array(c, type(c[0]) if isinstance(c[0], int) else object) for name, c in columns.items()}
+        self._connection.register("incoming", arrays)
         try:
-            self._connection.execute(_INCOMING)
-            if not all(is_text):
-                damaged = [r for r, decoded in zip(batch, is_text, strict=True) if not decoded]
-                self._connection.execute(_KEEP_BYTES, [[r.sequence for r in damaged], [r.payload for r in damaged]])
-            # Storing the events includes recording those of any type that cannot be decoded.
-            types = {name for statement in statements for name in statement.events}
-            present = self._parse(set(EVENT_TYPES) if marks is not None else types)
-            if marks is not None:
-                self._connection.execute(_EVENTS)
-                self._drop_seen(marks, present)
-                self._connection.execute(_UNREADABLE, [self._unreadable])
-            if small:
-                self._insert_configurations()
-            for statement in statements:
-                if present.intersection(statement.events):
-                    self._connection.execute(statement.sql)
+            self._connection.execute(statement)
         finally:
             # After an error, which it would hide, the transaction takes no statement any more.
             with contextlib.suppress(duckdb.TransactionException):
-                self._connection.unregister("batch")
+                self._connection.unregister("incoming")
 
-    def _parse(self, types: set[str]) -> set[str]:
-        """Create the temporary tables of the types that occur; returns their names."""
-        facts = self._decode_in_python(self._column("SELECT sequence FROM incoming WHERE NOT readable"))
-        source, decoded = READABLE, set()
-        if facts:
-            self._connection.register("facts", facts)
-            self._connection.execute(_RENAME)
-            source, decoded = f"{READABLE} UNION ALL {DECODED}", set(facts["type"])
-        names = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
-        present = types & ({name for (name,) in names} | decoded)
-        for name in sorted(present.union(*(pair for pair in (_ENDS, _RATINGS) if present.intersection(pair)))):
-            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {parse_statement(name, source)}")
-        if facts:
-            self._connection.unregister("facts")
-        for name in sorted(present):
-            if self._resolve_doubtful(name) or facts:
-                # Python appended the rows that it decoded; all others are in order.
-                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name} ORDER BY sequence")
-        return present
-
-    def _resolve_doubtful(self, name: str) -> bool:
-        """Decode in Python what DuckDB may have misread; returns whether there was any.
-
-        Missing fields take defaults, invalid events are dropped.
-        """
-        places = self._column(doubtful_statement(name))
-        if not len(places):
-            return False
-        self._delete(name, places)
-        if facts := self._decode_in_python(places):
-            self._connection.register("facts", facts)
-            self._connection.execute(f"INSERT INTO {name} {parse_statement(name, DECODED)}")
-            self._connection.unregister("facts")
-        return True
-
-    def _events_at(self, sequences: npt.NDArray[np.int64]) -> Iterator[RecordedEvent]:
-        return (self._batch[place] for place in np.searchsorted(self._sequences, np.sort(sequences)).tolist())
-
-    def _decode_in_python(self, sequences: npt.NDArray[np.int64]) -> Columns:
-        """Events at these sequences, re-encoded by this version; empty when none can be decoded."""
-        rows = []
-        for recorded in self._events_at(sequences):
-            if recorded.event is None:
-                self._unreadable.append(recorded.sequence)
-                continue
-            text = encode_event(recorded.event).decode()
-            rows.append((recorded.sequence, recorded.time_ns, type(recorded.event).__name__, text))
-        return _columns(_FACTS, rows) if rows else {}
-
-    def _drop_seen(self, marks: DedupIndex, present: set[str]) -> None:
-        for kind, tables in _ONCE:
-            if present.intersection(tables):
-                ids = " UNION ALL ".join(f"SELECT sequence, match_id FROM {table}" for table in tables)
-                rows = self._fetch(f"{ids} ORDER BY sequence")
-                new = marks.add(kind, rows["match_id"].tolist())
-                for table in tables:
-                    self._delete(table, rows["sequence"][~new])
-        if not present.intersection(_RATINGS):
+    def _insert_configuration(self, recorded: RecordedEvent, event: LeagueOpened | LeagueConfigured) -> None:
+        """Store a configuration that takes effect and that this version can read, like ``LeagueState``."""
+        opened = 0 < self._opened_at(recorded.sequence) < recorded.sequence
+        # All rows: a result that is not read to its end keeps the connection busy.
+        [(since,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
+        config = ConfigFold(opened=opened, since=since).apply(recorded.sequence, event)
+        if config is None:
             return
-        rows = self._fetch(f"{_RATED} ORDER BY sequence")
-        for game, system in sorted(set(zip(rows["game"].tolist(), rows["system"].tolist(), strict=True))):
-            own = (rows["game"] == game) & (rows["system"] == system)
-            new = marks.advance_rated((game, system), rows["upto"][own])
-            for table in _RATINGS:
-                self._delete(table, rows["sequence"][own][~new])
-
-    def _insert_configurations(self) -> None:
-        """Store configurations that take effect and that this version can read, like ``LeagueState``."""
-        sequences = self._column("SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured')")
-        for recorded in self._events_at(sequences):
-            event = recorded.event
-            if not isinstance(event, LeagueOpened | LeagueConfigured):
-                continue
-            opened = 0 < self._opened_at(recorded.sequence) < recorded.sequence
-            # All rows: a result that is not read to its end keeps the connection busy.
-            [(since,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
-            config = ConfigFold(opened=opened, since=since).apply(recorded.sequence, event)
-            if config is None:
-                continue
-            ratings = config.ratings
-            self._connection.execute(
-                "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?, ?)",
-                [
-                    recorded.sequence,
-                    recorded.time_ns // 1000,
-                    config.game.name,
-                    ratings.system.name,
-                    [plugin.name for plugin in ratings.systems],
-                    list(ratings.purposes),
-                    msgspec.json.encode(event.config).decode(),
-                ],
-            )
+        ratings = config.ratings
+        self._connection.execute(
+            "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?, ?)",
+            [
+                recorded.sequence,
+                recorded.time_ns // 1000,
+                config.game.name,
+                ratings.system.name,
+                [plugin.name for plugin in ratings.systems],
+                list(ratings.purposes),
+                msgspec.json.encode(event.config).decode(),
+            ],
+        )
 
     def _opened_at(self, upto: int) -> int:
         """Sequence of the event that opened the league; invalid openings are skipped."""
@@ -253,13 +171,10 @@ class Loader:
                     break
         return self._opening or 0
 
-    def _column(self, select: str) -> npt.NDArray[np.int64]:
-        return self._fetch(select)["sequence"]
 
-    def _fetch(self, select: str) -> Columns:
-        columns: Columns = self._connection.execute(select).fetchnumpy()
-        return columns
-
-    def _delete(self, table: str, sequences: npt.NDArray[np.int64]) -> None:
-        if len(sequences):
-            self._connection.execute(f"DELETE FROM {table} WHERE sequence IN (SELECT unnest(?))", [sequences.tolist()])
+def _stated_type(payload: bytes) -> str | None:
+    """Type that an event without a meaning here states; None if it states none."""
+    with contextlib.suppress(*DECODE_ERRORS):
+        kind = msgspec.json.decode(payload, type=dict[str, Any]).get("type")
+        return kind if isinstance(kind, str) else None
+    return None

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 
 from league.log.base import EventLog, RecordedEvent
-from league.projections.dedup_index import BitmapChunk, DedupIndex
+from league.projections.dedup_index import DedupIndex
 from league.projections.load import Loader
 from league.projections.segments import SegmentFiles, read_event_batches
 from league.projections.tables import (
@@ -43,7 +43,7 @@ class Projection:
         """Why the tables were emptied on opening; empty when they were not."""
         self.connection = connect_duckdb(path, {**(LOADER_SETTINGS if path else {}), "threads": threads})
         self._loader = Loader(self.connection)
-        self._marks: DedupIndex | None = None
+        self._dedup: DedupIndex | None = None
         self._is_open = False
         self._reached = (0, 0)
         try:
@@ -77,11 +77,10 @@ class Projection:
                 last = recorded.sequence
         if new:
             with self._transaction():
-                if self._marks is None:
-                    chunks = self.connection.execute("FROM kept.seen").fetchall()
-                    rated_to = {(game, system): at for game, system, at in self.query("FROM kept.rated_to")}
-                    self._marks = DedupIndex.from_chunks(chunks, rated_to)
-                self._loader.load(new, self._marks)
+                if self._dedup is None:
+                    saved = self.query("FROM kept.dedup")
+                    self._dedup = DedupIndex.from_bytes(saved[0][0]) if saved else DedupIndex()
+                self._loader.load(new, self._dedup)
                 self.position, self._reached = last, (last, new[-1].time_ns // 1000)
         if commit:
             self.commit()
@@ -93,16 +92,16 @@ class Projection:
             return
         with self._transaction():
             self.connection.execute("UPDATE kept.position SET sequence = ?, time = make_timestamp(?)", [*self._reached])
-            if self._marks is not None:
-                self._write_dedup_index(self._marks, self._marks.pop_touched_chunks())
+            if self._dedup is not None:
+                self._save_dedup_index(self._dedup)
             self.connection.commit()
         self._is_open = False
         self._committed = self.position
 
-    def attach(self, segments: Sequence[SegmentFiles], marks: DedupIndex) -> None:
+    def attach(self, segments: Sequence[SegmentFiles], dedup: DedupIndex) -> None:
         """Attach closed history instead of loading it: bulky tables read the files in place.
 
-        Segments are in order, the first right after the position; their files must not be moved. ``marks`` is the dedup
+        Segments are in order, the first right after the position; their files must not be moved. ``dedup`` is the
         index at the end of the last one, as ``write_segment`` left it. UsageError if the segments do not follow the
         position or each other.
         """
@@ -124,9 +123,8 @@ class Projection:
             for segment in segments:
                 for batch in read_event_batches(segment.files["events_rest"]):
                     self._loader.load(batch, None)
-            self.connection.execute("DELETE FROM kept.seen")
-            self._write_dedup_index(marks, list(marks.chunks()))
-            self._marks = None
+            self._save_dedup_index(dedup)
+            self._dedup = None
             newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
             self.position, self._reached = place, (place, newest[0][0] // 1000 if newest else 0)
         self.commit()
@@ -150,7 +148,7 @@ class Projection:
             yield
         except BaseException:
             # The index in memory is ahead of the file now; it is read again when needed.
-            self._marks = None
+            self._dedup = None
             self._is_open = False
             self.position = self._committed
             # A commit that failed has ended the transaction already.
@@ -158,27 +156,15 @@ class Projection:
                 self.connection.rollback()
             raise
 
-    def _write_dedup_index(self, marks: DedupIndex, chunks: list[BitmapChunk]) -> None:
-        if chunks:
-            *places, bits = map(list, zip(*chunks, strict=True))
-            keys = "unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS prefix, unnest(?::BIGINT[]) AS chunk"
-            self.connection.execute(
-                "DELETE FROM kept.seen WHERE (kind, prefix, chunk) IN "
-                f"(SELECT (kind, prefix, chunk) FROM (SELECT {keys}))",
-                places,
-            )
-            self.connection.execute(f"INSERT INTO kept.seen SELECT {keys}, unnest(?::BLOB[])", [*places, bits])
-        self.connection.execute("DELETE FROM kept.rated_to")
-        for (game, system), sequence in sorted(marks.rated_to.items()):
-            self.connection.execute("INSERT INTO kept.rated_to VALUES (?, ?, ?)", [game, system, sequence])
+    def _save_dedup_index(self, dedup: DedupIndex) -> None:
+        self.connection.execute("DELETE FROM kept.dedup")
+        self.connection.execute("INSERT INTO kept.dedup VALUES (?)", [dedup.to_bytes()])
 
     def _prepare(self) -> int:
         if tables := set(self.query("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT temporary")):
-            # Version 1 had its position in the schema for queries.
-            place = next((schema for schema in ("kept", "main") if (schema, "position") in tables), None)
-            if place is None:
+            if ("kept", "position") not in tables:
                 raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
-            version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
+            version, sequence = self.query("SELECT schema_version, sequence FROM kept.position")[0]
             if version != VERSION:
                 reason = f"tables of version {version} were dropped; this version keeps {VERSION}"
             elif lost := missing_segment_file(self.connection):

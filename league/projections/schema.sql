@@ -7,8 +7,7 @@ CREATE SCHEMA kept;
 -- Bookkeeping.
 CREATE TABLE kept.position (schema_version INTEGER, sequence BIGINT, time TIMESTAMP);
 CREATE TABLE kept.attached (first BIGINT, last BIGINT, part VARCHAR, path VARCHAR, size BIGINT);
-CREATE TABLE kept.seen (kind VARCHAR, prefix VARCHAR, chunk BIGINT, bits BLOB);
-CREATE TABLE kept.rated_to (game VARCHAR, system VARCHAR, sequence BIGINT);
+CREATE TABLE kept.dedup (index BLOB);
 
 -- `payload` is the event as it was written, JSON text (the type JSON would be parsed again with every batch); what is
 -- no JSON is a JSON string there, and as it was in `raw`.

@@ -47,12 +47,12 @@ class SegmentFiles(msgspec.Struct, frozen=True):
 
 
 def write_segment(
-    first: int, last: int, batches: Iterable[Sequence[RecordedEvent]], marks: DedupIndex, folder: Path
+    first: int, last: int, batches: Iterable[Sequence[RecordedEvent]], dedup: DedupIndex, folder: Path
 ) -> SegmentFiles:
     """Write the events from ``first`` to ``last`` as Parquet files into ``folder``.
 
-    Equal events and equal marks give files of equal content. ``batches`` hold the events in order. ``marks`` is the
-    dedup index before ``first``, which is advanced to ``last`` and unusable after an error. The files are named by
+    Equal events and equal indexes give files of equal content. ``batches`` hold the events in order. ``dedup`` is the
+    index before ``first``, which is advanced to ``last`` and unusable after an error. The files are named by
     part. UsageError if an event lies outside of the range or out of order.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,9 +66,8 @@ def write_segment(
         loader = Loader(connection)
         for batch in split_batches(_check_range(batches, first, last), BATCH):
             connection.begin()
-            loader.load(batch, marks, small=False)
+            loader.load(batch, dedup, small=False)
             connection.commit()
-        marks.pop_touched_chunks()
         # A type of NULL is in no list.
         is_bulky = f"coalesce(type IN ({', '.join(map(sql_literal, BULK_EVENTS))}), false)"
         for part, path in files.items():

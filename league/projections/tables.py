@@ -18,7 +18,7 @@ import duckdb
 from schemas.config import LeagueConfig
 from schemas.errors import BusyError, UsageError
 
-VERSION = 14
+VERSION = 15
 
 _STATEMENTS = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8").removesuffix(";\n").split(";\n")
 
@@ -35,7 +35,7 @@ TABLES = [name for name in _ALL_TABLES if not name.startswith("kept.")]
 VIEWS = list(_definitions("VIEW"))
 MACROS = list(_definitions("MACRO"))
 
-_BOOKKEEPING = {f"kept.{name}" for name in ("position", "attached", "seen", "rated_to", "events")}
+_BOOKKEEPING = {f"kept.{name}" for name in ("position", "attached", "dedup", "events")}
 BULK_TABLES = [name.removeprefix("kept.") for name in _ALL_TABLES if name not in {*TABLES, *_BOOKKEEPING}]
 """Tables whose rows the dedup index decides about, most with rows for every match; a segment holds each as a file."""
 

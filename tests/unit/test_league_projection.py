@@ -440,7 +440,7 @@ def test_a_session_that_ends_beyond_all_timestamps_is_in_the_tables(expires: flo
 
 
 def test_an_error_of_a_statement_is_the_one_that_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    lossy = Statement(("AgentRetired",), "INSERT INTO kept.rated_to SELECT 'g', 's', CAST(1e300 AS BIGINT)")
+    lossy = Statement(("AgentRetired",), "INSERT INTO kept.unreadable SELECT CAST(1e300 AS BIGINT), 's'")
     with Projection() as projection:
         monkeypatch.setattr(load, "SMALL_STATEMENTS", [lossy])
         with pytest.raises(duckdb.ConversionException):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from league.fold_primitives import SeenIds
 from league.log.base import RecordedEvent
-from league.projections.dedup_index import IDS_PER_CHUNK, DedupIndex
+from league.projections.dedup_index import DedupIndex
 from league.projections.projection import Projection
 from league.projections.segments import SegmentFiles, read_segment, write_segment
 from league.projections.tables import TABLES, VIEWS
@@ -63,20 +63,20 @@ LOADED = loaded()
 
 
 def cut(folder: Path, ends: list[int]) -> tuple[list[SegmentFiles], DedupIndex]:
-    marks, segments = DedupIndex(), []
+    dedup, segments = DedupIndex(), []
     for nth, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
         # Each is written by another process than the one before, as archivists come and go.
-        marks = DedupIndex.from_bytes(marks.to_bytes())
+        dedup = DedupIndex.from_bytes(dedup.to_bytes())
         batches = [HISTORY[start : (start + end) // 2], HISTORY[(start + end) // 2 : end]]
-        segments.append(write_segment(start + 1, end, batches, marks, folder / str(nth)))
-    return segments, marks
+        segments.append(write_segment(start + 1, end, batches, dedup, folder / str(nth)))
+    return segments, dedup
 
 
 @pytest.mark.parametrize("ends", [[len(HISTORY)], [40, 61, 150], [1, 2, len(HISTORY) - 1]])
 def test_attached_and_loaded_history_give_the_same_tables(tmp_path: Path, ends: list[int]) -> None:
-    segments, marks = cut(tmp_path, ends)
+    segments, dedup = cut(tmp_path, ends)
     with Projection(tmp_path / "p.duckdb") as projection:
-        projection.attach(segments, marks)
+        projection.attach(segments, dedup)
         assert projection.position == ends[-1]
         assert projection.query("SELECT count(*) FROM kept.matches") == [(0,)]
     with Projection(tmp_path / "p.duckdb") as projection:
@@ -115,9 +115,9 @@ def test_the_same_events_give_the_same_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "longer"])
 def test_a_lost_file_empties_the_projection_and_says_which(tmp_path: Path, damage: str) -> None:
-    (segment,), marks = cut(tmp_path, [100])
+    (segment,), dedup = cut(tmp_path, [100])
     with Projection(tmp_path / "p.duckdb") as projection:
-        projection.attach([segment], marks)
+        projection.attach([segment], dedup)
     path = segment.files["matches"]
     path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes() + b"x")
     with Projection(tmp_path / "p.duckdb") as projection:
@@ -129,26 +129,26 @@ def test_a_lost_file_empties_the_projection_and_says_which(tmp_path: Path, damag
 
 
 def test_a_truncated_file_is_told_when_it_is_read_or_attached(tmp_path: Path) -> None:
-    (segment,), marks = cut(tmp_path, [100])
+    (segment,), dedup = cut(tmp_path, [100])
     path = segment.files["events_rest"]
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DecodeError, match="events_rest"):
         list(read_segment(segment))
     with Projection() as projection:
         with pytest.raises(DecodeError, match="events_rest"):
-            projection.attach([segment], marks)
+            projection.attach([segment], dedup)
         assert projection.position == 0
         projection.apply(HISTORY)
         assert dump(projection) == LOADED
 
 
 def test_only_what_follows_the_position_is_attached(tmp_path: Path) -> None:
-    segments, marks = cut(tmp_path, [50, 100])
+    segments, dedup = cut(tmp_path, [50, 100])
     with Projection() as projection:
         with pytest.raises(UsageError, match="expected one that begins at 1"):
-            projection.attach(segments[1:], marks)
+            projection.attach(segments[1:], dedup)
         projection.apply(HISTORY[:50])
-        projection.attach(segments[1:], marks)
+        projection.attach(segments[1:], dedup)
         projection.apply(HISTORY)
         assert dump(projection) == LOADED
 
@@ -160,10 +160,10 @@ def test_events_outside_of_the_range_are_refused(tmp_path: Path) -> None:
 
 
 def test_sql_by_people_reads_attached_files_and_no_others(tmp_path: Path) -> None:
-    segments, marks = cut(tmp_path, [50, 100])
+    segments, dedup = cut(tmp_path, [50, 100])
     path = tmp_path / "p.duckdb"
     with Projection(path) as projection:
-        projection.attach(segments, marks)
+        projection.attach(segments, dedup)
         expected = projection.query("SELECT count(*) FROM match_seats")
     assert run_query(path, "SELECT count(*) FROM match_seats").rows == expected
     other = tmp_path / "0" / "other.parquet"
@@ -173,22 +173,21 @@ def test_sql_by_people_reads_attached_files_and_no_others(tmp_path: Path) -> Non
 
 
 names = st.one_of(
-    st.builds("{}-{}".format, st.sampled_from(["a", "b-1", "ä\n"]), st.integers(0, 3 * IDS_PER_CHUNK)),
+    st.builds("{}-{}".format, st.sampled_from(["a", "b-1", "ä\n"]), st.integers(0, 6_000)),
     st.sampled_from(["", "a-", "-5", "a-07", "a-1234567890", "x"]),
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(names, max_size=30), max_size=5))
-def test_marks_know_what_was_seen(batches: list[list[str]]) -> None:
-    marks, seen = DedupIndex(), SeenIds()
+def test_a_saved_index_knows_what_was_seen(batches: list[list[str]]) -> None:
+    dedup, seen = DedupIndex(), SeenIds()
     for batch in batches:
-        assert marks.add("played", batch).tolist() == [seen.add(name) for name in batch]
-        assert marks.add("sampled", []).tolist() == []
-        marks = DedupIndex.from_bytes(marks.to_bytes())
-    assert DedupIndex.from_chunks(marks.chunks(), dict(marks.rated_to)).to_bytes() == marks.to_bytes()
+        failures = [MatchFailed(match_id=name, purpose="training", worker="w", error="") for name in batch]
+        assert [dedup.add(failed) for failed in failures] == [seen.add(name) for name in batch]
+        dedup = DedupIndex.from_bytes(dedup.to_bytes())
 
 
-def test_other_bytes_are_no_marks() -> None:
-    with pytest.raises(DecodeError, match="not the marks"):
+def test_other_bytes_are_no_index() -> None:
+    with pytest.raises(DecodeError, match="not the dedup index"):
         DedupIndex.from_bytes(b"x")

@@ -56,11 +56,9 @@ def forged() -> list[tuple[e.Event, str]]:
 
 def honest() -> list[tuple[e.Event, str]]:
     events = [r.event for r in Simulation(SMALL).run_with_voids(5) if r.event is not None]
-    # As older histories have it: one subject for all workers.
     joined = e.WorkerJoined(worker="rater-1", role="rater", incarnation="1", host="h", pid=1, version="1")
     left = e.WorkerLeft(worker="rater-1", incarnation="1", reason="done")
-    found = [(event, event_subject("league", event)) for event in events]
-    return [*found, (joined, "league.league.worker.joined"), (left, "league.league.worker.left")]
+    return [(event, event_subject("league", event)) for event in [*events, joined, left]]
 
 
 def recorded(found: list[tuple[e.Event, str]]) -> list[RecordedEvent]:
