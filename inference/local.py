@@ -147,9 +147,8 @@ class LocalBackend:
 
     def _load(self, digest: str, folder: Path) -> None:
         with translate_out_of_memory(f"adapter {digest!r}"):
-            lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device, dora=True)
-            is_merged = self._merge or lora.magnitudes
-            applied = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
+            lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device)
+            applied = sum(out * into for out, into in lora.sizes.values()) if self._merge else lora.flat_P.numel()
             own = lora.flat_P.numel() * lora.flat_P.element_size()
             size = own + applied * self._decoder.embed.itemsize
             used = sum(other.bytes for other in self._adapters.values())

@@ -73,8 +73,6 @@ def check_config(config: LeagueConfig) -> None:
         check_family(config, Path(config.model.base))
     make_servers_config(config)
     _check_agents(config, contest)
-    if config.trainer.imitation.agent:
-        _check_imitation(config)
     for plugin in config.tracker.sinks:
         SINKS.build(plugin)
     sinks = Counter(plugin.name for plugin in config.tracker.sinks)
@@ -138,16 +136,6 @@ def _check_agents(config: LeagueConfig, contest: EnvironmentSpec) -> None:
                 f"agents.{name}.remote.training: false, but a sampler's settings name the agent; expected true, "
                 "or a sampler without it"
             )
-
-
-def _check_imitation(config: LeagueConfig) -> None:
-    where = f"trainer.imitation.agent: {config.trainer.imitation.agent!r}"
-    if config.prompts.reply == "free":
-        raise ConfigError(
-            f"{where} with prompts.reply 'free'; expected constrained replies, which say an action one way"
-        )
-    if config.trainer.backend.name == "tinker":
-        raise ConfigError(f"{where} with trainer.backend 'tinker'; expected none, or the backend 'native' or 'peft'")
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSpec:

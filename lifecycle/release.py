@@ -161,7 +161,7 @@ def _release_contents(
         return ReleaseContents(name, None, None, config.model.lora_rank, games)
     model = Decoder.load(draft / BASE_FOLDER)
     try:
-        lora = adapters.load(draft / "adapters" / chosen.agent, model.shape, dora=True)
+        lora = adapters.load(draft / "adapters" / chosen.agent, model.shape)
     except ModelError as error:
         raise ModelError(f"{chosen.agent}: its adapter does not fit the league's base model: {error}") from None
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -12,7 +12,7 @@ import contextlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ TARGETS = tuple(part.rpartition(".")[2] for parts in FUSED.values() for part in 
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model.model."
-TENSOR = re.compile(re.escape(PREFIX) + r"(?P<linear>.+)\.(lora_[AB]\.weight|(?P<magnitude>lora_magnitude_vector))")
+TENSOR = re.compile(re.escape(PREFIX) + r"(?P<linear>.+)\.lora_[AB]\.weight")
 
 LORA_TENSOR = re.compile(r"(?P<linear>base_model\.model\..+)\.lora_(?P<letter>[AB])\.weight")
 
@@ -98,9 +98,6 @@ class Lora:
     """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023), as imported adapters may require."""
     targets: tuple[str, ...] = ()
     """PEFT's ``target_modules``: the adapted linears, by the last part of their names where that is unambiguous."""
-    magnitudes: Mapping[str, Tensor] = field(default_factory=dict)
-    """DoRA's: the norms [O] that the rows of each adapted linear are scaled to, by name; empty for plain LoRA. They are
-    played with and not trained here."""
 
     def __post_init__(self) -> None:
         self.targets = self.targets or _leaf_names(self.sizes)
@@ -133,7 +130,6 @@ def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.dev
 
 def save(lora: Lora, folder: Path, base_model: str = "") -> None:
     """Write an adapter in PEFT's format; the bytes depend on the weights and ``base_model`` alone."""
-    assert not lora.magnitudes, "only PEFT trains DoRA"
     tensors = name_tensors({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()})
     write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora))
 
@@ -177,17 +173,10 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     (folder / CONFIG_FILE).write_bytes(config)
 
 
-def load(
-    folder: Path,
-    shape: DecoderShape,
-    max_rank: int | None = None,
-    device: torch.device | str = "cpu",
-    dora: bool = False,
-) -> Lora:
+def load(folder: Path, shape: DecoderShape, max_rank: int | None = None, device: torch.device | str = "cpu") -> Lora:
     """Load a PEFT LoRA adapter for a base of ``shape``, trainable and float32.
 
-    Names, types and shapes are checked in the file's header, before any weight is read. ``dora`` is whether one of
-    DoRA is loaded too, with its magnitudes.
+    Names, types and shapes are checked in the file's header, before any weight is read.
 
     Raises:
         ModelError: not a LoRA adapter, weights that are not safetensors, damaged, of another base, of another type
@@ -195,25 +184,20 @@ def load(
             a rank above ``max_rank``, or a LoRA variant the decoder does not compute.
     """
     folder = Path(folder)
-    config = read_config(folder, dora, max_rank)
-    rank, alpha, is_dora = config["r"], float(config["lora_alpha"]), bool(config.get("use_dora"))
+    config = read_config(folder, max_rank)
+    rank, alpha = config["r"], float(config["lora_alpha"])
     with _open_weights(folder) as file:
-        sizes = _find_linears(folder, file.keys(), shape, is_dora)
+        sizes = _find_linears(folder, file.keys(), shape)
         _check_targets(folder / CONFIG_FILE, config, sizes, shape)
         parts = []
         for name, (out, into) in sizes.items():
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_A.weight", (rank, into)))
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_B.weight", (out, rank)))
-        magnitudes = {
-            name: _read_tensor(folder, file, f"{PREFIX}{name}.lora_magnitude_vector", (out,)).to(device)
-            for name, (out, _) in sizes.items()
-            if is_dora
-        }
     flat_P = torch.cat(parts).to(device).requires_grad_(True)
     leaves = _leaf_names(sizes)
     whole = len(sizes) == sum(name.endswith(leaves) for name in shape.linears())
     targets = leaves if whole else tuple(sizes)
-    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), targets, magnitudes)
+    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), targets)
 
 
 def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
@@ -230,7 +214,7 @@ def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
 def read_matrices(folder: Path, max_rank: int | None = None) -> Matrices:
     """Read the matrices of an adapter in PEFT's format, float32, whatever library wrote it; raises as ``load``."""
     folder = Path(folder)
-    rank, matrices = int(read_config(folder, max_rank=max_rank)["r"]), {}
+    rank, matrices = int(read_config(folder, max_rank)["r"]), {}
     with _open_weights(folder) as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             match, size = LORA_TENSOR.fullmatch(name), tuple(file.get_slice(name).get_shape())
@@ -278,8 +262,8 @@ def decode_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 
-def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -> dict[str, Any]:
-    """The configuration of a LoRA adapter in PEFT's format; with ``dora``, of DoRA too.
+def read_config(folder: Path, max_rank: int | None = None) -> dict[str, Any]:
+    """Read the configuration of a LoRA adapter in PEFT's format.
 
     Raises:
         ModelError: unreadable, of something else than LoRA as ``load`` supports it, or of a rank above ``max_rank``.
@@ -296,7 +280,7 @@ def read_config(folder: Path, dora: bool = False, max_rank: int | None = None) -
     if not isinstance(config.get("use_rslora", False), bool):
         raise ModelError(f"{path}: use_rslora is {config['use_rslora']!r}, expected true or false")
     for key, expected in REQUIRED_DEFAULTS.items():
-        if config.get(key, expected) not in (expected, None, [], {}, *([True] if dora and key == "use_dora" else [])):
+        if config.get(key, expected) not in (expected, None, [], {}):
             raise ModelError(f"{path}: {key} is {config[key]!r}, supported is {expected!r}")
     # Other methods subtract from the base's own weights, so that the same A and B mean another model.
     if config.get("init_lora_weights", True) not in (True, False, None, "gaussian", "eva"):
@@ -325,15 +309,13 @@ def _open_weights(folder: Path) -> Iterator[Any]:
         raise ModelError(f"{path}: not a readable safetensors file ({error}){pickled}") from error
 
 
-def _find_linears(
-    folder: Path, tensors: Sequence[str], shape: DecoderShape, is_dora: bool
-) -> dict[str, tuple[int, int]]:
+def _find_linears(folder: Path, tensors: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
     """Returns the linears that tensors of these names belong to, in the model's order, with their sizes."""
     known = shape.linears()
     names = set()
     for tensor in tensors:
         match = TENSOR.fullmatch(tensor)
-        if match is None or (match["magnitude"] and not is_dora):
+        if match is None:
             like = f"{PREFIX}layers.0.self_attn.q_proj.lora_A.weight"
             raise ModelError(f"{folder}: tensor {tensor!r} is no LoRA weight, expected names like {like!r}")
         if match["linear"] not in known:

@@ -57,14 +57,11 @@ class Block(nn.Module):
     def layer(self, prefix: str, lora: Lora | None, pairs: Matrices, merge: bool | None) -> Layer:
         """Returns the block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
         own = dict(self.named_parameters())
-        scale, magnitudes = (1.0, {}) if lora is None else (lora.scale, lora.magnitudes)
+        scale = 1.0 if lora is None else lora.scale
 
         def linear(name: str) -> Linear:
             parts = [pairs.get(prefix + part) for part in FUSED[name]]
-            norms = [magnitudes.get(prefix + part) for part in FUSED[name]]
             base, rows = Linear(own[name], own.get(f"{name}_bias")), part_rows(self.shape, name)
-            if any(norm is not None for norm in norms):
-                return apply_dora(base, parts, rows, scale, norms)
             return apply_lora(base, parts, rows, scale, merge)
 
         return Layer(
@@ -104,27 +101,6 @@ def apply_lora(
     blocks = [weight.new_zeros(n, 0) if p is None else p[1] for n, p in zip(rows, parts, strict=True)]
     b_OR: Tensor = torch.block_diag(*blocks) * scale  # type: ignore[no-untyped-call]
     return Linear(weight, base.bias_O, a_RI.to(weight.dtype), b_OR.to(weight.dtype))
-
-
-def apply_dora(
-    base: Linear,
-    parts: Sequence[tuple[Tensor, Tensor] | None],
-    rows: Sequence[int],
-    scale: float,
-    magnitudes: Sequence[Tensor | None],
-) -> Linear:
-    """Apply DoRA to a fused linear: rows of ``W + scale B A`` at the trained norms (Liu et al. 2024, equation 5).
-
-    Merged at any size: the product with the base changes with the adapter, so that there is none to share. Arguments as
-    of ``apply_lora``; magnitudes are the norms [O] of each part's rows, None where a part has no adapter.
-    """
-    wide = Linear(base.weight_OI.float(), base.bias_O)
-    merged = apply_lora(wide, parts, rows, scale, merge=True).weight_OI
-    scaled = [
-        part if norm_O is None else part * (norm_O / part.norm(dim=1)).unsqueeze(1)
-        for part, norm_O in zip(torch.split(merged, list(rows)), magnitudes, strict=True)
-    ]
-    return Linear(torch.cat(scaled).to(base.weight_OI.dtype), base.bias_O)
 
 
 class Decoder(nn.Module):

@@ -15,13 +15,13 @@ from arena.match import SeatPlayer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
 from models.tokenizer import Tokenizer
 from players.prompt_builder import ConversationEncoder, end_of_turn_constraint, make_constrained_prompter
-from players.reply_formats import DecisionPrompt, Prompter
+from players.reply_formats import Prompter
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
 from schemas.metrics import REPLY_METRICS
-from schemas.trajectories import ExpertDecision, ModelCall
+from schemas.trajectories import ModelCall
 
 if TYPE_CHECKING:
     from models.behaviour_cloning import Example
@@ -75,12 +75,6 @@ class PolicyPlayer(SeatPlayer):
         self._illegal_count += reply.illegal
         return reply.action
 
-    def record_expert(self, game: Game, seat: int, action: Action) -> None:
-        """Keep an expert's action at the last model call, to be imitated; ``GameError`` if replies are free."""
-        completion_ids, branches, allowed = encode_decision(self._prompter.make_prompt(game, seat), action)
-        expert = ExpertDecision(completion_ids, branches, allowed)
-        self.model_calls[-1] = msgspec.structs.replace(self.model_calls[-1], expert=expert)
-
     def assign_action_credits(self, game: Game, seat: int) -> None:
         """Credit each part of each action by the finished game's account, where it has one."""
         if not isinstance(game, SupportsCredits):
@@ -117,14 +111,9 @@ def make_example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, 
     from models.behaviour_cloning import Example
 
     question = make_constrained_prompter(tokenizer, text).make_prompt(game, seat)
-    return Example(question.prompt_ids, *encode_decision(question, action))
-
-
-def encode_decision(question: DecisionPrompt, action: Action) -> tuple[list[int], list[int], list[list[int]]]:
-    """The reply that says an action, its choices and the tokens allowed there, as in ``ModelCall``."""
     completion_ids = question.encode_action(action)
     assert question.constraint is not None
-    return completion_ids, *read_choices(question.constraint, completion_ids)
+    return Example(question.prompt_ids, completion_ids, *read_choices(question.constraint, completion_ids))
 
 
 DEFAULT_MAX_TOKENS = 512

@@ -25,20 +25,7 @@ from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall
 
 
-class _PolicyOwner(SeatPlayer):
-    """A player whose model calls are those of a policy."""
-
-    _policy: PolicyPlayer
-
-    @property
-    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
-        return self._policy.model_calls
-
-    def metrics(self) -> dict[str, float]:
-        return self._policy.metrics()
-
-
-class SearchPlayer(_PolicyOwner):
+class SearchPlayer(SeatPlayer):
     """A policy in one seat of one match, with search; its model calls are the samples of all candidates.
 
     The first candidate is what the policy alone would have played. The policy also acts in rollouts where no bot is
@@ -56,6 +43,15 @@ class SearchPlayer(_PolicyOwner):
         self._opponents: OpponentModel | None = None
         if config.opponent_model and isinstance(game, SupportsOpponentModel):
             self._opponents = game.opponent_model(config.opponent_bots)
+
+    @property
+    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
+        """Samples of all candidates."""
+        return self._policy.model_calls
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the policy; see ``SeatPlayer``."""
+        return self._policy.metrics()
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
@@ -121,32 +117,6 @@ class SearchPlayer(_PolicyOwner):
             return True
         gains = [one - other for one, other in zip(ours, theirs, strict=True)]
         return gain > self._config.margin * stdev(gains) / math.sqrt(count)
-
-
-class ApprenticePlayer(_PolicyOwner):
-    """A policy that is trained by expert iteration: it plays, and search names the action to be imitated.
-
-    The positions are the apprentice's own, and the targets the actions that the expert would choose (Anthony, Tian and
-    Barber 2017, "Thinking fast and slow with deep learning and tree search", arXiv:1705.08439), so that a match is the
-    same with and without an expert. The expert searches with the same policy, by a ``PolicyPlayer`` of its own; it is
-    asked in a ``share`` of the decisions, 0 to 1, drawn by their seeds.
-    """
-
-    def __init__(self, policy: PolicyPlayer, expert: SearchPlayer, share: float) -> None:
-        self._policy = policy
-        self._expert = expert
-        self._share = share
-
-    def assign_action_credits(self, game: Game, seat: int) -> None:
-        """See ``SeatPlayer``."""
-        self._policy.assign_action_credits(game, seat)
-
-    async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """The policy's own action; see ``Player.act``."""
-        action = await self._policy.act(game, seat, seed)
-        if Random(derive_seed(seed, "expert")).random() < self._share:
-            self._policy.record_expert(game, seat, await self._expert.act(game, seat, seed))
-        return action
 
 
 def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> list[tuple[int, str]]:

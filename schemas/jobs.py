@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from schemas.ids import derive_seed
-from schemas.numbers import Count, Int64
+from schemas.numbers import Int64
 
 SubjectToken = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 """A token of a subject (``schemas.subjects.check_name``)."""
@@ -37,8 +37,6 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Evaluation or benchmark that it belongs to."""
     settings: dict[str, Any] = {}
     """Game settings of this match in place of the league's."""
-    hero: Count | None = None
-    """The seat that is trained on, in a training match."""
 
     @property
     def key(self) -> str:

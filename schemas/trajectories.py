@@ -10,15 +10,6 @@ from typing import Any
 import msgspec
 
 
-class ExpertDecision(msgspec.Struct, frozen=True, gc=False):
-    """The expert's action in the position of a model call, as the reply that says it. B is its number of choices."""
-
-    completion_ids: list[int]
-    branches: list[int]
-    allowed: list[list[int]]
-    """``branches`` and ``allowed`` as of ``ModelCall``."""
-
-
 class ModelCall(msgspec.Struct, frozen=True, gc=False):
     """One model call by one seat. B is the number of choices of the completion.
 
@@ -50,22 +41,6 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
     game does not credit parts."""
     info: dict[str, Any] = {}
     """User data of the call, from its ``episodes.Step.info``: for rewards and estimators of plugins."""
-    expert: ExpertDecision | None = None
-    """What search would have played, to be imitated; None where it was not asked."""
-
-    def as_expert(self) -> "ModelCall | None":
-        """The call with the expert's reply instead of the sampled one, at log-probabilities of 0; None without one."""
-        if (expert := self.expert) is None:
-            return None
-        return msgspec.structs.replace(
-            self,
-            completion_ids=expert.completion_ids,
-            branches=expert.branches,
-            logprobs=[0.0] * len(expert.branches),
-            allowed=expert.allowed,
-            credits=[],
-            expert=None,
-        )
 
 
 class RoleSegment(msgspec.Struct, frozen=True):

@@ -47,8 +47,6 @@ def rejection_reason(
     for index, step in enumerate(rollout.steps):
         if (reason := _check_step(step, vocab_size, max_positions)) is not None:
             return f"step {index}: {reason}"
-        if (expert := step.as_expert()) and (reason := _check_step(expert, vocab_size, max_positions)) is not None:
-            return f"step {index}, the expert's decision: {reason}"
     return None
 
 

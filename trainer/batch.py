@@ -104,18 +104,6 @@ def flatten(
     )
 
 
-def flatten_experts(rollouts: Sequence[Trajectory], weight: float, longest: int | None = None) -> Batch | None:
-    """The experts' decisions of trajectories, a sequence each, with a weight as advantage of each choice.
-
-    None where no expert had a choice. Log-probabilities are 0, since the policy did not sample these tokens.
-    """
-    steps = [expert for rollout in rollouts for step in rollout.steps if (expert := step.as_expert()) is not None]
-    if not steps:
-        return None
-    batch = flatten([msgspec.structs.replace(rollouts[0], steps=steps)], [np.full(len(steps), weight)], longest)
-    return batch if len(batch) else None
-
-
 def truncate_choices(step: ModelCall, longest: int | None) -> ModelCall:
     """The step without the choices that lie behind ``longest`` tokens of prompt and completion."""
     if longest is None or len(step.prompt_ids) + len(step.completion_ids) <= longest:

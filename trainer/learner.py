@@ -10,35 +10,29 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
 from schemas.config import TrainerConfig, convert
 from schemas.ids import derive_seed
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import UsesCritic
 from trainer.backends import TrainableAdapter
-from trainer.batch import Batch, Floats, Ints, flatten, flatten_experts, minibatches, rank_microbatches
+from trainer.batch import Batch, Floats, Ints, flatten, minibatches, rank_microbatches
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch
 from trainer.critic import TENSORS, Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import choice_logprobs
-from trainer.losses import LOSSES, CrossEntropy, LossInputs, LossValue
+from trainer.losses import LOSSES, LossInputs, LossValue
 from trainer.optimizer import LearnerState, OptimizerState, load_state, save_state
 from trainer.ranks import SINGLE_RANK, RankComm
 from trainer.report import StepReport, StepStatistics
 
 _UNBOUNDED = 1 << 40
 """Tokens of a row that no minibatch reaches."""
-
-TotalLoss = Callable[[LossInputs, Tensor, int, int], Tensor]
-"""A rectangle's contribution to the loss of a minibatch: inputs, versions [W], and choices and sequences of all."""
 
 TOO_LONG = "every choice lies behind max_train_len tokens"
 
@@ -62,8 +56,6 @@ class Learner:
         self.critic = self._make_critic()
         self._objective = LOSSES.build(config.loss)
         self._loss: Callable[[LossInputs], LossValue] = self._objective
-        self._imitation = CrossEntropy()
-        self._imitation_weight = config.imitation.weight
         self._optimizer = adapter.make_optimizer(self.config)
 
     def step(self, rollouts: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
@@ -95,8 +87,7 @@ class Learner:
         if not len(batch):
             return msgspec.structs.replace(report, skipped="no step with a choice" if not chosen else TOO_LONG)
         rate = self.config.learning_rate_at(progress)
-        experts = flatten_experts(credited.rollouts, self._imitation_weight, self.config.max_train_len)
-        tally, skipped, value_loss = self._update(batch, experts, credited, rate)
+        tally, skipped, value_loss = self._update(batch, credited, rate)
         tally.all_reduce(self.ranks)
         critic = [] if self.critic is None else [self.critic.flat_C]
         self.ranks.check_equal_weights(self.steps, *self._optimizer.weights, *critic)
@@ -108,7 +99,6 @@ class Learner:
             tokens=batch.tokens,
             learning_rate=rate,
             value_loss=value_loss,
-            imitated=0 if experts is None else len(experts),
             seconds=time.perf_counter() - began,
             **tally.summary(self.config.ratio_bound_for(self.adapter.dtype)),
         )
@@ -168,9 +158,7 @@ class Learner:
         self.memory = AdvantageState()
         self.critic = self._make_critic()
 
-    def _update(
-        self, batch: Batch, experts: Batch | None, credited: CreditedBatch, rate: float
-    ) -> tuple[StepStatistics, str, float]:
+    def _update(self, batch: Batch, credited: CreditedBatch, rate: float) -> tuple[StepStatistics, str, float]:
         """Train critic and policy, or neither; return the reason for neither, and the critic's mean squared error."""
         value_loss, before = 0.0, None
         if self.critic is not None and credited.returns is not None:
@@ -179,30 +167,23 @@ class Learner:
         if not math.isfinite(value_loss):
             tally = StepStatistics(self.adapter.device, self.steps - 1)
             return tally, "the critic's gradient is not a finite number", 0.0
-        tally, skipped = self._train(batch, experts, rate)
+        tally, skipped = self._train(batch, rate)
         if not skipped:
             self.memory = credited.memory
         elif self.critic is not None and before is not None:
             self.critic.restore(*before)
         return tally, skipped, value_loss
 
-    def _train(self, batch: Batch, experts: Batch | None, rate: float) -> tuple[StepStatistics, str]:
-        """Train all epochs; if a number is not finite, restore everything and return the reason.
-
-        The experts' decisions are shared among the minibatches, and their gradient is added to each one's.
-        """
+    def _train(self, batch: Batch, rate: float) -> tuple[StepStatistics, str]:
+        """Train all epochs; if a number is not finite, restore everything and return the reason."""
         before = self._optimizer.state().copy()
         tally = StepStatistics(self.adapter.device, version=self.steps - 1)
         rng = np.random.default_rng([self.seed, self.steps])
         batch = self._with_comparison_logprobs(batch)
         for _ in range(self.config.epochs):
-            drawn = minibatches(batch, rng, self.config.minibatch_sequences, self.config.minibatch_tokens)
-            imitated = [] if experts is None else np.array_split(rng.permutation(len(experts)), len(drawn))
-            for sequences_S, experts_S in zip_longest(drawn, imitated):
+            for sequences_S in minibatches(batch, rng, self.config.minibatch_sequences, self.config.minibatch_tokens):
                 self._optimizer.zero_grad()
-                self._accumulate(batch, sequences_S, partial(self._policy_loss, tally))
-                if experts is not None and len(experts_S):
-                    self._accumulate(experts, experts_S, partial(self._imitation_loss, tally))
+                self._accumulate(batch, sequences_S, tally)
                 rated = rate * self.config.warmup_factor(self._optimizer.updates)
                 is_clipped = tally.exceeds_clip_limit(self._objective.max_clipped, self.ranks)
                 norm = self._optimizer.step(rated, self.ranks, update=not is_clipped)
@@ -224,21 +205,7 @@ class Learner:
             evaluate = adapter.begin(self.config, enabled).loss_inputs
         return choice_logprobs(evaluate, batch, adapter.device, self.config, self.ranks, adapter.is_sharded)
 
-    def _policy_loss(
-        self, tally: StepStatistics, terms: LossInputs, version_W: Tensor, branches: int, sequences: int
-    ) -> Tensor:
-        terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
-        value = self._loss(terms)
-        tally.add(terms, value, version_W)
-        return self._objective.total(value.loss_W, terms, branches, sequences)
-
-    def _imitation_loss(
-        self, tally: StepStatistics, terms: LossInputs, _: Tensor, branches: int, sequences: int
-    ) -> Tensor:
-        tally.add_imitated(terms)
-        return self._imitation.total(self._imitation(terms).loss_W, terms, branches, sequences)
-
-    def _accumulate(self, batch: Batch, sequences_S: Ints, loss: TotalLoss) -> None:
+    def _accumulate(self, batch: Batch, sequences_S: Ints, tally: StepStatistics) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""
         branches = int(batch.branches_S[sequences_S].sum())
         adapter, config = self.adapter, self.config
@@ -250,7 +217,10 @@ class Learner:
             if not counts:
                 torch.autograd.backward(0.0 * terms.logprob_W.sum())
                 continue
-            torch.autograd.backward(loss(terms, chunk.version_W, branches, len(sequences_S)))
+            terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
+            value = self._loss(terms)
+            tally.add(terms, value, chunk.version_W)
+            torch.autograd.backward(self._objective.total(value.loss_W, terms, branches, len(sequences_S)))
         forward.backward()
 
     def _make_critic(self) -> Critic | None:

@@ -73,10 +73,6 @@ class StepReport(msgspec.Struct, frozen=True):
     """Minibatches without an update, because too many of their choices were clipped."""
     value_loss: float = 0.0
     """Mean squared error of the critic, where there is one."""
-    imitated: int = 0
-    """Decisions of an expert that were imitated."""
-    imitation_loss: float = 0.0
-    """Mean cross-entropy of the expert's choices, in nats, without its weight."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
 
@@ -105,8 +101,6 @@ class StepStatistics:
         """Over on-policy choices of the first minibatch: summed differences to the sampler, and count."""
         self._clipped = torch.zeros(2, dtype=torch.float64, device=device)
         """Of the current minibatch: clipped choices, and all."""
-        self._imitated = torch.zeros(2, dtype=torch.float64, device=device)
-        """Summed log-probabilities of the expert's choices, and their count."""
 
     @torch.no_grad()
     def add(self, terms: LossInputs, value: LossValue, version_W: Tensor) -> None:
@@ -123,12 +117,6 @@ class StepStatistics:
             fresh = version_W == self.version
             self._fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
 
-    @torch.no_grad()
-    def add_imitated(self, terms: LossInputs) -> None:
-        """Count a rectangle of an expert's choices."""
-        logprob_W = terms.logprob_W.detach()
-        self._imitated += torch.stack([logprob_W.sum(dtype=torch.float64), torch.ones_like(logprob_W).sum()])
-
     def exceeds_clip_limit(self, max_clipped: float, ranks: RankComm) -> bool:
         """Whether the current minibatch has too large a share of clipped choices; resets its counts."""
         # Only where there is a bound: reading the counts synchronises with the device.
@@ -141,7 +129,7 @@ class StepStatistics:
 
     def all_reduce(self, ranks: RankComm) -> None:
         """Combine the counts of all ranks."""
-        ranks.all_reduce_sum(self._sums, self._fresh, self._imitated)
+        ranks.all_reduce_sum(self._sums, self._fresh)
         ranks.all_reduce_max(self._extremes, self._gap)
 
     def summary(self, ratio_bound: float) -> dict[str, Any]:
@@ -156,7 +144,6 @@ class StepStatistics:
             f"what the current version sampled has log-probabilities {gap:.3g} nats from the learner's on average, "
             f"expected at most {ratio_bound:g}: another temperature, mask or weights than recorded"
         )
-        logprob, imitated = self._imitated.tolist()
         return means | {
             "ratio_max": top,
             "ratio_min": -bottom,
@@ -166,7 +153,6 @@ class StepStatistics:
             # Not the other way round: a gap that is not a number is an alarm too.
             "alarm": "" if gap <= ratio_bound else alarm,
             "passed_over": self.passed_over,
-            "imitation_loss": -logprob / max(imitated, 1.0),
         }
 
 

@@ -11,19 +11,16 @@ import msgspec
 
 from league.matchmaking.roles import select_parents
 from models.adapter_bundle import pack_folder
-from schemas.codec import decode_trajectory, encode_trajectory
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import ArtifactError, ConflictError, DiskError, WorkerConflictError
 from schemas.events import Event, GradientStepTaken, ParentAdapter, PolicyPublished, PolicyReset
-from schemas.ids import agent_name, derive_seed, digest
+from schemas.ids import agent_name, derive_seed
 from schemas.loggers import get_logger
 from schemas.subjects import event_subject
-from schemas.trajectories import Trajectory
 from trainer.backends import AdapterSpec, LearnerBackend
 from trainer.learner import Learner
 from trainer.operators import OPERATORS, Operator, make_offspring
 from trainer.ranks import SINGLE_RANK, RankComm
-from trainer.report import StepReport
 from workers.policy_weights import unpack_blob
 from workers.runtime import Context
 
@@ -63,67 +60,14 @@ async def _unpacked(context: Context, name: str) -> AsyncIterator[Path]:
         yield Path(draft) / "part"
 
 
-_INPUTS_FILE = "step.msgpack"
-
-
-class StepInputs(msgspec.Struct, frozen=True):
-    """Inputs of a step, stored in place of the state after it (``trainer.state_interval``)."""
-
-    previous: str
-    """Digest of the state before the step, or of what that step was computed from."""
-    progress: float
-    """Used share of the training budget."""
-    trajectories: list[bytes]
-    """Of the batch, in its order, encoded."""
-
-    @classmethod
-    def of(cls, trajectories: Sequence[Trajectory], progress: float) -> "StepInputs":
-        """Encode a batch; ``previous`` is not known yet."""
-        return cls("", progress, [encode_trajectory(one) for one in trajectories])
-
-    def pack(self, previous: str) -> bytes:
-        """The bytes to store in place of the state."""
-        data = msgspec.msgpack.encode(msgspec.structs.replace(self, previous=previous))
-
-        def write(folder: Path) -> None:
-            folder.mkdir()
-            (folder / _INPUTS_FILE).write_bytes(data)
-
-        return pack_written(write)
-
-    @classmethod
-    def read(cls, folder: Path) -> "StepInputs | None":
-        """Inputs unpacked to a folder; None where it holds a state; ``ArtifactError`` where they are unreadable."""
-        path = folder / _INPUTS_FILE
-        if not path.exists():
-            return None
-        try:
-            return msgspec.msgpack.decode(path.read_bytes(), type=cls)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise ArtifactError(f"{path}: no readable inputs of a gradient step ({error})") from error
-
-
-TakeStep = Callable[[Learner, Sequence[Trajectory], float], StepReport]
-
-
 class LearnerFactory:
-    """Makes the learners of one policy. ``take_step`` takes a step with all ``ranks``; None for a single one."""
+    """Factory of one policy's learners."""
 
-    def __init__(
-        self,
-        context: Context,
-        backend: LearnerBackend,
-        policy: str,
-        ranks: RankComm = SINGLE_RANK,
-        take_step: TakeStep | None = None,
-    ) -> None:
+    def __init__(self, context: Context, backend: LearnerBackend, policy: str, ranks: RankComm = SINGLE_RANK) -> None:
         self._context = context
         self._backend = backend
         self._policy = policy
         self._ranks = ranks
-        self._take_step = take_step or Learner.step
-        self.past_states: list[str] = []
-        """Digests of the stored state that ``resume`` began with, and of the inputs of steps that it took again."""
 
     async def resume(self) -> Learner:
         """Restore the learner after the last recorded step, or else from the newest version or a new adapter.
@@ -238,37 +182,13 @@ class LearnerFactory:
 
     async def _load_state(self, learner: Learner, step: GradientStepTaken) -> None:
         try:
-            repeated = await self._load_stored_state(learner, step.state)
-            for inputs in repeated:
-                trajectories = [decode_trajectory(data) for data in inputs.trajectories]
-                await asyncio.to_thread(self._take_step, learner, trajectories, inputs.progress)
-            if repeated:
-                log.info("steps since the stored state taken again", steps=len(repeated), step=learner.steps)
-                published = self._context.state.published[self._policy][learner.steps].adapter
-                if digest(await asyncio.to_thread(pack_written, learner.save_adapter)) != published:
-                    # As it may be on a GPU.
-                    what = "repeated steps gave other weights, going on from the published ones"
-                    log.warning(what, step=learner.steps)
-                    async with _unpacked(self._context, published) as folder:
-                        learner.adapter.load(folder)
+            async with _unpacked(self._context, step.state) as folder:
+                learner.load_state(folder)
         except ArtifactError as error:
             # A branch can start at any step, and most steps' states are deleted; published adapters are kept.
             what = "the trainer's state is gone, going on from the adapter alone"
             log.warning(what, step=step.step, error=str(error))
             await self._load_adapter(learner, step.step, step.step)
-
-    async def _load_stored_state(self, learner: Learner, name: str) -> list[StepInputs]:
-        """Load the newest stored state up to the one named, and return the inputs of the steps after it, in order."""
-        later: list[StepInputs] = []
-        while True:
-            self.past_states.insert(0, name)
-            async with _unpacked(self._context, name) as folder:
-                inputs = StepInputs.read(folder)
-                if inputs is None:
-                    learner.load_state(folder)
-                    return later[::-1]
-            later.append(inputs)
-            name = inputs.previous
 
     async def _load_adapter(self, learner: Learner, version: int, steps: int) -> None:
         await self._load_blob(learner, self._context.state.published[self._policy][version].adapter, steps)

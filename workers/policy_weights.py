@@ -17,7 +17,7 @@ from models import Tokenizer, find_base
 from models.adapter_bundle import unpack_atomically, unpack_folder
 from players.policy import AdapterProvider, PolicyPlayer
 from players.reply_formats import Prompter
-from players.search import ApprenticePlayer, SearchPlayer
+from players.search import SearchPlayer
 from schemas.config import LeagueConfig, SearchConfig
 from schemas.errors import LeagueError, ModelError, NoServerError, UsageError
 from schemas.events import AdapterSlotsReduced
@@ -283,18 +283,6 @@ class ModelManager:
         player = self._make_policy_player(agent, version, prompter, temperature)
         search = search_config(self._context.config, agent)
         return player if search is None else SearchPlayer(player, game, search)
-
-    def make_hero(self, agent: str, prompter: Prompter, game: GameSpec) -> SeatPlayer:
-        """The player of the seat that is trained on: a live policy, with an expert where search is imitated."""
-        config = self._context.config
-        imitation = config.trainer.imitation
-        search = search_config(config, imitation.agent)
-        temperature = config.inference.temperature
-        player = self._make_policy_player(agent, None, prompter, temperature)
-        if search is None or (search.policy or config.trainer.policy) != (split_agent(agent) or ("", 0))[0]:
-            return player
-        expert = self._make_policy_player(agent, None, prompter, temperature)
-        return ApprenticePlayer(player, SearchPlayer(expert, game, search), imitation.share)
 
     def _make_policy_player(
         self, agent: str, version: PublishedVersion | None, prompter: Prompter, temperature: float

@@ -32,7 +32,7 @@ from trainer.report import StepReport, write_batch
 from workers.compatibility import resolve_policy
 from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
-from workers.learner_state import LearnerFactory, StepInputs, append_published, make_adapter_spec, pack_written
+from workers.learner_state import LearnerFactory, append_published, make_adapter_spec, pack_written
 from workers.monitoring.metrics import make_training_metrics
 from workers.policy_weights import fetch_base_model
 from workers.runtime import Context, beside
@@ -110,17 +110,13 @@ class TrainerWorker:
         self._config = context.config.trainer
         self._group = group or RankGroup()
         self._states = context.run.open_blob_store(context.client, context.log.league, STATE_AREA)
-        self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks, self._group.step)
+        self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks)
         self.learner: Learner
         """Set by ``resume``; each reset makes another one."""
         self.experience_reader = ExperienceReader(context, policy, backend.shape)
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
         self._stepped_at = time.monotonic()
-        self._past_states: list[str] = []
-        """Digests of the stored state before the last step, and of what the steps since then were computed from."""
-        self._needs_state = True
-        """Whether nothing that this learner could resume from is stored yet."""
 
     async def resume(self) -> None:
         """Continue after the last recorded step; without any, publish the version that training starts from."""
@@ -128,8 +124,6 @@ class TrainerWorker:
         self._old_step = self._context.state.last_step(self._policy)
         async with self._device_turn():
             self.learner = await self._learner_factory.resume()
-        # The last one is that of the last step.
-        self._past_states = self._learner_factory.past_states[:-1]
         if self._old_step is not None:
             consumed = self._context.state.consumption.position(self._policy)
             # The process may have been killed before it released what its last step had accounted for.
@@ -197,16 +191,9 @@ class TrainerWorker:
         trajectories = [item.trainable_trajectory for item in batch]
         async with self._device_turn():
             # In a thread: the connection to the broker must stay alive while the cores compute.
-            progress = self._budget_used()
-            report = await asyncio.to_thread(self._group.step, learner, trajectories, progress)
+            report = await asyncio.to_thread(self._group.step, learner, trajectories, self._budget_used())
             adapter = await asyncio.to_thread(pack_written, learner.save_adapter)
-            state: bytes | StepInputs
-            # A branch can start at a version in the league.
-            is_admitted = schedule.admission_reason(self._context.state, self._policy, report.step) is not None
-            if self._needs_state or report.step % self._config.state_interval == 0 or is_admitted:
-                state = await asyncio.to_thread(pack_written, learner.save_state)
-            else:
-                state = await asyncio.to_thread(StepInputs.of, trajectories, progress)
+            state = await asyncio.to_thread(pack_written, learner.save_state)
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
@@ -227,18 +214,12 @@ class TrainerWorker:
         if reset is not None:
             await self._wait_until_recorded()
 
-    async def _record(
-        self, step: GradientStepTaken, adapter_data: bytes, state: bytes | StepInputs, reset: str | None
-    ) -> None:
+    async def _record(self, step: GradientStepTaken, adapter_data: bytes, state_data: bytes, reset: str | None) -> None:
         """Store a step's adapter and state, append its events as one batch, release what it used.
 
         A step that ends in a reset publishes the reset policy too.
         """
         began = time.monotonic()
-        is_whole = isinstance(state, bytes)
-        previous = self._old_step.state if self._old_step is not None else ""
-        state_data = state if isinstance(state, bytes) else await asyncio.to_thread(state.pack, previous)
-        packed = time.monotonic()
         adapter = await self._context.persistently(lambda: self._context.blobs.put(adapter_data))
         halfway = time.monotonic()
         name = await self._context.persistently(lambda: self._states.put(state_data))
@@ -246,7 +227,7 @@ class TrainerWorker:
             "store_bytes": float(len(adapter_data) + len(state_data)),
             "store_s": round(time.monotonic() - began, 3),
             "adapter_bytes": float(len(adapter_data)),
-            "adapter_store_s": round(halfway - packed, 3),
+            "adapter_store_s": round(halfway - began, 3),
             "state_bytes": float(len(state_data)),
             "state_store_s": round(time.monotonic() - halfway, 3),
         }
@@ -267,8 +248,7 @@ class TrainerWorker:
             events += [first_version, first]
         await append_published(self._context, events)
         self.learner = learner
-        self._needs_state = reset is not None
-        await self._release(step, is_whole)
+        await self._release(step)
 
     def _dump(self, batch: Sequence[BatchItem]) -> None:
         folder = self._context.run.folder / self._config.dump
@@ -307,21 +287,17 @@ class TrainerWorker:
             gathered=buffer.contents,
         )
 
-    async def _release(self, step: GradientStepTaken, is_whole: bool) -> None:
-        """Release the trajectories that the recorded step used, and, with a whole state, those before it.
+    async def _release(self, step: GradientStepTaken) -> None:
+        """Release the trajectories that the recorded step used, and the state before it.
 
         States of versions in the league are kept: a branch can start there with the optimiser's moments.
         """
         old, self._old_step = self._old_step, step
         self.experience_reader.mark_recorded()
         await self.experience_reader.release(self._context.state.consumption.position(self._policy))
-        if old is not None and old.state != step.state:
-            self._past_states.append(old.state)
-            if agent_name(self._policy, old.step) in self._context.state.agents:
-                self._past_states.clear()
-        while is_whole and self._past_states:
-            await self._context.persistently(lambda: self._states.delete(self._past_states[-1]))
-            self._past_states.pop()
+        if old is None or old.state == step.state or agent_name(self._policy, old.step) in self._context.state.agents:
+            return
+        await self._context.persistently(lambda: self._states.delete(old.state))
 
     def _budget_used(self) -> float:
         """Share of the training budget that is used up, 0 to 1; an exploiter's lasts from reset to reset."""

@@ -75,7 +75,6 @@ class BlobReferences:
         self._dropped: dict[str, Ranges] = {}
         self._seated: set[str] = set()
         self._keep_versions: int | None = None
-        self._state_interval = 1
         self._records_kept = True
         self._opened, self._since = False, 0
 
@@ -144,8 +143,6 @@ class BlobReferences:
         sections = {name: part for name, part in event.config.items() if isinstance(part, dict)}
         self._records_kept = sections.get("history", {}).get("records") != "digest"
         keep = sections.get("blobs", {}).get("keep_versions")
-        interval = sections.get("trainer", {}).get("state_interval")
-        self._state_interval = max(interval if isinstance(interval, int) else 1, self._state_interval)
         self._keep_versions = keep if isinstance(keep, int) and keep > 0 else None
         if event.model.startswith("artifact:"):
             self._require(event.model.removeprefix("artifact:"), "the base model", sequence)
@@ -203,8 +200,6 @@ class BlobReferences:
         self.required = self.required_blobs()
         for policy, states in self._states.items():
             kept = [step for step in states if (policy, step) in self._joined or step == self._inherited.get(policy)]
-            # What the newest step names may refer to those before it, down to the last state that was stored.
-            kept += [step for step in states if step > max(states) - self._state_interval]
             self.optional.update(states[step] for step in kept)
         self.optional.update(snapshot.artifact for snapshot in self._kept_snapshots())
         if self.manifest:

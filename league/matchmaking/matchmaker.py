@@ -71,11 +71,7 @@ def make_match(
     picks = [drawn.pick for drawn in draws]
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
-        match_id=match_id,
-        purpose=PURPOSE,
-        seats=[agents[seat] for seat in range(seats)],
-        seed=match_seed,
-        hero=hero_seat,
+        match_id=match_id, purpose=PURPOSE, seats=[agents[seat] for seat in range(seats)], seed=match_seed
     )
     sampled = OpponentsSampled(
         match_id=match_id,

@@ -81,11 +81,6 @@ class LeagueConfig(Table, frozen=True):
                 raise ConfigError(f"agents.{agent}.remote: expected for kind 'remote', and only for it")
             if config.remote is not None:
                 _check_remote(f"agents.{agent}.remote", config.remote)
-        if expert := self.trainer.imitation.agent:
-            searching = [agent for agent, config in self.agents.items() if config.search is not None]
-            if expert not in searching:
-                expected = format_choices(searching) if searching else "an agent of kind 'search' in [agents]"
-                raise ConfigError(f"trainer.imitation.agent: {expert!r}; expected {expected}")
         for policy in self.policies:
             check_name(f"policies.{policy}", policy)
             if policy == self.trainer.policy or policy in self.agents:

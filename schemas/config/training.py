@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from schemas.config.base import Plugin, Table
 from schemas.errors import ConfigError
-from schemas.numbers import FINITE, Count, NonNegativeFloat, PositiveFloat, PositiveInt, Share
+from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt, Share
 
 
 class ExperienceConfig(Table, frozen=True):
@@ -79,17 +79,6 @@ class GroupAssemblyConfig(Table, frozen=True):
     """Members from which a group that is given up is trained on nevertheless; None for never."""
 
 
-class ImitationConfig(Table, frozen=True):
-    """Expert iteration: the policy plays, and learns from what search would have played in its place too."""
-
-    agent: str = ""
-    """Agent of kind ``search`` whose actions are imitated by the policy that it searches with; empty for none."""
-    share: Share = 1.0
-    """Share of the policy's decisions in training matches, 0 to 1, in which the agent searches."""
-    weight: NonNegativeFloat = 1.0
-    """Weight of the mean cross-entropy of the agent's choices, in nats, beside the loss."""
-
-
 class TrainerConfig(Table, frozen=True):
     """The trainer."""
 
@@ -114,10 +103,6 @@ class TrainerConfig(Table, frozen=True):
     ranks: PositiveInt = 1
     """Processes that share every minibatch and hold the same adapter: one for each GPU, with the device ``cuda``; on
     this machine, or under ``torchrun`` on several. Resuming is exact for the same number of them."""
-    state_interval: PositiveInt = 1
-    """Gradient steps between stored states of learner and optimiser. Between them a step's batch is stored, which is
-    far smaller for a large adapter; a trainer that starts again takes these steps again, on a CPU to the bit. The
-    states of versions that join the league are always stored."""
     rank_timeout_s: PositiveFloat = 600.0
     """Seconds that a rank waits for the others before it gives up."""
     reward: Plugin = Plugin(name="progress")
@@ -126,7 +111,6 @@ class TrainerConfig(Table, frozen=True):
     """Weight, 0 to 1, of the credit that the game assigns to a choice's own part of the action, against the advantage
     of the whole step. For games that credit parts (Diplomacy: each unit's order)."""
     loss: Plugin = Plugin(name="ppo_clip")
-    imitation: ImitationConfig = ImitationConfig()
     backend: Plugin = Plugin(name="auto")
     """The library that runs the model: ``native`` (the decoder of ``models``), ``peft`` (transformers and PEFT, any
     family), or ``auto``: ``native`` for the families that it knows, unless ``peft`` is as fast."""

@@ -33,7 +33,6 @@ from league.log.streams import ensure_streams
 from league.run import Run
 from league.state import LeagueState
 from lifecycle.open import open_league
-from models.adapter_bundle import unpack_folder
 from schemas.codec import decode_trajectory, encode_trajectory
 from schemas.config import (
     BlobsConfig,
@@ -52,7 +51,6 @@ from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Trajectory
 from tests.forks import FORKS
-from workers.learner_state import StepInputs
 from workers.run_worker import run_worker
 from workers.runtime import Context, beside
 from workers.trainer import load_policy_base
@@ -76,7 +74,7 @@ SIZES = (4, 4, 3, 2, 1, 1, 1)
 """Of the groups in which the recorded rollouts are sent again for the buffer of that name, over and over."""
 
 
-def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "", state_interval: int = 1) -> LeagueConfig:
+def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "") -> LeagueConfig:
     tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
     trainer = msgspec.structs.replace(
         tiny.trainer,
@@ -88,7 +86,6 @@ def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "", state_interval
         # Its baselines are in the recorded state, or a trainer that begins again would credit otherwise.
         advantage=Plugin(name="rae") if buffer is BUFFERS["groups"] else tiny.trainer.advantage,
         ranks=ranks,
-        state_interval=state_interval,
     )
     rollout = RolloutConfig(games_in_flight=8, ahead_steps=float(STEPS + SLACK))
     # Not more bytes than the small store of a test has: the broker sets them aside.
@@ -247,13 +244,13 @@ def uninterrupted(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     return passed_with
 
 
-def copied(recorded: Path, folder: Path, kind: str, ranks: int = 1, blobs: str = "", state_interval: int = 1) -> Path:
+def copied(recorded: Path, folder: Path, kind: str, ranks: int = 1, blobs: str = "") -> Path:
     """The recorded league, told to train with a kind of buffer and some ranks, and to keep large blobs in a folder."""
     shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "server.json", "*.lock"))
 
     async def configure() -> None:
         async with broker(folder) as client:
-            changed = config(BUFFERS[kind], ranks, blobs, state_interval)
+            changed = config(BUFFERS[kind], ranks, blobs)
             await open_league(Run(folder), client, changed, lambda text, share: None)
             if kind == "groups":
                 await regroup(client)
@@ -339,32 +336,6 @@ def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
     assert len(set(expected.weights)) == STEPS + 1 - expected.skipped, "every other step moved the weights"
     assert len(expected.given_up) == (4 + 3 if kind == "groups" else 0)
     assert found.given_up == expected.given_up
-
-
-@pytest.mark.parametrize("kind", ["uniform", pytest.param("peft", marks=pytest.mark.slow)])
-def test_steps_since_the_stored_state_are_taken_again_to_the_bit(
-    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path, kind: str
-) -> None:
-    """With ``state_interval``, most steps store their batch in place of the state."""
-    expected = uninterrupted(kind)
-    folder = copied(recorded, tmp_path / "run", kind, blobs=str(tmp_path / "blobs"), state_interval=7)
-
-    async def interrupted() -> Pass:
-        async with broker(folder) as client:
-            for number, end in enumerate((End(steps=5), End(steps=3), None)):
-                process = begin(folder, "trainer", end)
-                await asyncio.to_thread(process.join, 300)
-                await assert_balanced(client)
-                (stored,) = (tmp_path / "blobs").rglob(f"??/{(await passed(client)).state}")
-                unpack_folder(stored.read_bytes(), tmp_path / f"state-{number}")
-            assert process.exitcode == 0
-            return await passed(client)
-
-    found = asyncio.run(interrupted())
-    assert (found.batches, found.weights) == (expected.batches, expected.weights)
-    inputs = StepInputs.read(tmp_path / "state-0")
-    assert inputs is not None
-    assert len(inputs.trajectories) == PER_STEP
 
 
 def test_the_next_step_is_computed_while_one_is_stored_and_recorded_after_it(

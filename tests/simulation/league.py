@@ -57,7 +57,7 @@ def make_config(seed: int, steps: int) -> LeagueConfig:
         "rollout": {"workers": drawn.choice([1, 1, 1, 2]), "games_in_flight": 3},
         "evaluation": {"every": 5, "gatekeeper_games": 2, "benchmark_games": 2, "games_in_flight": 2},
         "schedule": {"recent_every": 5, "recent_window": 10, "landmark_every": 10},
-        "trainer": {"rollouts_per_step": 4, "state_interval": drawn.choice([1, 3])},
+        "trainer": {"rollouts_per_step": 4},
         "experience": {"max_messages": 24},
         "history": {"seal_events": 50, "snapshot_events": 80},
         "stop": {"steps": steps},

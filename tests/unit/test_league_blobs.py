@@ -27,9 +27,9 @@ from league.state import LeagueState, LeagueStateSnapshot
 from league.state.artifacts import MAX_ARTIFACT_BYTES, MAX_STORE_BYTES, MAX_STORES
 from schemas import events as e
 from schemas.codec import encode_event
-from schemas.config import EvaluationConfig, LeagueConfig, convert
+from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.episodes import Artifact, ArtifactAdded
-from tests.builders import fold_events, gradient_step, opening_events, record_events
+from tests.builders import fold_events
 from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
 
@@ -252,16 +252,6 @@ def test_a_store_that_was_handed_over_has_an_addition_when_it_comes_back() -> No
     assert (store.count(), [added.artifact for added in told]) == (0, [kept])
     store.replay(told)
     assert store.get(kept.id) == kept
-
-
-def test_what_the_newest_trainer_state_refers_to_is_no_garbage(tmp_path: Path) -> None:
-    config = convert({"game": "nim", "trainer": {"state_interval": 3}}, LeagueConfig, "")
-    steps = [gradient_step(number, state=f"{number:064d}") for number in range(1, 8)]
-    references = BlobReferences()
-    references.apply_batch(record_events([*opening_events(config), *steps]))
-    asyncio.run(references.finish(FolderBlobStore(tmp_path)))
-    assert references.optional == {steps[number - 1].state for number in (5, 6, 7)}
-    assert steps[-1].state in references.required
 
 
 def test_a_result_that_nests_without_end_keeps_what_it_names() -> None:

@@ -15,20 +15,17 @@ from arena.games.base import Action, Game, GameSpec
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.spec import DiplomacySpec
-from arena.match import BotPlayer, decision_seed, play
+from arena.match import BotPlayer, play
 from inference import InferenceBackend, SamplingParameters, make_backend
 from league.matchmaking.schedule import initial_agent_events
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from players.policy import PolicyPlayer
 from players.prompt_builder import make_constrained_prompter
-from players.search import ApprenticePlayer, Rollouts, SearchPlayer, check_searchable, position_value
-from schemas.codec import decode_trajectory, encode_trajectory
+from players.search import Rollouts, SearchPlayer, check_searchable, position_value
 from schemas.config import LeagueConfig, SearchConfig, convert
 from schemas.errors import ConfigError, ModelError
 from schemas.events import AgentRetired
-from schemas.trajectories import ModelCall, Trajectory
-from trainer.admission import rejection_reason
 
 SETTINGS = {"seats": 2, "heaps": [3, 4], "shuffle": False}
 
@@ -138,62 +135,6 @@ def test_whole_games_are_played_and_all_samples_are_kept(base: Path, nim: GameSp
     game, searcher = with_backend(base, work)
     own_turns = sum(0 in turn for turn in nim.open_record(game.record()).turns)
     assert len(searcher.model_calls) >= 3 * own_turns
-
-
-def without_expert(call: ModelCall) -> ModelCall:
-    return msgspec.structs.replace(call, expert=None)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_an_apprentice_plays_as_it_would_without_its_expert(base: Path, nim: GameSpec, share: float) -> None:
-    config = SearchConfig(samples=4, rollouts=2, horizon=0, bot="random_bot")
-
-    async def work(backend: InferenceBackend) -> tuple[list[bytes], list[ModelCall], list[ModelCall], list[Action]]:
-        plain = policy(backend, base, nim)
-        expert = SearchPlayer(policy(backend, base, nim), nim, config)
-        apprentice = ApprenticePlayer(policy(backend, base, nim), expert, share)
-        records, best = [], []
-        for seed in range(4):
-            for player in (plain, apprentice):
-                game = nim.new(seed)
-                await play(game, [player, BotPlayer(nim.bot("random_bot"))], seed)
-                records.append(game.record())
-            game = nim.new(seed)
-            for turn, actions in enumerate(nim.open_record(records[-1]).turns):
-                if 0 in actions:
-                    alone = SearchPlayer(policy(backend, base, nim), nim, config)
-                    best.append(await alone.act(game, 0, decision_seed(seed, turn, 0)))
-                game.apply(actions)
-        return records, plain.model_calls, list(apprentice.model_calls), best
-
-    records, plain_calls, calls, best = with_backend(base, work)
-    assert records[::2] == records[1::2]
-    assert list(map(without_expert, calls)) == plain_calls
-    labelled = sum(call.expert is not None for call in calls)
-    assert (labelled == 0, labelled == len(calls)) == (share == 0, share == 1)
-    for call, action in zip(calls, best, strict=True):
-        if (imitated := call.as_expert()) is not None:
-            assert Tokenizer(base).decode(imitated.completion_ids).split()[:2] == action[0].split(":")
-            assert rejection_reason(trajectory(call)) is None
-
-
-def test_an_experts_decision_is_checked_like_a_sampled_one(base: Path, nim: GameSpec) -> None:
-    async def work(backend: InferenceBackend) -> ModelCall:
-        player = policy(backend, base, nim)
-        await player.act(nim.new(0), 0, 1)
-        player.record_expert(nim.new(0), 0, ("1:2",))
-        return player.model_calls[0]
-
-    call = with_backend(base, work)
-    assert rejection_reason(trajectory(call)) is None
-    assert decode_trajectory(encode_trajectory(trajectory(call))).steps == [call]
-    damaged = msgspec.structs.replace(call.expert, allowed=[[0] for _ in call.expert.allowed])
-    broken = trajectory(msgspec.structs.replace(call, expert=damaged))
-    assert str(rejection_reason(broken)).startswith("step 0, the expert's decision: sampled token")
-
-
-def trajectory(call: ModelCall) -> Trajectory:
-    return Trajectory("m", "nim", "main", 0, "P1", "P1", [call], 1, 0.0, 0.0, 1)
 
 
 def test_unfinished_positions_count_by_their_share_of_progress(nim: GameSpec) -> None:
@@ -358,22 +299,6 @@ def league(game: str, search: dict[str, Any], tables: dict[str, Any] | None = No
 def test_what_cannot_be_searched_is_refused(game: str, search: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as error:
         check_config(league(game, search))
-    assert says in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("imitation", "others", "says"),
-    [
-        ({"agent": "expert"}, {}, "trainer.imitation.agent: 'expert'; expected 'searcher'"),
-        ({"agent": "random_bot"}, {}, "trainer.imitation.agent: 'random_bot'; expected 'searcher'"),
-        ({"agent": "searcher", "share": 2}, {}, "trainer.imitation.share: 2; expected 0 to 1"),
-        ({"agent": "searcher", "weight": -1}, {}, "trainer.imitation.weight: -1; expected 0 or more"),
-        ({"agent": "searcher"}, {"prompts": {"reply": "free"}}, "'searcher' with prompts.reply 'free'; expected"),
-    ],
-)
-def test_what_cannot_be_imitated_is_refused(imitation: dict[str, Any], others: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_config(league("nim", {}, others | {"trainer": {"imitation": imitation}}))
     assert says in str(error.value)
 
 

@@ -16,7 +16,6 @@ from lifecycle.families import FAMILIES as TESTED
 from lifecycle.families import check_family, family_row, family_table
 from models import adapters
 from models.decoder import Decoder
-from models.forward import forward_rectangle
 from models.hf import merge_adapter, read_weights
 from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig, Plugin, TrainerConfig, convert
@@ -219,7 +218,7 @@ def test_recomputed_layers_give_the_same_gradient(models: Path) -> None:
     assert torch.allclose(again.adapter.flat_P, plain.adapter.flat_P, atol=1e-7)
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"dora": True}, {"rslora": True}])
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.3}, {"rslora": True}])
 def test_a_resumed_learner_goes_on_bit_for_bit(models: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     folder = make_model(models / "mistral", "mistral")
     whole = learner(folder, "peft", **options)
@@ -266,12 +265,7 @@ def test_adapters_are_written_and_read_by_peft_and_by_the_native_decoder(models:
 
 @pytest.mark.parametrize(
     ("family", "options"),
-    [
-        ("gemma3_text", {"dora": True}),
-        ("mistral", {"rslora": True}),
-        ("qwen3_moe", {}),
-        ("qwen3_moe", {"experts": True}),
-    ],
+    [("gemma3_text", {}), ("mistral", {"rslora": True}), ("qwen3_moe", {}), ("qwen3_moe", {"experts": True})],
 )
 def test_an_adapter_of_any_family_merges_into_its_base(
     family: str, options: dict[str, Any], models: Path, tmp_path: Path
@@ -333,36 +327,6 @@ def test_adapters_of_other_kinds_are_refused(models: Path, tmp_path: Path) -> No
         own.load_adapter(tmp_path / "fewer", 0)
 
 
-@pytest.mark.parametrize(("family", "targets"), [("qwen3", ()), ("qwen2", ("q_proj", "v_proj", "down_proj"))])
-def test_the_local_engine_plays_dora_as_peft_trains_it(
-    models: Path, tmp_path: Path, family: str, targets: tuple[str, ...]
-) -> None:
-    folder = make_model(models / family, family)
-    loaded = load_backend(Plugin("peft", {"dora": True}), folder, "cpu", "float32")
-    trained = Learner(loaded.new_adapter(AdapterSpec(4, 8.0, targets), 7), settings(learning_rate=0.05), seed=5)
-    for step in range(3):
-        assert not trained.step(trajectories(seed=step)).skipped
-    trained.save_adapter(tmp_path / "adapter")
-    decoder = Decoder.load(folder)
-    lora = adapters.load(tmp_path / "adapter", decoder.shape, dora=True)
-    ids = torch.arange(3, 20)
-    backend: Any = trained.adapter.backend
-    with torch.no_grad():
-        expected = backend.hidden_states(ids[None])[0]
-        for merge in (True, False):
-            weights = decoder.weights(lora, merge)
-            torch.testing.assert_close(forward_rectangle(weights, ids[None])[0], expected, atol=1e-5, rtol=1e-5)
-        plain = forward_rectangle(decoder.weights(None), ids[None])[0]
-        lora.magnitudes = {}
-        without = forward_rectangle(decoder.weights(lora), ids[None])[0]
-    assert (plain - expected).abs().max() > 0.01
-    assert (without - expected).abs().max() > 1e-3
-    with pytest.raises(ModelError, match="use_dora is True, supported is False"):
-        adapters.load(tmp_path / "adapter", decoder.shape)
-    with pytest.raises(ModelError, match="use_dora"):
-        adapters.check(tmp_path / "adapter", decoder.shape)
-
-
 def test_two_adapters_on_one_base_do_not_disturb_each_other(models: Path) -> None:
     folder = make_model(models / "qwen3", "qwen3")
     loaded = load_backend(Plugin("peft"), folder, "cpu", "float32")
@@ -397,11 +361,6 @@ def test_what_training_would_refuse_is_refused_with_the_configuration(models: Pa
     with pytest.raises(ConfigError, match=r"model\.lora_targets: 'q_proj'; this model has .*'qkv_proj'"):
         check_config(targets)
     check_config(msgspec.structs.replace(given, model=msgspec.structs.replace(given.model, lora_targets=("qkv_proj",))))
-    dora = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"dora": True}))
-    with pytest.raises(ConfigError, match=r"settings\.dora: true, but inference\.backend is 'vllm'.*expected 'local'"):
-        check_config(msgspec.structs.replace(given, trainer=dora))
-    native = league(make_model(models / "qwen3", "qwen3"), backend="local")
-    check_config(msgspec.structs.replace(native, trainer=dora))
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"weights in pytorch_model\.bin, which are never loaded"):

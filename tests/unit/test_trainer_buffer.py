@@ -12,11 +12,10 @@ from league.state.consumption import ExperiencePosition
 from schemas.config import BufferConfig, LeagueConfig, Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import GradientStepTaken
-from schemas.trajectories import ExpertDecision, ModelCall, Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import model_call, trajectory
 from trainer.admission import fresh_step_indices, is_stale
-from trainer.batch import flatten_experts
-from trainer.buffer import STRATEGIES, BatchItem, Unit, select_units
+from trainer.buffer import STRATEGIES, Unit, select_units
 from trainer.buffer.buffer import TrajectoryBuffer
 
 
@@ -186,15 +185,6 @@ def test_a_part_of_a_rollout_keeps_the_whole_for_credit() -> None:
     assert len(drawn.trainable_trajectory.steps) == 3
     found = buffer.settle_batch([drawn], [], [])
     assert (found.accepted, found.parts[0].left, len(buffer)) == (0, 1, 1)
-
-
-def test_an_expert_is_imitated_with_the_step_that_it_decided() -> None:
-    expert = ExpertDecision([4], [0], [[3, 4]])
-    whole = trajectory("m-0", [model_call(clock=at, expert=expert) for at in range(3)])
-    batch = flatten_experts([BatchItem(1, whole, [0, 2], left=1).trainable_trajectory], 1.0)
-    assert batch is not None
-    assert len(batch) == 2
-    assert BatchItem(1, whole, [0, 1, 2], 0).trainable_trajectory is whole
 
 
 def test_what_the_learner_left_out_is_named_by_reason() -> None:

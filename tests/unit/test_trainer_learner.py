@@ -14,9 +14,9 @@ from models.adapter_bundle import pack_folder
 from models.decoder import Decoder
 from models.forward import forward_rectangle
 from models.model_config import DecoderShape
-from schemas.config import ImitationConfig, Plugin, TrainerConfig
+from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
-from schemas.trajectories import ExpertDecision, ModelCall, Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from trainer.admission import is_stale, rejection_reason
 from trainer.backends.native import NativeAdapter
 from trainer.batch import flatten, microbatches, minibatches
@@ -439,50 +439,3 @@ def test_bad_settings_are_config_errors(decoder: Decoder) -> None:
         learner(decoder, learner={"rate": 1.0})
     with pytest.raises(ConfigError, match=r"trainer\.learner.*epochs: 0; expected 1 or more"):
         learner(decoder, learner={"epochs": 0})
-
-
-def with_experts(rollouts: list[Trajectory], seed: int) -> list[Trajectory]:
-    """The same trajectories, with another legal token at each choice as an expert's."""
-    rng = np.random.default_rng(seed)
-
-    def label(step: ModelCall) -> ModelCall:
-        completion = list(step.completion_ids)
-        for at, allowed in zip(step.branches, step.allowed, strict=True):
-            completion[at] = int(rng.choice([token for token in allowed if token != completion[at]]))
-        return msgspec.structs.replace(step, expert=ExpertDecision(completion, step.branches, step.allowed))
-
-    return [msgspec.structs.replace(r, steps=[label(step) for step in r.steps]) for r in rollouts]
-
-
-def test_an_expert_is_imitated_where_there_is_no_advantage(decoder: Decoder, rollouts: list[Trajectory]) -> None:
-    settings = {"advantage": Plugin("constant", {"value": 0.0}), "loss": Plugin("ppo_clip", {"entropy": 0.0})}
-    player = learner(decoder, learner={"epochs": 4, "learning_rate": 0.01, "weight_decay": 0.0}, **settings)
-    before = flat(player)
-    assert player.step(rollouts).imitated == 0
-    assert torch.equal(flat(player), before), "nothing else teaches"
-    labelled = with_experts(rollouts, 1)
-    first, *_, last = (player.step(labelled) for _ in range(6))
-    assert first.imitated == sum(bool(step.branches) for r in rollouts for step in r.steps)
-    assert last.imitation_loss < first.imitation_loss - 0.3
-    assert last.on_policy_gap == 0.0 or not last.alarm
-
-
-def test_the_weight_of_imitation_decides_how_much_an_expert_moves(decoder: Decoder, rollouts: list[Trajectory]) -> None:
-    labelled, reports = with_experts(rollouts, 1), {}
-    for weight in (0.0, 0.5, 4.0):
-        player = learner(decoder, learner={"epochs": 8}, imitation=ImitationConfig(weight=weight))
-        reports[weight] = player.step(labelled)
-    assert len({report.imitated for report in reports.values()}) == 1
-    assert reports[0.0].imitation_loss > reports[0.5].imitation_loss > reports[4.0].imitation_loss
-
-
-def test_a_resumed_learner_imitates_bit_for_bit(decoder: Decoder, rollouts: list[Trajectory], tmp_path: Path) -> None:
-    labelled, settings = with_experts(rollouts, 1), {"imitation": ImitationConfig(weight=0.5)}
-    whole, first, resumed = (learner(decoder, **settings) for _ in range(3))
-    whole.step(labelled)
-    whole.step(labelled)
-    first.step(labelled)
-    first.save_state(tmp_path)
-    resumed.load_state(tmp_path)
-    resumed.step(labelled)
-    assert torch.equal(flat(resumed), flat(whole))

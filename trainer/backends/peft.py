@@ -26,7 +26,6 @@ from models import adapters
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model, load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from models.model_config import ModelShape, read_model_shape
-from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import CriticConfig
@@ -54,9 +53,6 @@ class PeftSettings(PluginStruct, frozen=True):
     """Share of a LoRA input that is dropped in training (``lora_dropout``)."""
     rslora: bool = False
     """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
-    dora: bool = False
-    """Train the magnitude of each output beside the low-rank direction (Liu et al. 2024). Only the inference backend
-    ``local`` plays with such adapters, merged into a copy of the base's linears each."""
     experts: bool = False
     """Whether empty ``model.lora_targets`` takes in the experts and routers of a mixture of experts."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
@@ -70,24 +66,10 @@ class PeftSettings(PluginStruct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"trainer.backend.settings.dropout: {self.dropout}; expected 0 or more, below 1")
-        if self.sharded and (self.quantization != "none" or self.dora):
-            other = "dora = true" if self.dora else f"quantization = {self.quantization!r}"
-            raise ConfigError(f"trainer.backend.settings.sharded: true with {other}; expected one of the two")
-
-    def check_league(self, config: LeagueConfig, free_text: bool) -> None:
-        """See ``ChecksLeague.check_league``."""
-        inference = config.inference
-        if self.dora and (inference.backend != "local" or inference.urls):
-            found = f"inference.urls = {[*inference.urls]}" if inference.urls else f"{inference.backend!r}"
+        if self.sharded and self.quantization != "none":
             raise ConfigError(
-                f"trainer.backend.settings.dora: true, but inference.backend is {found}, which does not play with "
-                "DoRA's adapters; expected 'local', or false (`league model merge` merges those of others)"
-            )
-        odd = [name for name, policy in config.trained_policies.items() if policy.reset_operator is not None]
-        if self.dora and odd:
-            raise ConfigError(
-                f"policies.{odd[0]}.reset_operator: operators know no magnitudes of DoRA; expected none, "
-                "or trainer.backend.settings.dora = false"
+                f"trainer.backend.settings.sharded: true with quantization = {self.quantization!r}; expected one of "
+                "the two"
             )
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> "PeftBackend":
@@ -162,7 +144,6 @@ class PeftBackend:
             target_modules=_target_modules(self._linears, spec.targets, self.settings.experts),
             lora_dropout=self.settings.dropout,
             use_rslora=self.settings.rslora or spec.rslora,
-            use_dora=self.settings.dora,
             task_type="CAUSAL_LM",
         )
         name = f"adapter-{self._made}"
@@ -242,7 +223,9 @@ class _PeftAdapter:
             if hasattr(module, "lora_A") and name in module.lora_A
         }
         self._modules = list(modules.values())
-        self._parameters = [parameter for module in self._modules for parameter in _parameters(module, name)]
+        self._parameters = [
+            matrices[name].weight for module in self._modules for matrices in (module.lora_A, module.lora_B)
+        ]
         config = backend.peft_model.peft_config[name]
         sizes = {short: (int(module.out_features), int(module.in_features)) for short, module in modules.items()}
         self.layout = AdapterLayout(int(config.r), float(config.lora_alpha), sizes)
@@ -288,7 +271,7 @@ class _PeftAdapter:
 
     def load(self, folder: Path) -> None:
         config, own = read_peft_config(Path(folder)), self.backend.peft_model.peft_config[self.name]
-        for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
+        for key in ("peft_type", "r", "lora_alpha", "use_rslora"):
             if getattr(config, key, None) != getattr(own, key):
                 raise ModelError(f"{folder}: {key} is {getattr(config, key, None)!r}; expected {getattr(own, key)!r}")
         load_with_peft(self.backend.peft_model, Path(folder), self.name)
@@ -396,13 +379,6 @@ def _target_modules(linears: Sequence[str], targets: Sequence[str], experts: boo
 def _is_expert(name: str) -> bool:
     parts = name.split(".")
     return "experts" in parts or parts[-1] in ("gate", "router")
-
-
-def _parameters(module: Any, name: str) -> list[nn.Parameter]:
-    parameters = [module.lora_A[name].weight, module.lora_B[name].weight]
-    if name in getattr(module, "lora_magnitude_vector", {}):
-        parameters.append(module.lora_magnitude_vector[name].weight)
-    return parameters
 
 
 @torch.no_grad()

@@ -90,7 +90,6 @@ class TinkerSettings(PluginStruct, frozen=True):
                 model.lora_alpha,
                 f"{ALPHA:g}, which the API does not change",
             ),
-            ("trainer.state_interval", trainer.state_interval == 1, trainer.state_interval, "1, since it keeps states"),
             ("model.adapter", not model.adapter, model.adapter, "none, since the API takes no weights from outside"),
         ):
             if not fits:

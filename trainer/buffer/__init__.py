@@ -126,8 +126,8 @@ def trainable_steps(rollout: Trajectory) -> list[int]:
 
 
 def without_choices(step: ModelCall) -> ModelCall:
-    """A copy of which nothing is trained on, neither what was sampled nor an expert's decision."""
-    return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[], expert=None)
+    """Copy a step without its choices, so that nothing is trained on."""
+    return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[])
 
 
 class DroppedItem(NamedTuple):

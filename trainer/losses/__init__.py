@@ -175,7 +175,7 @@ class Reinforce(Objective, frozen=True, kw_only=True):
 class CrossEntropy(Objective, frozen=True, kw_only=True):
     """Imitation of any policy: ``-A * logprob - entropy * H``, so without an importance ratio (Pomerleau 1991).
 
-    With the advantage ``constant`` all choices count the same. Expert iteration adds it to any other loss.
+    With the advantage ``constant`` all choices count the same.
     """
 
     def policy(self, terms: LossInputs) -> LossValue:

@@ -140,7 +140,5 @@ class GameRunner:
             return BotPlayer(variant.game.bot(agent))
         if kind == "remote":
             return await self._remotes.make_player(agent, words_of(variant.game), job.match_id)
-        if seat == job.hero and version is None:
-            return self._models.make_hero(agent, variant.prompter, variant.game)
         temperature = self._context.config.inference.temperature if job.purpose == "training" else None
         return self._models.make_player(agent, version, variant.prompter, spec, temperature)
