@@ -74,7 +74,7 @@ def main() -> None:
     for width, layers in WIDTHS:
         with tempfile.TemporaryDirectory() as folder:
             model = make_model(Path(folder) / "model", width, layers)
-            auto, _ = choose_backend(model)
+            auto, _ = choose_backend(model, "cpu")
             for layout in ("rectangles", "packed"):
                 (native, expected), (peft, found) = (step_cost(model, name, layout) for name in ("native", "peft"))
                 apart = abs(found - expected) / expected

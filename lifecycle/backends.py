@@ -21,6 +21,7 @@ from models.tokenizer import Tokenizer
 from schemas.config import InferenceConfig, Plugin
 from schemas.trajectories import ModelCall
 from trainer.backends import AdapterSpec, LearnerBackend, load_backend, read_adapter_spec
+from trainer.backends.native import resolve_backend
 from trainer.batch import Floats
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_choices
@@ -36,7 +37,7 @@ class ParitySubject(msgspec.Struct, frozen=True):
     game: Plugin
     bot: str
     inference: InferenceConfig
-    learner: Plugin = Plugin(name="auto")
+    learner: Plugin = Plugin(name="native")
 
 
 async def check_parity(run: Run, backend_name: str | None, dtype: str, places: int) -> ParityReport:
@@ -95,9 +96,8 @@ async def _open_subject(run: Run) -> AsyncIterator[ParitySubject]:
                 for digest, target in adapters.items():
                     await unpack_blob(context, digest, target)
                 base = await fetch_base_model(context)
-            yield ParitySubject(
-                base, adapters, config.game, config.model.clone_bot, config.inference, config.trainer.backend
-            )
+            learner = resolve_backend(config, base)[0].backend
+            yield ParitySubject(base, adapters, config.game, config.model.clone_bot, config.inference, learner)
 
 
 def _random_subject(folder: Path) -> ParitySubject:

@@ -40,15 +40,15 @@ class Block(nn.Module):
         self.shape = shape
         d, f, k = shape.hidden_size, shape.intermediate_size, shape.head_dim
         sizes = {
-            "qkv": (shape.q_width + 2 * shape.kv_width, d, shape.qkv_bias),
-            "o": (d, shape.q_width, shape.o_bias),
-            "gate_up": (2 * f, d, shape.mlp_bias),
-            "down": (d, f, shape.mlp_bias),
+            "qkv": (shape.q_width + 2 * shape.kv_width, d),
+            "o": (d, shape.q_width),
+            "gate_up": (2 * f, d),
+            "down": (d, f),
         }
-        for name, (out, into, biased) in sizes.items():
+        for name, (out, into) in sizes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(out, into, device=device, dtype=dtype)))
-            bias = nn.Parameter(torch.zeros(out, device=device, dtype=dtype)) if biased else None
-            self.register_parameter(f"{name}_bias", bias)
+        bias_Q = torch.zeros(sizes["qkv"][0], device=device, dtype=dtype)
+        self.register_parameter("qkv_bias", nn.Parameter(bias_Q) if shape.qkv_bias else None)
         for name, width in (("input_norm", d), ("post_norm", d), ("q_norm", k), ("k_norm", k)):
             used = shape.qk_norm or name in ("input_norm", "post_norm")
             ones = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if used else None

@@ -114,7 +114,6 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
         return tensors[name]
 
     d, sizes = shape.hidden_size, shape.linears()
-    biased = {"qkv": shape.qkv_bias, "o": shape.o_bias, "gate_up": shape.mlp_bias, "down": shape.mlp_bias}
     state = {
         "embed": get_tensor("model.embed_tokens.weight", shape.vocab_size, d),
         "norm": get_tensor("model.norm.weight", d),
@@ -126,7 +125,7 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
         for name, parts in FUSED.items():
             outs = {theirs + part: sizes[f"layers.{index}.{part}"] for part in parts}
             state[ours + name] = torch.cat([get_tensor(f"{part}.weight", *size) for part, size in outs.items()])
-            if biased[name]:
+            if name == "qkv" and shape.qkv_bias:
                 biases = [get_tensor(f"{part}.bias", out) for part, (out, _) in outs.items()]
                 state[f"{ours}{name}_bias"] = torch.cat(biases)
         for name, file_name in NORMS.items():

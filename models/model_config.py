@@ -12,7 +12,7 @@ from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError, format_choices
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
-ROPE_TYPES = ("default", "linear", "llama3")
+ROPE_TYPES = ("default", "llama3")
 
 FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -37,7 +37,7 @@ class RopeScaling(msgspec.Struct, frozen=True):
         if self.rope_type == "default":
             return frequency
         turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
-        if self.rope_type == "linear" or turns < self.low_freq_factor:
+        if turns < self.low_freq_factor:
             return frequency / self.factor
         if turns > self.high_freq_factor:
             return frequency
@@ -73,8 +73,7 @@ class DecoderShape(ModelShape, frozen=True, kw_only=True):
     qk_norm: bool = False
     """Whether RMSNorm is applied to each query and key head (Qwen3)."""
     qkv_bias: bool = False
-    o_bias: bool = False
-    mlp_bias: bool = False
+    """Whether queries, keys and values have biases (Qwen2)."""
 
     @property
     def q_width(self) -> int:
@@ -179,6 +178,9 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         raise ModelError(f"model_type is {kind!r}, supported are {format_choices(MODEL_TYPES)}")
     if config.get("hidden_act", "silu") != "silu":
         raise ModelError(f"hidden_act is {config['hidden_act']!r}, supported is 'silu'")
+    for key in ("attention_bias", "mlp_bias"):
+        if config.get(key):
+            raise ModelError(f"{key} is {config[key]!r}, supported is False")
     if config.get("use_sliding_window") or "sliding_attention" in (config.get("layer_types") or ()):
         raise ModelError("sliding-window attention is not supported, only full attention")
     # Transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``.
@@ -188,7 +190,6 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         raise ModelError(f"rope type is {rope['rope_type']!r}, supported are {format_choices(ROPE_TYPES)}")
     theta = float(rope.pop("rope_theta", config.get("rope_theta", 10_000.0)))
     heads = config["num_attention_heads"]
-    bias = bool(config.get("attention_bias", False))
     fields = {
         "model_type": kind,
         "vocab_size": config["vocab_size"],
@@ -204,8 +205,6 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         "max_positions": config.get("max_position_embeddings", 32_768),
         "tied": bool(config.get("tie_word_embeddings", False)),
         "qk_norm": kind == "qwen3",
-        "qkv_bias": kind == "qwen2" or bias,
-        "o_bias": kind != "qwen2" and bias,
-        "mlp_bias": kind == "llama" and bool(config.get("mlp_bias", False)),
+        "qkv_bias": kind == "qwen2",
     }
     return msgspec.convert(fields, DecoderShape)

@@ -48,7 +48,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     backend = await load_policy_base(context)
     # In a thread: ranks wait for each other.
     base = await fetch_base_model(context)
-    plan = RankSpec(base, make_adapter_spec(context.config), resolve_backend(context.config.trainer, base)[0])
+    plan = RankSpec(base, make_adapter_spec(context.config), resolve_backend(context.config, base)[0])
     group = await asyncio.to_thread(RankGroup, plan, backend)
     try:
         worker = TrainerWorker(context, backend, policy, group, _device_turn(context, backend))
@@ -75,7 +75,7 @@ def serve_as_rank() -> bool:
 async def load_policy_base(context: Context) -> LearnerBackend:
     """The base model of the policies, held by the configured backend on the trainer's device and in its data type."""
     folder = await fetch_base_model(context)
-    config, reason = resolve_backend(context.config.trainer, folder)
+    config, reason = resolve_backend(context.config, folder)
     log.info("learner backend", backend=config.backend.name, reason=reason or "configured")
     # On a shared GPU, this process comes to its turn later.
     device = "cpu" if context.config.inference.colocate else config.device

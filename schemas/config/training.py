@@ -112,8 +112,8 @@ class TrainerConfig(Table, frozen=True):
     of the whole step. For games that credit parts (Diplomacy: each unit's order)."""
     loss: Plugin = Plugin(name="ppo_clip")
     backend: Plugin = Plugin(name="auto")
-    """The library that runs the model: ``native`` (the decoder of ``models``), ``peft`` (transformers and PEFT, any
-    family), or ``auto``: ``native`` for the families that it knows, unless ``peft`` is as fast."""
+    """Library that runs the model: ``native`` (the decoder of ``models``), ``peft`` (transformers and PEFT, any
+    family), or ``auto``: ``native`` for models made here and Llama-type models on a CPU, else ``peft``."""
     transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
     """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""

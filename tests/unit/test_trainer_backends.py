@@ -368,7 +368,7 @@ def test_what_training_would_refuse_is_refused_with_the_configuration(models: Pa
 
 
 def test_auto_takes_the_native_decoder_where_it_can(models: Path) -> None:
-    chosen = {family: choose_backend(make_model(models / family, family)) for family in FAMILIES}
+    chosen = {family: choose_backend(make_model(models / family, family), "cpu") for family in FAMILIES}
     assert {family for family, (name, _) in chosen.items() if name == "native"} == {"qwen3", "qwen2", "llama"}
     assert "model_type is 'mistral'" in chosen["mistral"][1]
     assert unsupported_reason(models / "qwen3") is None
@@ -389,24 +389,22 @@ def test_positions_of_longrope_are_those_that_learner_and_vllm_compute_alike(
     assert read_model_shape(tmp_path).max_positions == 64
 
 
-def test_auto_goes_by_size_device_and_critic(tmp_path: Path) -> None:
-    def described(hidden: int, layers: int) -> Path:
-        folder = tmp_path / f"{hidden}-{layers}"
-        folder.mkdir(exist_ok=True)
-        sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "model_type": "qwen3"}
-        (folder / "config.json").write_text(json.dumps(COMMON | sizes))
-        return folder
+def test_auto_is_native_for_made_models_and_critics_and_for_others_on_a_cpu(models: Path) -> None:
+    llama, mistral = (make_model(models / family, family) for family in ("llama", "mistral"))
 
-    sizes = {(hidden, layers): choose_backend(described(hidden, layers)) for hidden in (64, 512) for layers in (2, 16)}
-    assert {size for size, (name, _) in sizes.items() if name == "peft"} == {(512, 16)}
-    assert "hidden size 512 and 16 layers: on a CPU as fast" in sizes[512, 16][1]
-    assert choose_backend(described(512, 16), "cuda")[0] == "native"
-    wide = described(512, 16)
-    for advantage, expected in (("gae", "native"), ("episodic", "peft")):
-        config, reason = resolve_backend(TrainerConfig(advantage=Plugin(name=advantage)), wide)
-        assert config.backend.name == expected, reason
-    configured = TrainerConfig(backend=Plugin(name="native"))
-    assert resolve_backend(configured, wide) == (configured, "")
+    def chosen(folder: Path, device: str, base: str = "some/llama", advantage: str = "episodic") -> str:
+        tables = {"model": {"base": base}, "trainer": {"device": device, "advantage": advantage}}
+        config, reason = resolve_backend(convert(tables, LeagueConfig, ""), folder)
+        assert reason
+        return config.backend.name
+
+    assert chosen(llama, "cpu") == "native"
+    assert chosen(llama, "cuda") == "peft"
+    assert chosen(llama, "cuda", base="made") == "native"
+    assert chosen(llama, "cuda", advantage="gae") == "native"
+    assert chosen(mistral, "cpu") == chosen(mistral, "cuda") == "peft"
+    configured = convert({"trainer": {"backend": "native"}}, LeagueConfig, "")
+    assert resolve_backend(configured, mistral) == (configured.trainer, "")
 
 
 def test_models_that_cannot_be_loaded_are_refused_with_the_reason(models: Path, tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
-LINEAR = {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}
 LENGTHS = [5, 60, 1, 37, 60]
 
 
@@ -47,9 +46,8 @@ def hf_model(kind: str) -> Any:
         "qwen3-wide-vocabulary": lambda: Qwen3ForCausalLM(Qwen3Config(**TINY | {"vocab_size": 5_000}, head_dim=16)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**TINY)),
         "llama": lambda: LlamaForCausalLM(LlamaConfig(**TINY, rope_parameters=LLAMA3)),
-        "llama-biased": lambda: LlamaForCausalLM(
-            LlamaConfig(**TINY, attention_bias=True, mlp_bias=True, rope_parameters=LINEAR)
-        ),
+        # As SmolLM2: grouped queries and a head that is the embedding matrix.
+        "llama-tied": lambda: LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True)),
     }
     torch.manual_seed(0)
     model = make[kind]()
@@ -58,7 +56,7 @@ def hf_model(kind: str) -> Any:
     return model
 
 
-@pytest.fixture(scope="module", params=["qwen3", "qwen3-wide-vocabulary", "qwen2", "llama", "llama-biased"])
+@pytest.fixture(scope="module", params=["qwen3", "qwen3-wide-vocabulary", "qwen2", "llama", "llama-tied"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Decoder, Path]:
     folder = tmp_path_factory.mktemp("base")
     model = hf_model(request.param)
@@ -224,6 +222,7 @@ def small_decoder() -> Decoder:
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"use_sliding_window": True}, "sliding-window"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope type is 'yarn', supported are"),
+        ({"attention_bias": True}, "attention_bias is True, supported is False"),
         ({"vocab_size": None}, "ill-typed.*vocab_size"),
     ],
 )
@@ -270,7 +269,7 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
 
 def test_older_configurations_are_read() -> None:
     shape = shape_from_config(
-        TINY | {"model_type": "llama", "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2}}
+        TINY | {"model_type": "llama", "rope_theta": 5e5, "rope_scaling": {"type": "llama3", "factor": 2}}
     )
     assert isinstance(shape, DecoderShape)
-    assert (shape.rope_theta, shape.rope.rope_type, shape.rope.factor) == (5e5, "linear", 2.0)
+    assert (shape.rope_theta, shape.rope.rope_type, shape.rope.factor) == (5e5, "llama3", 2.0)

@@ -1,6 +1,4 @@
-"""``native``: the decoder of ``models``, for Qwen3, Qwen2 and Llama; the fastest for small models on a CPU.
-
-``auto`` is the native decoder where it is faster or alone able, transformers and PEFT for everything else.
+"""``native``: the decoder of ``models``, for Qwen3, Qwen2 and Llama on a CPU; and the choice that ``auto`` makes.
 
 Processor time of a step on one thread, PEFT divided by native (``python -m benchmarks backends``): 1.6 at hidden size
 64, 1.2 to 1.3 at 256 and at 512 with 4 layers, 1.12 to 1.17 at 512 to 2048 with 8 layers, 1.04 to 1.1 at 512 and 1024
@@ -9,7 +7,6 @@ with 16. What the native decoder saves is in the first and the last layer, so de
 Shape suffixes: P parameters of the adapter.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -20,8 +17,8 @@ from models import adapters
 from models.adapters import TARGETS, Lora, LoraConfig
 from models.decoder import Decoder
 from models.forward import detach_weights
-from models.model_config import ModelShape, read_shape, unsupported_reason
-from schemas.config import Plugin, TrainerConfig
+from models.model_config import ModelShape, unsupported_reason
+from schemas.config import LeagueConfig, Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
@@ -134,35 +131,32 @@ class NativeSettings(PluginStruct, frozen=True):
         return NativeBackend(Decoder.load(folder, device, dtype))
 
 
-PEFT_HIDDEN, PEFT_LAYERS = 512, 16
-"""Hidden size and number of layers from which PEFT is as fast on a CPU, within a tenth."""
+def choose_backend(folder: Path, device: str, *, is_made: bool = False, has_critic: bool = False) -> tuple[str, str]:
+    """Name the backend for the model in a folder, and the reason.
 
-
-def choose_backend(folder: Path, device: str = "cpu", has_critic: bool = False) -> tuple[str, str]:
-    """Name of the backend for the model in a folder, and the reason; only the native decoder computes a critic."""
+    ``native`` computes models that were made here, Llama-type models on a CPU, and critics; ``peft`` everything else.
+    """
     reason = unsupported_reason(folder)
     if reason is not None:
         return "peft", f"the native decoder does not compute it: {reason}"
     if has_critic:
         return "native", "the advantage estimator's critic runs on the native decoder"
-    if device != "cpu":
-        return "native", "the family is one of the native decoder's; the two have not been compared on a GPU"
-    shape = read_shape(folder)
-    size = f"hidden size {shape.hidden_size} and {shape.layers} layers"
-    if shape.hidden_size < PEFT_HIDDEN or shape.layers < PEFT_LAYERS:
-        return "native", f"{size}: on a CPU the native decoder is faster"
-    if find_spec("peft") is None or find_spec("transformers") is None:
-        return "native", f"{size}: peft would be as fast, but is not installed"
-    return "peft", f"{size}: on a CPU as fast as the native decoder"
+    if is_made:
+        return "native", "the base model was made here"
+    if device == "cpu":
+        return "native", "on a CPU the native decoder is faster"
+    return "peft", "on a GPU transformers computes every model that was not made here"
 
 
-def resolve_backend(config: TrainerConfig, folder: Path) -> tuple[TrainerConfig, str]:
-    """The configuration with a definite backend, the same for every rank, and the reason; empty if configured."""
-    if config.backend.name != "auto":
-        return config, ""
-    has_critic = isinstance(ADVANTAGES.build(config.advantage), UsesCritic)
-    name, reason = choose_backend(folder, config.device, has_critic)
-    return msgspec.structs.replace(config, backend=Plugin(name=name)), reason
+def resolve_backend(config: LeagueConfig, folder: Path) -> tuple[TrainerConfig, str]:
+    """Make the backend definite, the same for every rank, and give the reason; empty if the backend is configured."""
+    trainer = config.trainer
+    if trainer.backend.name != "auto":
+        return trainer, ""
+    has_critic = isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic)
+    is_made = config.model.base == "made"
+    name, reason = choose_backend(folder, trainer.device, is_made=is_made, has_critic=has_critic)
+    return msgspec.structs.replace(trainer, backend=Plugin(name=name)), reason
 
 
 @BACKENDS.register("auto")
