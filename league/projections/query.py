@@ -1,7 +1,10 @@
 """SQL by people in a child process (``query_child``), read-only, with limits on time, memory and rows.
 
-A process of its own is the only reliable way to stop a query and to restrict its access. The file is open only while
-the process lives, so that other processes are not locked out between two queries.
+DuckDB's own locks keep a query from files and settings, but not from time and memory, so it runs in a process that can
+be killed: ``interrupt`` is looked at between vectors of 2,048 rows, and ``memory_limit`` does not count the text inside
+of one. With DuckDB 2.0 and a limit of 200 MB ``sum(length(repeat('x', 100000000 + range)))`` took 3 GB, and
+``levenshtein`` of two texts of 300,000 characters went on for two minutes after its interruption. The file is open only
+while the process lives, so that other processes are not locked out between two queries.
 """
 
 import contextlib

@@ -9,7 +9,9 @@ import pickle
 import resource
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import msgspec
@@ -20,14 +22,14 @@ from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
-_HIDDEN = {
-    *("current_setting", "duckdb_settings", "pg_settings", "duckdb_databases", "pragma_database_list"),
-    *("duckdb_secrets", "which_secret", "duckdb_extensions", "duckdb_extension_repositories"),
-}
-"""Functions and views of DuckDB that tell paths of this machine."""
-_DYNAMIC = {"query", "query_table", "json_execute_serialized_sql"}
-"""Functions that run a statement, or read a table, named by a string."""
+_HIDDEN_PREFIXES = ("duckdb_", "pragma_", "pg_", "sqlite_", "__")
+_SHOWN = {"duckdb_tables", "duckdb_columns", "duckdb_functions", "duckdb_keywords", "duckdb_types"}
+_HIDDEN = {"current_setting", "which_secret", "views", "query", "query_table", "json_execute_serialized_sql"}
+"""Functions and tables of DuckDB that tell settings or paths of this machine, or run a statement named by a string."""
+_HIDDEN_SCHEMA = "kept"
 
+_MAX_DEPTH = 10_000
+"""Depth of a statement's syntax tree: some ten levels an operator."""
 _INTERPRETER_BYTES = 4 * 2**30
 """Bytes of address space for the interpreter and its libraries, beside what DuckDB may take."""
 
@@ -91,7 +93,7 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
     if statements[0].type not in _ALLOWED:
         raise UsageError(f"SQL: a statement of type {statements[0].type.name}; expected one that reads, as SELECT")
-    _check_names(sql)
+    _check_names(connection, sql)
     skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
     unreadable = tuple(connection.execute(skipped).fetchall())
     # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
@@ -111,26 +113,51 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -
     return result
 
 
-def _check_names(sql: str) -> None:
-    """Refuse ``_HIDDEN`` names, also as string literals, by which tables may be named, and ``_DYNAMIC`` calls.
-
-    Offsets of tokens count bytes.
-    """
-    data = sql.encode()
-    starts = [start for start, _ in duckdb.tokenize(sql)]
-    tokens = [data[a:b].decode(errors="replace").strip() for a, b in zip(starts, [*starts[1:], len(data)], strict=True)]
-    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
-        name = token.strip("\"'").lower()
-        if name in _HIDDEN or (name in _DYNAMIC and following.startswith("(")):
+def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Refuse what ``_is_hidden``, by DuckDB's own syntax tree: neither quotes nor comments hide a name from it."""
+    tokens = duckdb.tokenize(sql)
+    text = sql.encode()
+    # Only a SELECT has a tree, SHOW and DESCRIBE among them; that of an EXPLAIN begins after its words.
+    starts = [start for start, _ in tokens if not text[start:].upper().startswith((b"EXPLAIN", b"ANALYZE"))]
+    selected = text[min(starts, default=0) :].decode()
+    try:
+        tree = msgspec.json.decode(connection.execute("SELECT json_serialize_sql(?)", [selected]).fetchall()[0][0])
+    except RecursionError:
+        raise UsageError("SQL: nested too deeply; expected fewer operators in a row") from None
+    if tree["error"]:
+        raise UsageError(f"SQL: {tree['error_message']}")
+    settings = {name for (name,) in connection.execute("SELECT name FROM duckdb_settings()").fetchall()}
+    for node in _nodes(tree):
+        name = str(node.get("function_name") or node.get("table_name") or "").strip('"').lower()
+        schemas = {str(node.get(key) or "").lower() for key in ("schema", "schema_name")}
+        is_setting = node.get("type") == "SHOW_REF" and name in settings
+        if is_setting or _is_hidden(name) or _HIDDEN_SCHEMA in schemas:
             raise UsageError(
                 f"SQL: {name}: not available here; expected the tables and views of the league (SHOW TABLES)"
             )
+
+
+def _is_hidden(name: str) -> bool:
+    return name in _HIDDEN or (name.startswith(_HIDDEN_PREFIXES) and name not in _SHOWN)
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """All objects of a syntax tree."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
 
 
 def main() -> None:
     """Answer one request."""
     # Ctrl-C ends it without a word; the terminal sends it to us too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.setrecursionlimit(_MAX_DEPTH)
     path, limits = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits])
     limit_process(limits)
     opened = None

@@ -1,6 +1,5 @@
 """The leaderboard as a table for a terminal, with footnotes on what its numbers mean."""
 
-import contextlib
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from typing import Any
 from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, make_leaderboard
 from league.analysis.roster import Grouping, LeaderboardEntry
 from league.projections.query import QueryResult
-from league.queries.tables import open_reader, resolve_sequence, unreadable_warning
+from league.queries.tables import open_tables, resolve_sequence, unreadable_warning
 from league.queries.text_table import Column, number_columns, render_rows, render_table
 from league.ratings.rating_history import MIN_GAMES
 from league.run import Run
@@ -31,22 +30,21 @@ async def load_leaderboard(
         UsageError: there is no such sequence, system or game; or the matches do not suffice for a likelihood.
         BusyError: another process has held the tables for a minute.
     """
-    if at is None:
-        tables, upto = await open_reader(run), None
-    else:
-        async with run.open_log() as history:
+    upto = None
+    async with run.open_log() as history:
+        if at is not None:
             upto = await resolve_sequence(run, history, at, "--at")
             async for recorded in history.read(upto, upto):
                 kind = type(recorded.event).__name__ if recorded.event is not None else "unknown"
                 clock = datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
                 print(f"as of event {upto:,} ({kind}) of {clock:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
-            tables = await open_reader(run, history)
-    with contextlib.closing(tables.connection) as connection:
-        skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
-        if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
-            print(text, file=sys.stderr)
-        upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
-        return make_leaderboard(connection, upto, system, game, by, draws)
+        async with open_tables(run, history) as tables:
+            connection = tables.connection
+            skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
+            if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
+                print(text, file=sys.stderr)
+            upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
+            return make_leaderboard(connection, upto, system, game, by, draws)
 
 
 _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")

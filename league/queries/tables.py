@@ -2,34 +2,30 @@
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from league.history.lineage import QueryFunction
 from league.log.base import EventLog
 from league.projections.query import QueryLimits, QueryProcess, QueryResult
 from league.projections.tables import LOADER_SETTINGS, connect_duckdb, read_projection_position
 from league.run import Run
-from schemas.codec import canonical_json
-from schemas.errors import BusyError, UsageError
-from schemas.ids import digest
-from schemas.subjects import LEAGUE_STREAM
+from schemas.errors import BusyError, LeagueError, UsageError
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
     from league.projections.projection import Projection
 
+T = TypeVar("T")
+
 TABLE_COMMENTS = """
-    SELECT table_name AS name, comment FROM duckdb_tables() WHERE schema_name = 'main'
-    UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
+    SELECT table_name AS name, table_comment AS comment FROM information_schema.tables WHERE table_schema = 'main'
 """
 """SQL for the tables and views that people query, with their comments."""
 
-_MARK_FILE = "projection.mark"
 _TIMEOUT_S = 60.0
 _NOTICE_AFTER_S = 2.0
 
@@ -38,22 +34,12 @@ _ARCHIVE_THRESHOLD = 50_000
 
 
 async def query_run(run: Run, statement: str, limits: QueryLimits | None = None) -> QueryResult:
-    """Run SQL over a run's whole history; raises as ``query_history`` does, and ``NoLeagueError`` without a league.
-
-    The broker is connected only if the tables may be out of date.
-    """
+    """Run SQL over a run's whole history; raises as ``query_history`` does, and ``NoLeagueError`` without a league."""
     # Its process starts while the broker does.
     query = QueryProcess(run.projection, limits) if run.projection.exists() else None
     try:
-        known = unchanged_position(run)
-        is_current = False
-        # Where another process is updating the file, ``query_history`` waits for it.
-        with contextlib.suppress(BusyError):
-            is_current = query is not None and known is not None and query.position() == known
-        if query is not None and is_current:
-            return await asyncio.to_thread(query.run, statement)
         async with run.open_log() as history:
-            return await query_history(run, history, statement, limits, query if known is None else None)
+            return await query_history(run, history, statement, limits, query)
     finally:
         if query is not None:
             query.close()
@@ -75,77 +61,47 @@ async def query_history(
         BusyError: another process has held the file for a minute; the message says which.
         LeagueError: a limit was reached.
     """
+    started = [query] if query is not None else []
+
+    async def attempt() -> QueryResult:
+        newest = await history.last_sequence()
+        with contextlib.closing(started.pop() if started else QueryProcess(run.projection, limits)) as query:
+            if await asyncio.to_thread(query.position) == newest:
+                return await asyncio.to_thread(query.run, statement)
+        await update_projection(run, history)
+        with contextlib.closing(QueryProcess(run.projection, limits)) as query:
+            await asyncio.to_thread(query.position)
+            return await asyncio.to_thread(query.run, statement)
+
+    return await _wait_for_file(attempt)
+
+
+async def _wait_for_file(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Retry while another process has the tables' file open, and say so; raises ``BusyError`` after a minute."""
     began = time.monotonic()
     has_warned = False
-    is_caught_up = False
     while True:
-        query = query or QueryProcess(run.projection, limits)
         try:
-            mark = _store_fingerprint(run)
-            newest = await history.last_sequence()
-            position = await asyncio.to_thread(query.position)
-            if position == newest:
-                _save_position(run, mark, newest)
-            if position == newest or is_caught_up:
-                return await asyncio.to_thread(query.run, statement)
-            query.close()
-            await update_projection(run, history)
-            is_caught_up = True
+            return await attempt()
         except BusyError as error:
-            if time.monotonic() > began + _TIMEOUT_S:
+            waited_s = time.monotonic() - began
+            if waited_s > _TIMEOUT_S:
                 raise
-            if not has_warned and time.monotonic() > began + _NOTICE_AFTER_S:
+            if not has_warned and waited_s > _NOTICE_AFTER_S:
                 print(f"waiting: {error}", file=sys.stderr)
                 has_warned = True
             await asyncio.sleep(0.2)
-        finally:
-            query.close()
-            query = None
-
-
-def unchanged_position(run: Run) -> int | None:
-    """The position of the run's file if its own broker's store has not changed since it was up to date; else None.
-
-    Works whether the broker runs or not: an acknowledged event has made a file of the store longer. Starting a broker
-    only to learn that there is nothing new takes seconds on a long history.
-    """
-    mark, position, name = _read_mark(run)
-    return position if mark and mark == _store_fingerprint(run) and run.name in (None, name) else None
 
 
 def recorded_position(run: Run) -> int:
-    """The last event that the run's tables held when they were last brought up to date; 0 if that is not recorded."""
-    return _read_mark(run)[1] or 0
-
-
-def _read_mark(run: Run) -> tuple[str, int | None, str]:
-    """Fingerprint of the store, position and league of what was saved; empty where nothing readable was."""
+    """The last event that the run's tables hold; 0 without tables that can be read now."""
     try:
-        mark, position, *name = (run.folder / _MARK_FILE).read_text().split()
-        return mark, int(position), "".join(name)
-    except (OSError, ValueError):
-        return "", None, ""
-
-
-def _save_position(run: Run, mark: str, position: int) -> None:
-    """Record that the tables hold everything that the store held when its fingerprint ``mark`` was taken."""
-    if mark:
-        file = run.folder / _MARK_FILE
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_text(f"{mark} {position} {run.name or ''}")
-        os.replace(draft, file)
-
-
-def _store_fingerprint(run: Run) -> str:
-    """Digest of names, sizes and times of the store's files; empty for an external broker."""
-    files = []
-    if run.nats is None:
-        blocks = run.folder.glob(f"nats/store/jetstream/*/streams/{LEAGUE_STREAM}/msgs/*.blk")
-        try:
-            files = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
-        except FileNotFoundError:
-            return ""
-    return digest(canonical_json(files)) if files else ""
+        if not run.projection.exists():
+            return 0
+        with connect_duckdb(run.projection, LOADER_SETTINGS, read_only=True) as connection:
+            return read_projection_position(connection) or 0
+    except LeagueError:
+        return 0
 
 
 async def update_projection(run: Run, history: "JetStreamLog") -> None:
@@ -153,14 +109,10 @@ async def update_projection(run: Run, history: "JetStreamLog") -> None:
     # Imported here: a file that is up to date does not need it, and loading it takes longer than most queries.
     from league.projections.projection import Projection
 
-    mark = _store_fingerprint(run)
-    newest = await history.last_sequence()
     # The league of another machine: its tables are the first files here.
     run.make_folder()
     with Projection(run.projection) as projection:
         await load_projection(projection, run, history)
-        if projection.position >= newest:
-            _save_position(run, mark, projection.position)
 
 
 async def load_projection(projection: "Projection", run: Run, history: "JetStreamLog") -> None:
@@ -231,41 +183,20 @@ class TableReader:
 async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncIterator[TableReader]:
     """A run's tables, brought up to the newest event; waits for other processes on the same file.
 
-    Without a ``history``, the run's broker is connected only if the tables may be out of date, and not longer.
+    Without a ``history``, the run's broker is connected until the tables are up to date.
 
     Raises:
         BusyError: another process has held the file for a minute.
     """
-    tables = await open_reader(run, history)
-    try:
+    async with run.open_log() if history is None else contextlib.nullcontext(history) as log:
+        tables = await _wait_for_file(lambda: _update_and_open(run, log))
+    with contextlib.closing(tables.connection):
         yield tables
-    finally:
-        tables.connection.close()
 
 
-async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableReader:
-    """Like ``open_tables``; the caller closes the connection, and may let go of the broker before."""
-    if history is None:
-        # Tables that are known to be up to date need no broker, whose start can take seconds.
-        known = unchanged_position(run)
-        with contextlib.suppress(BusyError):
-            if known is not None and run.projection.exists():
-                tables = TableReader(run)
-                if read_projection_position(tables.connection) == known:
-                    return tables
-                tables.connection.close()
-        async with run.open_log() as own:
-            return await open_reader(run, own)
-
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            await update_projection(run, history)
-            return TableReader(run)
-        except BusyError:
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(0.2)
+async def _update_and_open(run: Run, history: "JetStreamLog") -> TableReader:
+    await update_projection(run, history)
+    return TableReader(run)
 
 
 async def resolve_sequence(run: Run, history: "JetStreamLog", text: str, option: str) -> int:

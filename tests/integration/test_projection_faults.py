@@ -26,7 +26,7 @@ from league.queries.tables import query_history
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
-from schemas.events import AgentRegistered, Event
+from schemas.events import AgentRegistered
 from tests.simulated_history import Simulation
 from ui.cli import app
 from ui.cli.sql import split_statements
@@ -200,28 +200,6 @@ def test_a_file_that_stays_in_use_is_given_up_with_the_name_of_its_user(
         with pytest.raises(LeagueError, match=f"process {child.pid}"):
             uvloop.run(attempt())
         child.communicate("")
-
-
-def test_a_stopped_run_that_has_not_changed_is_answered_without_its_broker(tmp_path: Path) -> None:
-    run, count = Run(tmp_path / "run"), "SELECT count(*) AS n FROM events"
-
-    async def append(events: list[Event]) -> None:
-        async with run.connect("fill") as client:
-            await ensure_streams(client.jetstream(), ExperienceConfig())
-            await JetStreamLog(client, "league", "fill").append_batch(events)
-
-    def starts() -> int:
-        return (run.folder / "nats" / "server.log").read_text().count("Server is ready")
-
-    uvloop.run(append(EVENTS[:50]))
-    assert league("sql", count, "--format", "csv", run=run).stdout == "n\n50\n"
-    before = starts()
-    assert sql(run, count) == "n\n50\n"
-    assert starts() == before
-    uvloop.run(append(EVENTS[50:51]))
-    assert sql(run, count) == "n\n51\n"
-    run.projection.unlink()
-    assert sql(run, count) == "n\n51\n"
 
 
 def test_unreadable_events_are_counted_in_one_warning(run: Run) -> None:

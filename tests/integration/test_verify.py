@@ -16,8 +16,10 @@ from league.blobs import BrokerBlobStore, CachedBlobStore, FolderBlobStore
 from league.integrity.blob_scrub import scrub_blobs
 from league.integrity.garbage import BlobReferences
 from league.integrity.seals import seal_through
+from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
+from league.projections.projection import Projection
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import ExitCode
@@ -232,7 +234,8 @@ def test_a_cut_end_is_found_by_what_else_knows_it(run: Path) -> None:
     code, out = verify(run, "--reached", str(last + 7))
     assert code == ExitCode.DAMAGED
     assert f"events {last + 1} to {last + 7}: the history ends at event {last}" in out
-    (run / "projection.mark").write_text(f"digest {last + 3}")
+    with Projection(Run(run).projection) as projection:
+        projection.apply([RecordedEvent(last + 3, 1, "s", "w", b"{}")])
     (damage,) = damage_of(run)
     assert (damage["first"], damage["last"]) == (last + 1, last + 3)
     assert "this machine's tables" in damage["what"]

@@ -90,6 +90,16 @@ def test_values_of_every_kind_come_back(path: Path) -> None:
         "FROM query_table('duckdb_' || 'databases')",
         "FROM json_execute_serialized_sql('{}')",
         "FROM duckdb_secrets()",
+        "SHOW allowed_paths",
+        'SHOW "allowed_paths"',
+        "FROM query/**/('SELECT 1')",
+        "EXPLAIN /* x */ FROM query('SELECT 1')",
+        "EXPLAIN ANALYZE SELECT current_setting/**/('allowed_paths')",
+        "SELECT (SELECT max(path) FROM kept.attached)",
+        "FROM duckdb_views()",
+        "SELECT view_definition FROM information_schema.views",
+        "SELECT sql FROM sqlite_master",
+        "FROM duckdb_external_file_cache()",
     ],
 )
 def test_everything_that_writes_or_leaves_the_file_is_refused(path: Path, sql: str) -> None:
@@ -112,6 +122,10 @@ def test_no_setting_or_message_tells_a_path_of_this_machine(path: Path) -> None:
     assert run_query(path, "SELECT count(*) AS query FROM matches").rows
 
 
+def test_a_long_statement_is_read(path: Path) -> None:
+    assert run_query(path, f"SELECT {'1 + ' * 400}1 AS n").rows == [(401,)]
+
+
 def test_a_mistake_is_pointed_at(path: Path) -> None:
     with pytest.raises(UsageError) as error:
         run_query(path, "SELECT match_id\nFORM matches")
@@ -126,8 +140,23 @@ def test_a_query_that_runs_too_long_is_stopped(path: Path) -> None:
         run_query(path, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=1.0)
 
 
-def test_a_query_that_wants_too_much_memory_is_stopped(path: Path) -> None:
-    sql = "SELECT list(range) FROM range(30000000)"
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
+        "SELECT levenshtein(repeat('a', 300000), repeat('b', 300000))",
+    ],
+)
+def test_a_query_that_cannot_be_interrupted_is_stopped_too(path: Path, sql: str) -> None:
+    with pytest.raises(LeagueError, match="longer than 1 s"):
+        run_query(path, sql, timeout_s=1.0)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SELECT list(range) FROM range(30000000)", "SELECT sum(length(repeat('x', 100000000 + range))) FROM range(2048)"],
+)
+def test_a_query_that_wants_too_much_memory_is_stopped(path: Path, sql: str) -> None:
     with pytest.raises(LeagueError, match="more than 50MB of memory"):
         run_query(path, sql, memory="50MB")
 
