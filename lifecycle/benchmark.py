@@ -16,7 +16,6 @@ import msgspec
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment
 from arena.games.texts import evaluation_spec, seat_counts
 from league.evaluation.benchmarks import BenchmarkGames, BenchmarkTerms, SeatSummary, summarize_seats
-from league.integrity.signatures import Signer
 from league.log.metrics import MetricsStream
 from league.run import Run
 from lifecycle.control import resolve_agent
@@ -75,18 +74,15 @@ async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames
     """Play what is missing of a benchmark and return its results, one report for each opponent."""
     identity = run.access.identity()
     name = _NAME if identity is None else identity.name
-    async with run.open_log(name) as history:
-        # A key announced under this name must sign the results recorded here too.
-        history.signer = None if run.access.seed() is None else Signer(run.access.seed())
-        async with follow_league(run, history) as context:
-            environment, all_terms = _make_terms(context, options)
-            benchmarks = await _read(context, environment, all_terms, options.games)
-            if not all(benchmark.is_complete for benchmark in benchmarks):
-                with _claim(run):
-                    # Read again: another process may have played until the lock was free.
-                    benchmarks = await _read(context, environment, all_terms, options.games)
-                    await _play_missing(context, benchmarks, report)
+    async with run.open_log(name) as history, follow_league(run, history) as context:
+        environment, all_terms = _make_terms(context, options)
+        benchmarks = await _read(context, environment, all_terms, options.games)
+        if not all(benchmark.is_complete for benchmark in benchmarks):
+            with _claim(run):
+                # Read again: another process may have played until the lock was free.
                 benchmarks = await _read(context, environment, all_terms, options.games)
+                await _play_missing(context, benchmarks, report)
+            benchmarks = await _read(context, environment, all_terms, options.games)
     return [
         BenchmarkReport(
             game=environment.name,

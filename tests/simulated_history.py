@@ -181,9 +181,7 @@ class Simulation:
     def _register(self, worker: str, role: str) -> None:
         if self._registers and worker not in self._registered:
             self._registered.add(worker)
-            self.append(
-                e.WorkerJoined(worker=worker, role=role, incarnation="", host="", pid=0, version="", public_key="")
-            )
+            self.append(e.WorkerJoined(worker=worker, role=role, incarnation="", host="", pid=0, version=""))
 
     def evaluate(self) -> None:
         """Play all matches of pending evaluations, and append the decisions that follow."""

@@ -69,7 +69,7 @@ class Membership:
             if before is not None and before.incarnation == context.incarnation:
                 # Appended in the last round: the broker's reply was lost.
                 break
-            if context.incarnation in context.state.keys.incarnations.get(context.name, ()):
+            if context.state.has_joined(context.name, context.incarnation):
                 # So it was, and since recorded as gone: folds pass over a second joining of one incarnation.
                 context.incarnation = secrets.token_hex(4)
             others = sorted(name for name in context.state.workers if name != context.name)
@@ -124,7 +124,7 @@ class Membership:
             log.warning("leaving is not recorded", error=str(error))
 
     async def _append_joined(self, newest: int, before: WorkerJoined | None) -> None:
-        context, signer = self._context, self._context.log.signer
+        context = self._context
         joined = WorkerJoined(
             worker=context.name,
             role=self._role,
@@ -133,7 +133,6 @@ class Membership:
             pid=os.getpid(),
             version=version("event-sourced-league"),
             schema=SCHEMA_VERSION,
-            public_key="" if signer is None else signer.public_key,
             policy=self._policy,
             machine=machine_digest(),
         )

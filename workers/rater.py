@@ -5,9 +5,6 @@ condition that none was appended since the last one seen. A second rater is a st
 first is at work, and it learns the first one's updates from the history. After a void the same holds for the one event
 that corrects the ratings.
 
-Before a rating is recorded, the signatures of all results up to its match are looked at. One that its worker should
-have signed and did not is voided, like any other that is taken back.
-
 It also records the processes that fell silent and the matches that they left unfinished (``workers.membership``).
 """
 
@@ -16,11 +13,10 @@ import asyncio
 from league.evaluation import promotion
 from league.fold_primitives import FactIndex
 from league.history.corrections import apply_checked, pending_events, skip_undecodable
-from league.integrity.signatures import SignatureAudit
 from league.log.base import append_in_batches
 from league.matchmaking import pool, schedule
 from schemas.errors import ConflictError
-from schemas.events import Event, MatchFinished, PromotionDecided, RegressionNoticed
+from schemas.events import Event, PromotionDecided, RegressionNoticed
 from schemas.loggers import get_logger
 from schemas.standings import Standings
 from workers.membership import SilenceRecorder
@@ -34,7 +30,7 @@ _MAX_FACTS = 10_000
 
 async def serve(context: Context) -> None:
     """Rate matches until the worker is stopped; matches finished by then are rated first."""
-    rater = Rater(context, await SignatureAudit.resume(context.log, context.ratings))
+    rater = Rater(context)
     silence = SilenceRecorder(context)
     async with beside(rater.follow(), silence.run()):
         # Not before: half-way through, old matches look unrated and old voids uncorrected.
@@ -52,15 +48,11 @@ async def serve(context: Context) -> None:
 
 
 class Rater:
-    """Folds results into ratings, from the worker's snapshot on, and appends the ratings and decisions that are due.
+    """Folds results into ratings, from the worker's snapshot on, and appends the ratings and decisions that are due."""
 
-    ``checks`` must have verified the signatures of all results in the fold.
-    """
-
-    def __init__(self, context: Context, checks: SignatureAudit) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._fold = context.ratings
-        self._signature_audit = checks
         self._newest_foreign = 0
         """Sequence of the newest undecodable message on the subject of the ratings."""
         self._facts = FactIndex(_MAX_FACTS)
@@ -70,14 +62,9 @@ class Rater:
     async def follow(self) -> None:
         """Fold the history, until cancelled; ``ReplayError`` if an update in it differs from the one computed."""
         async for recorded in self._context.log.follow(self._fold.sequence + 1):
-            event = recorded.event
-            is_over = isinstance(event, MatchFinished) and self._fold.has_match_ended(event.match_id)
             apply_checked(self._fold, recorded)
             if (conflict := self._facts.add(recorded)) is not None:
                 log.error("two accounts of one fact", what=conflict)
-            self._signature_audit.observe(recorded, is_over)
-            if self._signature_audit.is_full:
-                await self._signature_audit.check_waiting()
             await self.progress.advance(recorded.sequence)
 
     async def record_ratings(self) -> bool:
@@ -85,8 +72,6 @@ class Rater:
         if self._fold.pending_corrections:
             # Voids come in batches, and the fold may have seen only part of one: a single correction covers all.
             await self.progress.wait_for_sequence(await self._context.log.last_sequence())
-        if await self._void_forged():
-            return True
         # The newest known before the refold: an update by another rater in the meantime makes ours a conflict.
         expected = max(self._fold.recorded_sequence, self._newest_foreign)
         events = await pending_events(self._context.log, self._fold)
@@ -105,17 +90,6 @@ class Rater:
         await self.progress.wait_for_sequence(max(sequences))
         await self._context.wait_for_sequence(max(sequences))
         return True
-
-    async def _void_forged(self) -> bool:
-        """Void results that their workers should have signed and did not; False if there are none.
-
-        On return all results folded so far have been verified: nothing is awaited after the check.
-        """
-        voids = await self._signature_audit.collect_voids(self._fold)
-        if voids:
-            done = await self._context.persistently(lambda: append_in_batches(self._context.log, voids))
-            await self.progress.wait_for_sequence(max(done))
-        return bool(voids)
 
     async def record_decisions(self) -> None:
         """Append verdicts of promotion tests, promotions, regressions, retirements, and budget and pool changes."""

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from league.integrity.signatures import Signer
 from league.log.jetstream import JetStreamLog, find_league
 from league.run import Run
 from schemas.errors import (
@@ -69,7 +68,6 @@ async def worker_main(
             history = await _open_log(run, name, supervisor, stack)
             if history is None:
                 return 0
-            history.signer = Signer(run.access.seed())
             context = Context(run, history.client, history, name)
             context.refuses_newer = True
             stack.enter_context(call_on_signals(context.stop))

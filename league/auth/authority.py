@@ -59,8 +59,6 @@ class _Secrets(msgspec.Struct, frozen=True):
     """League in the users' subjects; ``*`` for all on the broker."""
     begun: int
     """When the keys were made. Fixed, since a broker accepts a changed operator token only after a restart."""
-    version: int = 1
-    """Version of the permissions when the keys were made."""
 
 
 class Authority:
@@ -85,7 +83,7 @@ class Authority:
             raise UsageError(f"{folder}: has keys already; expected a folder without, or `league auth add`")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         seeds = (new_seed("operator"), new_seed("account"), new_seed("account"))
-        secrets = _Secrets(*seeds, league, int(time.time()), VERSION)
+        secrets = _Secrets(*seeds, league, int(time.time()))
         _write_private_file(folder / "users.json", b"[]")
         _write_private_file(folder / "authority.json", msgspec.json.encode(secrets))
         authority = cls(folder)
@@ -145,7 +143,7 @@ class Authority:
         try:
             for name, path in zip(names, paths, strict=True):
                 seed = new_seed("user")
-                may = permissions(role, name, league or own, legacy=self._secrets.version < VERSION)
+                may = permissions(role, name, league or own)
                 claims = {
                     "pub": {"allow": may.publish},
                     "sub": {"allow": may.subscribe},

@@ -76,7 +76,7 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
     ("evaluator",): (e.EvaluationRequested, e.EvaluationFinished),
     ("inference",): (e.InferenceServing, e.OpponentsSampled, e.SessionOpened, e.ExternalVersionAdded),
     ("rater",): (
-        *(e.RatingUpdated, e.RatingsCorrected, e.MatchVoided, e.CheckpointPromoted, e.PromotionDecided),
+        *(e.RatingUpdated, e.RatingsCorrected, e.CheckpointPromoted, e.PromotionDecided),
         # Also versions that no schedule has let join, as elite.
         *(e.CheckpointAdded, e.RegressionNoticed, e.AgentRetired, e.AgentActivated),
     ),
@@ -154,20 +154,15 @@ GRANTS: tuple[Grant, ...] = (
     Grant(("operator",), ">", "any"),
 )
 
-LEGACY_GRANTS = tuple(
-    Grant(_READERS, f"{_API}.CONSUMER.CREATE.{_BLOBS}.*.$O.{BLOB_BUCKET}.{part}.*", "blobs of all leagues")
-    for part in "MC"
-)
-"""Reading blobs of version 0.1, whose subjects name no league. Only for keys that were made then."""
 _HEARTBEATS = metrics_subject("{league}", "*")
 # The trainer's are for other trainers of its policy.
 _SUBSCRIPTIONS = dict.fromkeys(("rater", "trainer", "tracker", "dashboard"), _HEARTBEATS) | {"operator": ">"}
 
 
-def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False) -> Permissions:
+def permissions(role: str, name: str, league: str = "*") -> Permissions:
     """The permissions of a user, whose name is the worker's, in one league or, for ``*``, in all on the broker.
 
-    ``legacy`` includes ``LEGACY_GRANTS``. UsageError for an unknown role.
+    UsageError for an unknown role.
     """
     if role not in ROLES:
         raise UsageError(f"role {role!r}: no such role; expected {format_choices(ROLES)}")
@@ -177,9 +172,8 @@ def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False
         consumer = "*" if league == "*" else work_consumer(league)
         return pattern.replace(work_consumer("{league}"), consumer).replace("{league}", league).replace("{name}", name)
 
-    rows = GRANTS + (LEGACY_GRANTS if legacy else ())
     # A worker listens for the heartbeats of an earlier process of its name.
     subscriptions = [metrics_subject("{league}", "{name}")] if role in WORKERS else []
     subscriptions += [_SUBSCRIPTIONS[role]] if role in _SUBSCRIPTIONS else []
-    subjects = dict.fromkeys(fill(row.subject) for row in rows if role in row.roles)
+    subjects = dict.fromkeys(fill(row.subject) for row in GRANTS if role in row.roles)
     return Permissions(list(subjects), [f"{inbox_prefix(name)}.>", *map(fill, subscriptions)])

@@ -41,14 +41,6 @@ def public_key(seed: str) -> str:
     return bytes(nkeys.from_seed(bytearray(seed.encode())).public_key).decode()
 
 
-def raw_key(public: str) -> bytes:
-    """The 32 raw bytes of a user's public key; ValueError if it is none."""
-    data = base64.b32decode(public)
-    if len(data) != 35 or data[0] != _PREFIXES["user"] or nkeys.crc16(data[:-2]) != int.from_bytes(data[-2:], "little"):
-        raise ValueError(f"{public!r}: no public key of a user; expected U and 55 of A-Z 2-7")
-    return data[1:-2]
-
-
 def sign_token(
     kind: KeyKind,
     issuer: str,

@@ -124,7 +124,7 @@ class RatingDifference(msgspec.Struct, frozen=True):
 
 NOT_CHECKED = (
     "results and draws themselves (league match resimulate, league matchmaking audit)",
-    "seals, signatures, references and blobs (league verify)",
+    "seals, references and blobs (league verify)",
 )
 """Scope of the comparison: what it takes as recorded."""
 

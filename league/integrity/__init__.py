@@ -4,7 +4,6 @@
 - ``verification``  checks events against seals; ``audit`` checks everything, the archive included
 - ``references``    checks that events refer only to what the history held before them
 - ``blob_scrub``    checks that the blobs are there that events refer to
-- ``signatures``    signed results of workers, their verification, and forged ones for the rater to void
 - ``archive``       sealed history as Parquet files in the blob store; ``recovery`` restores a history from it
 - ``snapshots``     saved folds for workers to start from
 - ``garbage``       unreferenced blobs

@@ -1,4 +1,4 @@
-"""Complete audit of a history: stream, seals, archive, signatures, references, blobs, and signs of truncation."""
+"""Complete audit of a history: stream, seals, archive, references, blobs, and signs of truncation."""
 
 import asyncio
 import re
@@ -15,7 +15,6 @@ from league.integrity.blob_scrub import ScrubCallback, ScrubReport, scrub_blobs
 from league.integrity.garbage import BlobReferences
 from league.integrity.recovery import find_manifests
 from league.integrity.references import ReferenceChecker, ReferenceReport
-from league.integrity.signatures import SignatureChecker, SignatureReport
 from league.integrity.verification import (
     Damage,
     ProgressCallback,
@@ -54,7 +53,6 @@ class IntegrityReport(msgspec.Struct):
     damage: list[Damage] = []
     notes: list[str] = []
     """Remarks that are not damage."""
-    results: SignatureReport = SignatureReport()
     references: ReferenceReport = msgspec.field(default_factory=ReferenceReport)
     blobs: ScrubReport | None = None
     """None if they were not checked."""
@@ -64,7 +62,7 @@ class IntegrityReport(msgspec.Struct):
     @property
     def outcome(self) -> ExitCode:
         """The gravest finding."""
-        if self.damage or self.results.forged:
+        if self.damage:
             return ExitCode.DAMAGED
         if self.references.inconsistent:
             return ExitCode.INCONSISTENT
@@ -96,14 +94,13 @@ async def audit_integrity(
     contents = None if client is None else await read_contents(client)
     held = await history.stored_count()
     chain = await read_chain(history)
-    results, references, blobs = SignatureChecker(), ReferenceChecker(history.league), BlobReferences()
-    folds = [results.apply_batch, references.apply_batch, blobs.apply_batch]
+    references, blobs = ReferenceChecker(history.league), BlobReferences()
+    folds = [references.apply_batch, blobs.apply_batch]
     checker = await check_stream(history, chain, on_progress, folds)
     last = await history.last_sequence()
     report = IntegrityReport(
         history.league, checker.events, last, len(chain.ranges), chain.last, chain.digest, checker.unsealed
     )
-    report.results = results.finish()
     report.references = references.finish()
     report.damage += chain.damage + checker.damage
     _check_unsealed(report, held, checker, contents)

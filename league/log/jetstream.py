@@ -9,7 +9,6 @@ import nats.js.errors
 from nats.aio.client import Client
 from nats.js.api import RawStreamMsg
 
-from league.integrity.signatures import Signer
 from league.log.access import is_worker
 from league.log.base import EventReader, RecordedEvent, check_batch_size
 from league.log.connection import REQUEST_TIMEOUT_S, retry_until_ready, translate_broker_errors
@@ -39,8 +38,6 @@ class JetStreamLog(EventReader):
     def __init__(self, client: Client, league: str, producer: str) -> None:
         self.league = league
         self.producer = producer
-        self.signer: Signer | None = None
-        """Signs the results that are appended here; None appends them as they are."""
         self.follow_lag = 0
         """Events that the follower had not yet received when it received its last one."""
         self.fence: tuple[str, int] | None = None
@@ -63,8 +60,7 @@ class JetStreamLog(EventReader):
     async def _append(self, events: Sequence[Event], expected: int | None) -> int:
         """Append one to ``MAX_BATCH`` events; returns the sequence of the first one."""
         headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
-        encode = encode_event if self.signer is None else self.signer.encode
-        messages = [OutgoingMessage(event_subject(self.league, each), encode(each), headers) for each in events]
+        messages = [OutgoingMessage(event_subject(self.league, each), encode_event(each), headers) for each in events]
         condition: dict[str, str] = {}
         if self.fence is not None:
             condition = {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}

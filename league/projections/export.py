@@ -1,21 +1,17 @@
 """Export of all tables as Parquet files for DuckDB, pandas or Polars, and copies of a projection's file."""
 
 import contextlib
-import glob
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import msgspec
 
-from league.log.base import RecordedEvent
 from league.projections.projection import Projection
-from league.projections.segments import BATCH, split_batches
 from league.projections.tables import LOADER_SETTINGS, TABLES, VIEWS, connect_duckdb, sql_literal
-from schemas.codec import DECODE_ERRORS
 from schemas.errors import LeagueError, UsageError
 from schemas.files import atomic_folder
 
@@ -85,47 +81,6 @@ def _write_table(connection: duckdb.DuckDBPyConnection, table: str, folder: Path
     source, to = _SOURCES.get(table, table), sql_literal(str(target))
     connection.execute(f"COPY (FROM {source}) TO {to} (FORMAT parquet, COMPRESSION zstd{options})")
     return int(count)
-
-
-class _EventLine(msgspec.Struct):
-    """A line of ``league events --json``."""
-
-    sequence: int
-    subject: str
-    producer: str
-    event: msgspec.Raw
-
-
-def read_exported(path: Path) -> Iterator[list[RecordedEvent]]:
-    """The events of an export, in order and in batches.
-
-    ``path`` is a folder that ``league export`` wrote, or a file of lines that ``league events --json`` printed. Neither
-    says a schema version, so it is today's. UsageError if it is neither.
-    """
-    return _read_tables(path) if path.is_dir() else split_batches(_read_lines(path), BATCH)
-
-
-def _read_tables(folder: Path) -> Iterator[list[RecordedEvent]]:
-    files = sql_literal(str(Path(glob.escape(str(folder)), "events", "**", "*.parquet")))
-    try:
-        with duckdb.connect(":memory:") as connection:
-            source = f"read_parquet({files}, hive_partitioning = false)"
-            result = connection.execute(f"SELECT sequence, subject, producer, payload FROM {source} ORDER BY sequence")
-            while rows := result.fetchmany(BATCH):
-                yield [RecordedEvent(at, 0, subject, producer, text.encode()) for at, subject, producer, text in rows]
-    except duckdb.Error as error:
-        raise UsageError(f"{folder}: no events here; expected a folder that `league export` wrote ({error})") from None
-
-
-def _read_lines(path: Path) -> Iterator[RecordedEvent]:
-    decoder = msgspec.json.Decoder(_EventLine)
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                recorded = decoder.decode(line)
-                yield RecordedEvent(recorded.sequence, 0, recorded.subject, recorded.producer, bytes(recorded.event))
-    except (OSError, *DECODE_ERRORS) as error:
-        raise UsageError(f"{path}: expected lines that `league events --json` printed ({error})") from None
 
 
 def copy_projection(projection: Projection, path: Path) -> None:

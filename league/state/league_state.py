@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, handlers_by_type
-from league.integrity.signatures import WorkerKeys
 from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system
 from league.ratings.fold import RatingTableSnapshot, is_rated
 from league.state.artifacts import ArenaArtifacts
@@ -152,10 +151,9 @@ class LeagueState:
         """Worker processes by name."""
         return self._workers.workers
 
-    @property
-    def keys(self) -> WorkerKeys:
-        """The keys with which workers sign their results."""
-        return self._workers.keys
+    def has_joined(self, worker: str, incarnation: str) -> bool:
+        """Whether the history records this start of a worker's process."""
+        return self._workers.has_joined(worker, incarnation)
 
     @property
     def checkpoints(self) -> list[Agent]:
@@ -275,8 +273,7 @@ class LeagueState:
             consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
             pauses=self.pauses.last,
-            signing=self.keys.by_worker,
-            incarnations=self.keys.incarnations,
+            incarnations=self._workers.incarnations,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
             rewards=self._rewards.newest,
         )
@@ -293,7 +290,7 @@ class LeagueState:
         state._config_fold = ConfigFold(opened=bool(saved.league), since=saved.config_sequence)
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
-        state._workers = WorkerRegistry(saved.workers, WorkerKeys(saved.signing, saved.incarnations))
+        state._workers = WorkerRegistry(saved.workers, saved.incarnations)
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
             state._rated_to[table.game, table.system] = table.rated_to

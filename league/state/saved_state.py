@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from league.fold_primitives import SeenIdsSnapshot
-from league.integrity.signatures import WorkerKeys
 from league.ratings.fold import RatingTableSnapshot
 from league.state.artifacts import ArtifactsSnapshot
 from league.state.consumption import ConsumptionSnapshot, MatchesInPlay
@@ -18,6 +17,8 @@ from league.state.standings_rows import Reward
 from schemas import events as e
 from schemas.standings import Agent, WinLoss
 
+_MAX_STARTS = 16
+"""Newest process starts kept per worker."""
 MAX_ENDED = 10_000
 """Newest ended sessions whose results are kept, to compare a report that comes again."""
 
@@ -194,7 +195,6 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     rules: int = 1
     incarnations: dict[str, list[str]] = {}
     branched_at: int = 0
-    signing: dict[str, list[str]] = {}
     counted: list[tuple[str, str, int]] = []
     sessions: SessionTable = msgspec.field(default_factory=SessionTable)
     rewards: dict[str, list[Reward]] = {}
@@ -203,9 +203,12 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
 class WorkerRegistry:
     """Worker processes by name, and what running ones reported about themselves."""
 
-    def __init__(self, workers: dict[str, WorkerState] | None = None, keys: WorkerKeys | None = None) -> None:
+    def __init__(
+        self, workers: dict[str, WorkerState] | None = None, incarnations: dict[str, list[str]] | None = None
+    ) -> None:
         self.workers: dict[str, WorkerState] = {} if workers is None else workers
-        self.keys = keys or WorkerKeys()
+        self.incarnations: dict[str, list[str]] = {} if incarnations is None else incarnations
+        """Newest process starts of each worker, oldest first."""
         self.slots: int | None = None
         """The fewest adapter slots reported by any running worker."""
         self._count_slots()
@@ -217,8 +220,11 @@ class WorkerRegistry:
         """
         before = self.workers.get(event.worker)
         if isinstance(event, e.WorkerJoined):
-            if not self.keys.announce(event):
+            if self.has_joined(event.worker, event.incarnation):
                 return False
+            starts = self.incarnations.setdefault(event.worker, [])
+            starts.append(event.incarnation)
+            del starts[:-_MAX_STARTS]
             after = WorkerState(event)
         elif before is None or before.left is not None or before.joined.incarnation != event.incarnation:
             return False
@@ -233,6 +239,10 @@ class WorkerRegistry:
         self.workers[event.worker] = after
         self._count_slots()
         return isinstance(event, e.WorkerJoined | e.WorkerLeft)
+
+    def has_joined(self, worker: str, incarnation: str) -> bool:
+        """Whether this start is known: a copy of its event may arrive long after later starts."""
+        return incarnation in self.incarnations.get(worker, ())
 
     def disconnect_all(self, origin: str) -> None:
         """Mark all running workers as left: they belong to the run from which this history was branched."""

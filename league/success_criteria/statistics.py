@@ -191,7 +191,11 @@ class CriteriaEvidence:
         elif isinstance(event, e.WorkerJoined):
             if event.role == "trainer":
                 self._last_step_ns = None
-            if worker is not None and worker.left is None and not self.state.keys.is_announced(event):
+            if (
+                worker is not None
+                and worker.left is None
+                and not self.state.has_joined(event.worker, event.incarnation)
+            ):
                 self.faults.crashes.append(f"{event.worker}: began again without having left")
         elif isinstance(event, e.AdapterSlotsReduced):
             self.faults.slot_reductions += 1

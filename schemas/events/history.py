@@ -174,8 +174,6 @@ class WorkerJoined(Event, frozen=True, tag=True):
     """Of the league package."""
     schema: Count = 1
     """Version of the schema in which it writes events, and up to which it reads them."""
-    public_key: str = ""
-    """By which its results are to be verified (a NATS user key, ``U…``); empty for one that does not sign."""
     policy: str = ""
     """Policy of a trainer or a rollout worker; empty for other roles."""
     machine: str = ""

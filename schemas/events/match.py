@@ -117,9 +117,6 @@ class MatchFinished(Event, frozen=True, tag=True):
     """Environment, in a game with several (TextArena's name); empty for other games."""
     rules: Count = 1
     """Version of the game's rules that it was played by; results by different rules are not comparable."""
-    signature: str = ""
-    """By its worker's key, over the event's bytes with this field empty (``league.integrity.signatures``). Stays
-    last."""
 
 
 class MatchFailed(Event, frozen=True, tag=True):

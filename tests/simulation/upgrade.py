@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-import league.integrity.signatures
 import league.log.base
 import league.log.jetstream
 import schemas.codec
@@ -54,7 +53,6 @@ def patches() -> dict[tuple[Any, str], Callable[..., Any]]:
     """Replacements of the encoder, the decoder and the package's version."""
     return {
         (league.log.jetstream, "encode_event"): _encode,
-        (league.integrity.signatures, "encode_event"): _encode,
         (league.log.base, "decode_event"): _decode,
         (workers.membership, "version"): lambda name: _VERSIONS[_schema()],
     }

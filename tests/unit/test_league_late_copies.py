@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from league.fold_primitives import FactIndex, takes_effect
-from league.integrity.signatures import WorkerKeys
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.projections.tables import TABLES, VIEWS
@@ -22,13 +21,10 @@ from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3))
 GOLDEN = Path(__file__).parents[1] / "golden/events/v1.jsonl"
-KEYS = ["U" + letter * 55 for letter in "AB"]
 
 
-def joined(incarnation: str, key: str = "") -> e.WorkerJoined:
-    return e.WorkerJoined(
-        worker="rollout-0", role="rollout", incarnation=incarnation, host="h", pid=1, version="1", public_key=key
-    )
+def joined(incarnation: str) -> e.WorkerJoined:
+    return e.WorkerJoined(worker="rollout-0", role="rollout", incarnation=incarnation, host="h", pid=1, version="1")
 
 
 def configured(after: int, k: float) -> e.LeagueConfigured:
@@ -52,9 +48,9 @@ def history() -> list[e.Event]:
     events = [event for event in told if event is not None and not isinstance(event, e.TrainingFinished)]
     events += [e.TrainingFinished(policy="main", version=4, reason="steps", configured=1)]
     events += [joined("1"), configured(len(events), 16.0), e.LeagueBranched(origin="a", at=len(events), digest="x")]
-    events += [joined("2", KEYS[0]), configured(len(events), 24.0), joined("3", KEYS[1])]
+    events += [joined("2"), configured(len(events), 24.0), joined("3")]
     events += [e.AdapterSlotsReduced(worker="rollout-0", incarnation="3", slots=n, reason="") for n in (4, 2)]
-    events += [e.LeagueBranched(origin="b", at=len(events), digest="y"), joined("4", KEYS[1]), begun(1_000)]
+    events += [e.LeagueBranched(origin="b", at=len(events), digest="y"), joined("4"), begun(1_000)]
     events += [e.AdapterSlotsReduced(worker="rollout-0", incarnation="4", slots=n, reason="") for n in (5, 3)]
     return events
 
@@ -111,7 +107,7 @@ def test_a_whole_history_that_comes_again_changes_no_fold() -> None:
         assert {name for name in ratings if ratings[name] != again_ratings[name]} == set()
     assert state["in_play"]["playing"] == {"rollout-0": {"rollout-0-1000": "main"}}
     assert state["workers"]["rollout-0"]["slots"] == 3
-    assert state["signing"] == {"rollout-0": KEYS}
+    assert state["incarnations"]["rollout-0"][-4:] == ["1", "2", "3", "4"]
     assert len(ratings["rules"]) == 1 + 3
 
 
@@ -206,12 +202,3 @@ def test_a_league_is_opened_once_and_configured_from_what_holds() -> None:
     # A command may have known more than the configuration.
     assert takes_effect(configured(9, 16.0), opened=True, since=7)
     assert not takes_effect(configured(6, 16.0), opened=True, since=7)
-
-
-def test_an_old_start_without_a_key_takes_no_duty_to_sign_away() -> None:
-    keys = WorkerKeys()
-    assert keys.announce(joined("1"))
-    assert keys.announce(joined("2", KEYS[0]))
-    assert not keys.announce(joined("1"))
-    assert keys.must_sign("rollout-0")
-    assert WorkerKeys(keys.by_worker, keys.incarnations).is_announced(joined("1"))

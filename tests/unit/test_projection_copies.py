@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from league.projections.export import copy_projection, export_tables, read_exported
+from league.projections.export import copy_projection
 from league.projections.projection import Projection
 from league.queries import stored
 from schemas.config import LeagueConfig
@@ -65,14 +65,3 @@ def test_reading_through_a_server_that_is_too_busy_is_a_temporary_error(monkeypa
             await asyncio.to_thread(stored._wait_for, asyncio.Event().wait(), asyncio.get_running_loop())
 
     asyncio.run(body())
-
-
-def test_an_export_is_read_back_from_a_folder_whose_name_looks_like_a_pattern(
-    simulated: Simulation, tmp_path: Path
-) -> None:
-    with Projection(tmp_path / "league.duckdb") as projection:
-        projection.apply(simulated.history)
-    folder = tmp_path / "out[1]*"
-    export_tables(tmp_path / "league.duckdb", folder)
-    events = [recorded for batch in read_exported(folder) for recorded in batch]
-    assert [recorded.payload for recorded in events] == [recorded.payload for recorded in simulated.history]

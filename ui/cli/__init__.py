@@ -10,7 +10,7 @@
 - ``provenance``    ``match show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins of results
 - ``charts``        ``payoff``, ``plot``: payoffs, and pictures of the history
 - ``evaluation``    ``criteria``, ``benchmark``: the success criteria, and games against one opponent
-- ``corrections``   ``void``, ``workers audit|quarantine``, ``dead-letters``: what should not count
+- ``corrections``   ``void``, ``workers quarantine``, ``dead-letters``: what should not count
 - ``integrity``     ``verify``, ``archive``, ``gc``: whether the history is whole, and its size
 - ``runs``          ``branch``, ``compare``, ``import``: runs made from other runs, and compared; ``match import``
 - ``models``        ``release``, ``restore``, ``model merge``, ``vllm``, ``parity``
@@ -109,7 +109,6 @@ _PANELS = {
         "auth add": "machines:add",
         "auth revoke": "machines:revoke",
         "auth list": "machines:list_users",
-        "workers audit": "corrections:audit",
         "workers quarantine": "corrections:quarantine",
         "dead-letters list": "corrections:list_letters",
         "dead-letters show": "corrections:show",

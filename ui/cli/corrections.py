@@ -3,14 +3,12 @@
 import contextlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from rich.console import Console
 from typer import Argument, Option
 
-from league.auth.authority import Authority
 from league.log.dead_letters import DeadLetterEntry, DeadLetters
 from league.queries.status import dead_letter_fields
 from league.queries.text_table import number_columns, print_table
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 20
 _MAX_SHOWN_CHARS = 4_000
-_CONSPICUOUS_Z = 4.0
-"""By chance one worker in 16,000 is so far from the others."""
 
 DryRunOption = Annotated[bool, Option("--dry-run", help="Only print the consequences.")]
 NumberArgument = Annotated[int, Argument(help="Number of the letter in the list.")]
@@ -89,41 +85,6 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
 
 def _format_rating(rating: float | None) -> str:
     return "unrated" if rating is None else f"{rating:.2f}"
-
-
-async def audit(
-    *,
-    run: Run,
-    folder: Annotated[
-        Path | None, Option("--dir", help="Folder of `league auth`: report keys that were not issued there.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show workers whose results are improbable under the ratings, or favour an agent more than others' results do."""
-    from league.queries.reports import audit_workers, unissued_keys
-
-    users = [] if folder is None else Authority(folder).users
-    rows, keys = await audit_workers(run)
-    strange = {} if folder is None else unissued_keys(keys, users)
-    if as_json:
-        print_json(
-            [msgspec.structs.asdict(row) | {"z": row.z, "strange_keys": strange.get(row.worker, [])} for row in rows]
-        )
-        return
-    table = []
-    for row in rows:
-        mark = "conspicuous" if row.z >= _CONSPICUOUS_Z else ""
-        shown = (f"{row.surprise:+.3f}", _format_z(row.surprise_z), row.favours, _format_z(row.favours_z), mark)
-        table.append([row.worker, row.purpose, f"{row.matches:,}", *shown])
-    surprise = number_columns("matches", "surprise", "z")
-    columns = ["worker", "purpose", *surprise, "favours", *number_columns("z of favours"), ""]
-    print_table(Console(), columns, table, ("purpose", "matches"))
-    for worker, unissued in strange.items():
-        print(f"{worker}: signs with {', '.join(unissued)}, which {folder} did not issue to it")
-
-
-def _format_z(z: float | None) -> str:
-    return "too few" if z is None else f"{z:+.1f}"
 
 
 async def quarantine(

@@ -3,7 +3,6 @@
 import re
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -18,7 +17,6 @@ from league.integrity.blob_scrub import ScrubCallback, ScrubReport
 from league.integrity.garbage import GarbageReport
 from league.integrity.references import ReferenceReport
 from league.integrity.seals import seal_through
-from league.integrity.signatures import SignatureChecker, SignatureReport
 from league.integrity.snapshots import load_state_at
 from league.integrity.verification import Damage
 from league.queries.tables import recorded_position
@@ -27,7 +25,7 @@ from lifecycle.maintenance import collect_garbage
 from schemas.config import HistoryConfig
 from schemas.errors import ConflictError, ExitCode, LogError, UsageError
 from ui.cli.options import JsonOption, NatsOption, RunOption, SealOption, check_seal
-from ui.output import format_bytes, format_count, print_answer, print_error, print_json, print_omitted
+from ui.output import format_bytes, format_count, print_error, print_json, print_omitted
 from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
@@ -52,30 +50,17 @@ async def verify(
     copy: Annotated[
         str, Option(help="Where the archive was copied to; by default history.copy_to. Not read with --no-blobs.")
     ] = "",
-    events: Annotated[
-        Path | None, Option(help="Check the signatures of an export instead: of `export`, or `events --json`.")
-    ] = None,
     reads: Annotated[
         int, Option(help="How often to read the stream; each time from a random node of the cluster.")
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the history, its archive and its blobs: seals, signatures, references between events, digests.
+    """Check the history, its archive and its blobs: seals, references between events, digests.
 
-    Exits 0 if sound, 1 if anything is not as it was sealed or a result counts that its worker did not sign, 5 if events
+    Exits 0 if sound, 1 if anything is not as it was sealed, 5 if events
     contradict those before them, 4 if blobs are missing or damaged, 3 if nothing is sealed, 6 if the history cannot be
     read to its end: the first of these that holds.
     """
-    if events is not None:
-        # The signatures of an export are checked without a broker.
-        from league.projections.export import read_exported
-
-        checker = SignatureChecker()
-        for batch in read_exported(events):
-            checker.apply_batch(batch)
-        results = checker.finish()
-        print_answer(results, as_json, _print_results)
-        raise typer.Exit(ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS)
     check_seal(expect)
     HistoryConfig(copy_to=copy)
     if reads < 1:
@@ -129,14 +114,6 @@ def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
     return update
 
 
-def _print_results(report: SignatureReport) -> None:
-    harmless = f", {report.harmless:,} forged that count for nothing" if report.harmless else ""
-    print(f"results: {report.signed:,} signed by their workers, {report.unsigned:,} of workers without a key{harmless}")
-    for forged in report.forged[:_MAX_SHOWN]:
-        print(f"FORGED: event {forged.sequence:,}, match {forged.match_id}: {forged.worker} did not sign it")
-    print_omitted(len(report.forged), _MAX_SHOWN, "forged results")
-
-
 def _print_audit(report: IntegrityReport) -> None:
     print(f"{format_count(report.events, 'event')} to sequence {report.last:,}")
     sealed = f"{format_count(report.seals, 'seal')} up to event {report.sealed_to:,}" if report.seals else "no seals"
@@ -146,7 +123,6 @@ def _print_audit(report: IntegrityReport) -> None:
         print(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
     if report.copy:
         print(f"copy of the archive: to event {report.copied_to:,}, {report.copy}")
-    _print_results(report.results)
     _print_references(report.references)
     _print_blobs(report.blobs)
     for note in report.notes:
@@ -162,10 +138,8 @@ def _print_audit(report: IntegrityReport) -> None:
 
 def _verdict(report: IntegrityReport) -> str:
     match report.outcome:
-        case ExitCode.DAMAGED if report.damage:
-            return "DAMAGED: not everything is as it was sealed"
         case ExitCode.DAMAGED:
-            return "FORGED: results count that their workers did not sign"
+            return "DAMAGED: not everything is as it was sealed"
         case ExitCode.INCONSISTENT:
             return "INCONSISTENT: events contradict the events before them"
         case ExitCode.BLOBS if report.copy and report.copied_to < report.archived_to:

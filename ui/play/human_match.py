@@ -12,7 +12,6 @@ import zstandard
 
 from arena.environments import ArenaSpec, EnvironmentSpec, rules_in_words
 from arena.games.base import Outcome, Turn
-from league.integrity.signatures import Signer
 from league.log.jetstream import JetStreamLog
 from league.queries.playable import PURPOSE, match_options, unrecorded_reason
 from league.run import Run
@@ -194,8 +193,6 @@ class HumanMatchLobby:
         identity = run.access.identity()
         name = name if identity is None else identity.name
         own = JetStreamLog(log.client, log.league, name)
-        # A key announced under this name must sign the results recorded here too.
-        own.signer = Signer(run.access.seed()) if run.access.seed() is not None else None
         self._context = Context(run, log.client, own, name)
         self._context.state = state
         self._away_s = away_s
