@@ -1,10 +1,19 @@
-"""Chat templates: a conversation as text in the model's own format or that of a configured family."""
+"""Conversations as tokens, in the model's own chat template or that of a family."""
 
 from collections.abc import Sequence
 
 import msgspec
 
-from arena.prompts import Message, Template, make_template, merge_system_message, template_for, with_system_prompt
+from arena.prompts import (
+    END_THINK,
+    THINK,
+    Message,
+    Template,
+    make_template,
+    merge_system_message,
+    template_for,
+    with_system_prompt,
+)
 from arena.prompts.extraction import get_observation_template
 from models.tokenizer import Tokenizer
 from schemas.config import PromptsConfig
@@ -15,7 +24,7 @@ AUTO = "auto"
 
 
 def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
-    """Returns the template of the configured family, or else of the model's.
+    """Find the template of the configured family, or else of the model's: it reads replies, whoever writes prompts.
 
     Raises:
         ModelError: the model does not know the configured family's special tokens.
@@ -33,8 +42,23 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
     return template
 
 
-def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig | None = None) -> str:
-    """Renders a conversation with the chat template in the model's folder, or else with that of its family.
+def encode_conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> list[int]:
+    """Encode a conversation up to where the reply begins.
+
+    The ids are those of ``apply_chat_template`` where the folder has a template; without one, the tokenizer's own
+    prefix (BOS) begins them. Contents are encoded ``without_marks``.
+
+    Raises:
+        ModelError: the template rejects the conversation, or as ``resolve_template``.
+    """
+    conversation = without_marks(tokenizer, messages, config)
+    if _has_own_template(tokenizer, config):
+        return tokenizer.encode_text(_render_own(tokenizer, conversation, config))
+    return tokenizer.encode_prompt(render_conversation(tokenizer, conversation, config))
+
+
+def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> str:
+    """Render a conversation with the chat template in the model's folder, or else with that of its family.
 
     Thinking is switched off, unless configured, where a model has the switch: any reasoning before the answer is up to
     the game's prompt.
@@ -42,10 +66,48 @@ def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], confi
     Raises:
         ModelError: the template rejects it, with and without a system message; or as ``resolve_template``.
     """
-    config = config or PromptsConfig()
+    if _has_own_template(tokenizer, config):
+        return _render_own(tokenizer, messages, config)
     conversation = with_system_prompt(messages, config.system)
-    if config.template != AUTO or not tokenizer.has_chat_template:
-        return resolve_template(tokenizer, config).render(conversation, config.thinking)
+    return resolve_template(tokenizer, config).render(conversation, config.thinking)
+
+
+def without_marks(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> list[Message]:
+    """Remove special tokens and the family's marks from the contents of messages.
+
+    Players and judges read each other's replies, and one in which a turn ends and another begins could impersonate
+    another role.
+    """
+    marks = sorted({*tokenizer.special_texts, *resolve_template(tokenizer, config).marks} - {""})
+    cleaned = []
+    for message in messages:
+        text = message.content
+        # Removing one may join the halves of another.
+        while found := [mark for mark in marks if mark in text]:
+            for mark in found:
+                text = text.replace(mark, "")
+        cleaned.append(msgspec.structs.replace(message, content=text))
+    return cleaned
+
+
+def may_think(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
+    """Whether a reply begins with a thought: thinking is on and the model has the marks, or its prompt opens one.
+
+    Observations leave the form of a reply to the extractor, as UnstableBaselines does.
+    """
+    if config.observation:
+        return False
+    prompt = render_conversation(tokenizer, [Message("user", "?")], config)
+    opens = prompt.rfind(THINK) > prompt.rfind(END_THINK)
+    return opens or (config.thinking and tokenizer.is_token(END_THINK))
+
+
+def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
+    return config.template == AUTO and tokenizer.has_chat_template
+
+
+def _render_own(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> str:
+    conversation = with_system_prompt(messages, config.system)
     try:
         return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking)
     except ModelError:

@@ -8,6 +8,7 @@ from typing import Any
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, reports_progress, rules_in_words
 from arena.games.texts import seat_counts
 from inference import backend_config, backend_settings
+from inference.chat_template import encode_conversation
 from league.matchmaking.roles import sampler_of
 from league.ratings.base import make_rating_system
 from league.samplers import make_sampler
@@ -16,7 +17,7 @@ from models import BaseShape
 from models.adapters import TARGETS, LoraConfig
 from models.behaviour_cloning import CloningConfig
 from models.tokenizer import Tokenizer
-from players.policy import make_conversation_encoder
+from players.policy import check_writes_text
 from players.prompt_builder import check_prompt_names, check_prompts_config, make_prompter
 from players.search import check_searchable
 from schemas.config import LeagueConfig, PromptsConfig, convert
@@ -150,7 +151,8 @@ def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSp
     check_family(config, tokenizer.folder)
     contest = make_environment(config.game.name, config.game.settings)
     if isinstance(contest, ArenaSpec):
-        make_conversation_encoder(tokenizer, config.prompts).encode([Message("user", "?")])
+        check_writes_text(tokenizer)
+        encode_conversation(tokenizer, [Message("user", "?")], config.prompts)
     else:
         prompter, opening = make_prompter(tokenizer, contest, config.prompts), contest.new(0)
         for seat in opening.to_move():

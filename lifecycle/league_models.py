@@ -10,13 +10,14 @@ from arena.clients.improviser import ImprovisedCall, improvised_calls
 from arena.environments import ArenaSpec, make_environment
 from arena.games.base import GameSpec
 from arena.prompts import make_template
+from inference.chat_template import encode_conversation
 from league.run import Run
 from league.state import LeagueState
 from models import BaseShape, Tokenizer, make_base
 from models.behaviour_cloning import CloningConfig, CloningProgress, Example, ProgressCallback, clone_behaviour
 from models.hf import merge_adapter
 from models.make import make_text_base
-from players.policy import make_conversation_encoder, make_example
+from players.policy import check_writes_text, make_example
 from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ModelError, UsageError, format_choices
 from schemas.files import atomic_folder
@@ -68,13 +69,14 @@ def _call_examples(
 ) -> Iterator[Example]:
     """Yield calls, mixed. Every token of a reply, the end included, is a choice among all tokens."""
     tokenizer = Tokenizer(folder)
-    conversing = make_conversation_encoder(tokenizer, prompts)
+    check_writes_text(tokenizer)
     end = [] if tokenizer.eos is None else [tokenizer.eos]
     buffer = list(islice(calls, _SHUFFLE_BUFFER))
     for following in calls:
         place = rng.randrange(len(buffer))
         call, buffer[place] = buffer[place], following
-        prompt, reply = conversing.encode(call.messages), [*tokenizer.encode_text(call.reply), *end]
+        prompt = encode_conversation(tokenizer, call.messages, prompts)
+        reply = [*tokenizer.encode_text(call.reply), *end]
         if len(prompt) + len(reply) > max_tokens:
             raise ModelError(
                 f"model.shape.max_positions: {max_tokens}, but a call of {call.role_id or 'a judge'} has "

@@ -8,6 +8,7 @@
 - ``adapters``           LoRA parameters, and PEFT's format on disk
 - ``adapter_bundle``     an adapter folder as content-addressed bytes
 - ``hf``                 tensor names of Hugging Face's layout, both ways; adapters that PEFT reads, and their merging
+- ``gguf``               GGUF files as model folders; models that packages carry
 - ``tokenizer``          pieces to token ids and back; one token a piece for made tokenizers
 - ``make``               writes a small model with a game's vocabulary, from a seed
 - ``behaviour_cloning``  trains a model on the play of scripted bots by cross-entropy
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from models.gguf import find_packaged
 from models.model_config import ModelShape, read_model_shape
 from models.tokenizer import Tokenizer
 from schemas.errors import ModelError
@@ -63,7 +65,7 @@ def load_base(source: str | Path, report: DownloadReporter | None = None) -> Bas
 def find_base(source: str | Path, report: DownloadReporter | None = None) -> Path:
     """Returns the folder of a local model, or of a hub model's snapshot.
 
-    A hub model is downloaded once on a machine, also where several processes need it at once: each file is locked while
+    A model of ``gguf.PACKAGED_MODELS`` is converted from its package's file. A hub model is downloaded once on a machine, also where several processes need it at once: each file is locked while
     it is fetched, and a download that was interrupted goes on. ``report`` is called meanwhile; None draws a bar.
 
     Raises:
@@ -77,8 +79,8 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
             f"base model: no folder {source}; expected a model directory or a hub id like 'Qwen/Qwen3-0.6B'"
         )
     name = str(source)
-    if (cached := _find_cached(name)) is not None:
-        return cached
+    if (local := find_packaged(name) or _find_cached(name)) is not None:
+        return local
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -100,7 +102,7 @@ def find_local_base(source: str) -> Path | None:
     folder = Path(source).expanduser()
     if folder.is_dir() or folder.is_absolute() or source.startswith("."):
         return find_base(source)
-    return _find_cached(source)
+    return find_packaged(source) or _find_cached(source)
 
 
 def _find_cached(name: str) -> Path | None:

@@ -42,10 +42,7 @@ class Tokenizer:
             raise ModelError(f"{path}: not a readable tokenizer ({error})") from error
         self._memo: dict[str, tuple[int, ...]] = {}
         self._exact: dict[str, tuple[int, ...]] = {}
-        # Written there as text, or with its flags.
-        special = self._settings("tokenizer_config.json").get("eos_token")
-        mark = special.get("content") if isinstance(special, dict) else special
-        self.eos: int | None = self._tokens.token_to_id(mark) if isinstance(mark, str) else None
+        self.eos = self._special_token("eos_token")
         listed = self._settings("generation_config.json").get("eos_token_id")
         ends = [self.eos, *(listed if isinstance(listed, list) else [listed])]
         self.ends = tuple(dict.fromkeys(token for token in ends if type(token) is int))
@@ -88,6 +85,28 @@ class Tokenizer:
     def encode_text(self, text: str) -> list[int]:
         """The token ids of running text as it stands; special tokens in it are parsed as such, none are added."""
         return list(self._tokens.encode(text, add_special_tokens=False).ids)
+
+    @cached_property
+    def prefix(self) -> tuple[int, ...]:
+        """The tokens that the tokenizer puts before a text, as BOS; empty for made tokenizers and for many families."""
+        plain = self.encode_text("a")
+        whole = list(self._tokens.encode("a", add_special_tokens=True).ids)
+        starts = (at for at in range(len(whole)) if whole[at : at + len(plain)] == plain)
+        if prefix := tuple(whole[: next(starts, 0)]):
+            return prefix
+        has_bos = self._settings("tokenizer_config.json").get("add_bos_token") is True
+        bos = self._special_token("bos_token") if has_bos else None
+        return () if bos is None else (bos,)
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The token ids of a text that begins a sequence: with the tokenizer's ``prefix``, unless it is there."""
+        ids = self.encode_text(text)
+        return ids if tuple(ids[: len(self.prefix)]) == self.prefix else [*self.prefix, *ids]
+
+    @cached_property
+    def special_texts(self) -> frozenset[str]:
+        """The texts of special tokens, which must not stand in what players write."""
+        return frozenset(each.content for each in self._tokens.get_added_tokens_decoder().values() if each.special)
 
     def is_token(self, text: str) -> bool:
         """Whether the text is one token."""
@@ -142,6 +161,12 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return int(self._tokens.get_vocab_size())
+
+    def _special_token(self, name: str) -> int | None:
+        """The id of a token that ``tokenizer_config.json`` names, as text or with its flags; None if missing."""
+        mark = self._settings("tokenizer_config.json").get(name)
+        mark = mark.get("content") if isinstance(mark, dict) else mark
+        return self._tokens.token_to_id(mark) if isinstance(mark, str) else None
 
     def _settings(self, name: str) -> dict[str, Any]:
         path = self.folder / name

@@ -1,8 +1,8 @@
 """The league's own models as players: in a seat of a game, and as ``InferenceClient`` of an episode."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,18 @@ from arena.constraints.token_walk import Constraint, ListConstraint, read_choice
 from arena.games.base import Action, Game
 from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
+from arena.prompts import read_answer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
+from inference.chat_template import encode_conversation, may_think, resolve_template
 from models.tokenizer import Tokenizer
-from players.prompt_builder import ConversationEncoder, end_of_turn_constraint, make_constrained_prompter
-from players.reply_formats import Prompter
+from players.prompt_builder import make_constrained_prompter
+from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
+from players.word_replies import encode_choices, end_of_turn, end_of_turn_constraint
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
-from schemas.metrics import REPLY_METRICS
+from schemas.metrics import REPLY_FAULTS, REPLY_METRICS
 from schemas.trajectories import ModelCall
 
 if TYPE_CHECKING:
@@ -43,7 +46,8 @@ class PolicyPlayer(SeatPlayer):
         self._sampling = sampling
         self._action_parts: list[list[str]] = []
         self._choice_count = 0
-        self._illegal_count = 0
+        self._filled_count = 0
+        self._faults: Counter[str] = Counter()
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """Sample a legal action, or apply the rule for invalid replies.
@@ -54,15 +58,12 @@ class PolicyPlayer(SeatPlayer):
         """
         question = self._prompter.make_prompt(game, seat)
         version, adapter = self._provider()
-        max_tokens = self._prompter.reply_tokens or self._sampling.max_tokens + self._prompter.free_tokens
-        sampling = msgspec.structs.replace(self._sampling, seed=seed, max_tokens=max_tokens)
-        request = Request(question.prompt_ids, adapter, question.constraint, sampling)
-        generation = await self._backend.generate(request)
+        generation = await self._generate(question.prompt_ids, question, adapter, seed)
         ended = generation.finish_reason == "stop"
         if question.must_end and not ended:
             raise ModelError(
                 f"{game.name}: the completion of seat {seat} has not ended after {len(generation.completion_ids)} "
-                f"tokens; expected an end within {sampling.max_tokens} and the model's room after the prompt"
+                f"tokens; expected an end within {self._max_tokens} and the model's room after the prompt"
             )
         reply = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
         call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
@@ -71,9 +72,34 @@ class PolicyPlayer(SeatPlayer):
         self.model_calls.append(call)
         # Behind the last part there may be an end token.
         self._action_parts.append([part for at in call.branches for part in reply.parts[at : at + 1]])
+        self._faults[reply.fault] += 1
+        if reply.fault and question.ask_again is not None:
+            reply = await self._ask_again(question, generation, reply, adapter, seed)
         self._choice_count += reply.choices
-        self._illegal_count += reply.illegal
+        self._filled_count += reply.illegal
         return reply.action
+
+    async def _ask_again(
+        self, question: DecisionPrompt, first: Generation, reply: ParsedReply, adapter: str | None, seed: int
+    ) -> ParsedReply:
+        """The reply to a second question, which says what was wrong with the first; it is not trained on."""
+        assert question.ask_again is not None
+        again = derive_seed(seed, "second question")
+        generation = await self._generate(
+            question.ask_again(first.completion_ids, reply.fault), question, adapter, again
+        )
+        ended = generation.finish_reason == "stop"
+        return question.parse_reply(generation.completion_ids, ended, Random(derive_seed(again, "reply")))
+
+    async def _generate(
+        self, prompt_ids: list[int], question: DecisionPrompt, adapter: str | None, seed: int
+    ) -> Generation:
+        sampling = msgspec.structs.replace(self._sampling, seed=seed, max_tokens=self._max_tokens)
+        return await self._backend.generate(Request(prompt_ids, adapter, question.constraint, sampling))
+
+    @property
+    def _max_tokens(self) -> int:
+        return self._prompter.reply_tokens or self._sampling.max_tokens + self._prompter.free_tokens
 
     def assign_action_credits(self, game: Game, seat: int) -> None:
         """Credit each part of each action by the finished game's account, where it has one."""
@@ -90,8 +116,8 @@ class PolicyPlayer(SeatPlayer):
     def metrics(self) -> dict[str, float]:
         """Facts about the replies, for ``SeatResult.metrics``; nothing where replies can only be legal.
 
-        ``reply_count``, of these ``reply_unformatted`` and ``reply_invalid``; ``reply_choices`` that they had to make,
-        of these ``reply_illegal`` that were made for the model.
+        ``reply_count``, of these ``reply_unformatted``, ``reply_invalid`` and one for each of ``REPLY_FAULTS``;
+        ``reply_choices`` that they had to make, of these ``reply_filled`` that were made for the model.
         """
         if not self._prompter.reports_metrics:
             return {}
@@ -100,8 +126,8 @@ class PolicyPlayer(SeatPlayer):
             "unformatted": sum(not step.formatted for step in self.model_calls),
             "invalid": sum(step.invalid for step in self.model_calls),
             "choices": self._choice_count,
-            "illegal": self._illegal_count,
-        }
+            "filled": self._filled_count,
+        } | {fault: self._faults[fault] for fault in REPLY_FAULTS}
         return {REPLY_METRICS + name: float(count) for name, count in counted.items()}
 
 
@@ -143,8 +169,11 @@ class BackendClient:
         self._max_tokens = max_tokens
         self._top_p = top_p
         self._temperature: float | None = None
-        self._encoder = make_conversation_encoder(tokenizer, config or PromptsConfig())
-        self._constraint = end_of_turn_constraint(tokenizer, self._encoder.template)
+        self._config = config or PromptsConfig()
+        check_writes_text(tokenizer)
+        self._template = resolve_template(tokenizer, self._config)
+        self._constraint = end_of_turn_constraint(tokenizer, self._template)
+        self._may_think = may_think(tokenizer, self._config)
 
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
         """The same model with other weights; ``temperature`` overrides that of the calls, unless None."""
@@ -174,11 +203,7 @@ class BackendClient:
         seed: int = 0,
     ) -> ModelResponse:
         """See ``SupportsChoices``; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
-        end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
-        written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
-        prefixes = (one for one, two in pairwise(sorted(written)) if two[: len(one)] == one)
-        if not end and (odd := next(prefixes, None)):
-            raise ModelError(f"choices: {self._tokenizer.decode(odd)!r} begins another; expected a model with an end")
+        written = encode_choices(self._tokenizer, choices, end_of_turn(self._tokenizer, self._template))
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)
 
@@ -189,7 +214,7 @@ class BackendClient:
         sampling: SamplingParameters,
         return_tokens: bool,
     ) -> ModelResponse:
-        prompt_ids = self._encoder.encode(messages)
+        prompt_ids = encode_conversation(self._tokenizer, messages, self._config)
         version, adapter = self._provider()
         temperature = sampling.temperature if self._temperature is None else self._temperature
         sampling = msgspec.structs.replace(sampling, temperature=temperature)
@@ -197,7 +222,7 @@ class BackendClient:
         tokens = make_model_call(prompt_ids, generation, version, temperature) if return_tokens else None
         # Without marks and thoughts.
         ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
-        reply = self._encoder.template.answer(self._tokenizer.decode(ids))
+        reply = read_answer(self._template, self._tokenizer.decode(ids), self._may_think)
         return ModelResponse(reply, tokens, generation.finish_reason)
 
     async def get_policy_version(self) -> int:
@@ -205,11 +230,10 @@ class BackendClient:
         return self._provider()[0]
 
 
-def make_conversation_encoder(tokenizer: Tokenizer, config: PromptsConfig) -> ConversationEncoder:
-    """The encoder of conversations for a model; ``ModelError`` as ``BackendClient``."""
+def check_writes_text(tokenizer: Tokenizer) -> None:
+    """Raise ``ModelError`` for a tokenizer of whole words, which cannot write a conversation."""
     if tokenizer.is_word_level:
         raise ModelError(f"{tokenizer.folder}: its tokenizer knows whole words only; expected one that writes text")
-    return ConversationEncoder(tokenizer, config)
 
 
 def make_model_call(prompt_ids: list[int], generation: Generation, version: int, temperature: float) -> ModelCall:

@@ -1,111 +1,30 @@
-"""Prompts about a game, as tokens: pieces for models made here, conversations for pretrained ones.
+"""Choice of a model's prompts for a game, by the configuration, the tokenizer and what the game offers.
 
-``make_prompter`` chooses by the configuration, the model's tokenizer and the texts that the game offers; constraints on
-replies are in ``reply_formats``. In free replies the action is extracted from the text, and a rule decides what is
-played without one: as for remote agents, legality is learnt from rewards.
+| tokenizer | ``prompts.reply`` | game | prompt and reply |
+|---|---|---|---|
+| made for the game's pieces | constrained | any | pieces; a walk along legal pieces (``PhrasePrompter``) |
+| sub-words | constrained | its text is a conversation (``Chat``) | chat template; its own language |
+| sub-words | constrained | lists its legal replies (``Listing``) | chat template; one of them (``ListPrompter``) |
+| sub-words | free | has ``Words`` | chat template; any text (``FreeTextPrompter``) |
 """
 
 from collections.abc import Mapping, Sequence
-from random import Random
 from types import MappingProxyType
 
 import msgspec
 
-from arena.constraints.tagged import UntilStopToken
-from arena.constraints.token_walk import Constraint
-from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import SupportsBrief, SupportsEnvironments, TextFormat, Words, as_grammar_text, words_of
-from arena.prompts import (
-    Chat,
-    Message,
-    Template,
-    build_game_messages,
-    make_template,
-    merge_system_message,
-    with_system_prompt,
-)
+from arena.games.base import Game, GameSpec
+from arena.games.texts import Listing, SupportsBrief, SupportsEnvironments, TextFormat, Words, as_grammar_text, words_of
+from arena.prompts import Chat, Message, build_game_messages, make_template, merge_system_message, with_system_prompt
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
-from inference.chat_template import render_conversation, resolve_template
+from inference.chat_template import encode_conversation, resolve_template, without_marks
 from models.tokenizer import Tokenizer
-from players.reply_formats import DecisionPrompt, GrammarPrompter, ParsedReply, PhrasePrompter, PromptEncoder, Prompter
+from players.reply_formats import GrammarPrompter, PhrasePrompter, PromptEncoder, Prompter
+from players.word_replies import Conversation, ConversationEncoder, FreeTextPrompter, ListPrompter
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError, UsageError, format_choices
 
-_MAX_QUOTED_CHARS = 80
-_CONVERSATION_KEYS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")
-
-
-class FreeTextPrompt(DecisionPrompt):
-    """A decision whose reply is free text."""
-
-    must_end = False
-    _prompter: "FreeTextPrompter"
-
-    def __init__(self, prompter: "FreeTextPrompter", prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(prompter, prompt_ids, game, seat)
-        self.constraint = prompter.constraint
-
-    def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-        """The action in the reply, or in its place what the configured rule plays."""
-        prompter = self._prompter
-        text = prompter.tokenizer.decode([token for token in ids if token not in prompter.tokenizer.ends])
-        answer = prompter.extract(prompter.template.answer(text))
-        action, choices, illegal = prompter.words.understand(self._game, self._seat, answer.text, rng)
-        if illegal and prompter.rule == "fail":
-            raise GameError(
-                f"{self._game.name}: seat {self._seat} says no legal action in its reply of {len(ids)} tokens, "
-                f"{answer.text[:_MAX_QUOTED_CHARS]!r}; prompts.invalid = 'fail' plays none in its place"
-            )
-        if illegal == choices and prompter.rule == "random":
-            action = self._game.random_action(self._seat, rng)
-        return ParsedReply(action, answer.well_formed and ended, choices, illegal)
-
-    def encode_action(self, action: Action) -> list[int]:
-        """Always raises ``GameError``: there are many texts for an action."""
-        raise GameError(f"{self._game.name}: free replies have no one form in which {action} is said")
-
-
-class FreeTextPrompter(Prompter):
-    """Prompts for free replies, whose action is parsed leniently where the extractor finds it.
-
-    ``template`` strips marks and thoughts from a reply; ``by_environment`` are prompters of environments asked
-    otherwise.
-    """
-
-    prompt_type = FreeTextPrompt
-
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        words: Words,
-        ask: PromptEncoder,
-        template: Template,
-        config: PromptsConfig,
-        by_environment: Mapping[str, Prompter],
-    ) -> None:
-        super().__init__(ask)
-        self.reply_tokens = config.reply_tokens
-        self.words = words
-        self.template = template
-        self.extract = get_extractor(config.extractor)
-        self.rule = config.invalid
-        self.tokenizer = tokenizer
-        self.constraint = end_of_turn_constraint(tokenizer, template)
-        self._by_environment = by_environment
-
-    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
-        """See ``Prompter``."""
-        if own := self._by_environment.get(getattr(game, "environment", "")):
-            return own.make_prompt(game, seat)
-        return super().make_prompt(game, seat)
-
-
-def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
-    """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
-    if not template.end or not tokenizer.is_token(template.end):
-        return None
-    (mark,) = tokenizer.encode_text(template.end)
-    return None if mark in tokenizer.ends else UntilStopToken((*tokenizer.ends, mark))
+_CONVERSATION_KEYS = ("reply", "template", "thinking", "system", "free_tokens", "reduced", "second_question")
 
 
 def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -> Prompter:
@@ -119,14 +38,18 @@ def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -
     if config.reply == "free":
         own = {name: _make_free_text_prompter(tokenizer, game, each) for name, each in configs.items()}
         return _make_free_text_prompter(tokenizer, game, config, own)
-    return make_constrained_prompter(tokenizer, _resolve_text_format(game, config), config)
+    if tokenizer.is_word_level or isinstance(game.text(), Chat):
+        return make_constrained_prompter(tokenizer, _resolve_text_format(game, config), config)
+    words = _resolve_listing(game, config)
+    free = _make_free_text_prompter(tokenizer, game, config)
+    return ListPrompter(tokenizer, words, _game_question(words, config), _encoder(tokenizer, config), free)
 
 
 def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: PromptsConfig | None = None) -> Prompter:
-    """The prompter for constrained replies: ``make_prompter`` without free replies."""
+    """The prompter of a text format: pieces, or for a ``Chat`` and a tokenizer of sub-words a conversation."""
     config = config or PromptsConfig()
     chat = text if isinstance(text, Chat) and not tokenizer.is_word_level else None
-    ask = TextPromptEncoder(tokenizer, text, chat, config)
+    ask = _text_encoder(tokenizer, text, chat, config)
     if (language := as_grammar_text(text)) is not None:
         return GrammarPrompter(tokenizer, language, ask, chat, config.invalid)
     return PhrasePrompter(tokenizer, text, ask, chat)
@@ -153,8 +76,13 @@ def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> N
     if config.reply == "free":
         _resolve_words(game, config)
         return
-    text = _resolve_text_format(game, config)
-    if config.thinking and not getattr(text, "free_tokens", 0):
+    text = game.text()
+    free_tokens = config.free_tokens
+    if made or isinstance(text, Chat):
+        free_tokens = getattr(_resolve_text_format(game, config), "free_tokens", 0)
+    else:
+        _resolve_listing(game, config)
+    if config.thinking and not free_tokens:
         raise ConfigError(
             "prompts.thinking: true, but the reply begins with what is constrained; expected free_tokens above 0, or "
             "reply = 'free'"
@@ -185,12 +113,7 @@ def check_prompt_names(config: PromptsConfig) -> None:
 
 def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:
     text = game.text()
-    if config.free_tokens is not None:
-        if not isinstance(text, Chat):
-            raise ConfigError(
-                f"prompts.free_tokens: {config.free_tokens}, but {game.name} is not asked as a conversation with these "
-                "settings; expected a text that is (diplomacy: text = 'egocentric')"
-            )
+    if config.free_tokens is not None and isinstance(text, Chat):
         text = text.with_free_tokens(config.free_tokens)
     if config.reduced:
         if not isinstance(text, SupportsBrief):
@@ -199,11 +122,28 @@ def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:
     return text
 
 
+def _resolve_listing(game: GameSpec, config: PromptsConfig) -> Words:
+    """The game in words that list its legal replies; ``ConfigError`` if it has none, or none after free text."""
+    words = _resolve_words(game, config)
+    if not isinstance(words, Listing):
+        raise ConfigError(
+            f"prompts.reply: 'constrained', but {game.name} cannot list its legal replies in words, and the model "
+            "does not know its pieces; expected 'free', or a text that is a conversation (diplomacy: text = "
+            "'egocentric')"
+        )
+    if config.free_tokens and not getattr(words, "opening", ""):
+        raise ConfigError(
+            f"prompts.free_tokens: {config.free_tokens}, but no word of {game.name} tells its replies from the text "
+            "before them; expected reply = 'free'"
+        )
+    return words
+
+
 def _resolve_words(game: GameSpec, config: PromptsConfig) -> Words:
     try:
         words = words_of(game)
     except GameError as error:
-        raise ConfigError(f"prompts.reply: 'free', but {error}") from None
+        raise ConfigError(f"prompts.reply: {config.reply!r}, but {error}") from None
     if not config.reduced:
         return words
     if not isinstance(words, SupportsBrief):
@@ -223,62 +163,40 @@ def _make_free_text_prompter(
             "that writes text"
         )
     words = _resolve_words(game, config)
-    conversing = ConversationEncoder(tokenizer, config)
-
-    def ask(table: Game, seat: int) -> list[int]:
-        messages = build_game_messages(words, table, seat)
-        if config.observation:
-            (merged,) = merge_system_message(with_system_prompt(messages, config.system))
-            return tokenizer.encode_text(get_observation_template(config.observation).render(merged.content))
-        if closing := INSTRUCTIONS.get(config.extractor):
-            messages = [*messages[:-1], Message("user", f"{messages[-1].content}\n{closing}")]
-        return conversing.encode(messages)
-
-    return FreeTextPrompter(tokenizer, words, ask, conversing.template, config, by_environment)
+    ask, encode = _game_question(words, config), _encoder(tokenizer, config)
+    template = resolve_template(tokenizer, config)
+    return FreeTextPrompter(tokenizer, words, ask, encode, template, config, by_environment)
 
 
-class TextPromptEncoder:
-    """Encodes a game's text: its pieces, or its messages for a ``Chat`` and a tokenizer of sub-words."""
+def _game_question(words: Words, config: PromptsConfig) -> Conversation:
+    """The rules and the position as a conversation, with the extractor's instruction where the rules define no form."""
+    closing = "" if config.observation or config.reply != "free" else INSTRUCTIONS.get(config.extractor, "")
 
-    def __init__(self, tokenizer: Tokenizer, text: TextFormat, chat: Chat | None, config: PromptsConfig) -> None:
-        self._chat = chat
-        self._text = text
-        self._tokenizer = tokenizer
-        self._encoder = ConversationEncoder(tokenizer, config)
+    def ask(game: Game, seat: int) -> list[Message]:
+        messages = build_game_messages(words, game, seat)
+        if closing:
+            messages[-1] = Message("user", f"{messages[-1].content}\n{closing}")
+        return messages
 
-    def __call__(self, game: Game, seat: int) -> list[int]:
-        """The position as tokens; see ``Prompter.make_prompt``."""
-        if self._chat is None:
-            return self._tokenizer.encode(self._text.prompt(game, seat))
-        return self._encoder.encode(self._chat.messages(game, seat))
+    return ask
 
 
-class ConversationEncoder:
-    """Encodes conversations for one model.
+def _encoder(tokenizer: Tokenizer, config: PromptsConfig) -> ConversationEncoder:
+    """The tokens of a conversation, in the chat template or in the configured observation's form."""
+    if not config.observation:
+        return lambda messages: encode_conversation(tokenizer, messages, config)
+    template = get_observation_template(config.observation)
 
-    Raises:
-        ModelError: the model does not know the configured family's special tokens.
-        UsageError: the configured template or observation is unknown.
-    """
+    def encode(messages: Sequence[Message]) -> list[int]:
+        (merged,) = merge_system_message(with_system_prompt(without_marks(tokenizer, messages, config), config.system))
+        return tokenizer.encode_prompt(template.render(merged.content))
 
-    def __init__(self, tokenizer: Tokenizer, config: PromptsConfig) -> None:
-        self.template = resolve_template(tokenizer, config)
-        """The configured family's or the model's; it parses replies even where the folder's own writes prompts."""
-        self._tokenizer = tokenizer
-        self._config = config
+    return encode
 
-    def encode(self, messages: Sequence[Message]) -> list[int]:
-        """A conversation as tokens, up to where the reply begins.
 
-        The family's special tokens are removed from the contents: players and judges read each other's replies, and one
-        in which a turn ends and another begins could impersonate another role.
-        """
-        cleaned = []
-        for message in messages:
-            text = message.content
-            # Taking one out may join the halves of another.
-            while marks := [mark for mark in self.template.marks if mark in text]:
-                for mark in marks:
-                    text = text.replace(mark, "")
-            cleaned.append(msgspec.structs.replace(message, content=text))
-        return self._tokenizer.encode_text(render_conversation(self._tokenizer, cleaned, self._config))
+def _text_encoder(tokenizer: Tokenizer, text: TextFormat, chat: Chat | None, config: PromptsConfig) -> PromptEncoder:
+    """The tokens of a game's text: its messages where it is a ``Chat``, else its pieces."""
+    if chat is None:
+        return lambda game, seat: [*tokenizer.prefix, *tokenizer.encode(text.prompt(game, seat))]
+    encode = _encoder(tokenizer, config)
+    return lambda game, seat: encode(chat.messages(game, seat))

@@ -1,15 +1,15 @@
-"""Formats of replies, of which ``prompt_builder`` chooses one: constraint and parsing.
+"""Prompts and replies in a game's own language, and what every kind of prompt has in common.
 
-- ``PhrasePrompter``            only legal completions, piece by piece; free text may come before a tag
-- ``GrammarPrompter``           only texts of a language that the game gives
-- ``FreeTextPrompter``          any text, from which the action is extracted; a rule decides where there is none
+- ``PhrasePrompter``   only legal completions, piece by piece; free text may come before a tag
+- ``GrammarPrompter``  only texts of a formal language that the game gives
+
+``word_replies`` has the kinds that ask in plain language; ``prompt_builder`` chooses.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -42,54 +42,42 @@ class ParsedReply(NamedTuple):
     """Choices that the game's default or chance made instead."""
     parts: Sequence[str] = ()
     """The part of the action that each token belongs to, where the game's text has parts; empty for no part."""
+    fault: str = ""
+    """Why a free reply holds no legal action: one of ``schemas.metrics.REPLY_FAULTS``; empty if it holds one."""
 
 
-class DecisionPrompt(ABC):
-    """One decision of a seat as tokens, and what its reply means."""
+class DecisionPrompt(NamedTuple):
+    """One decision of a seat as tokens, and the meaning of its reply."""
 
+    prompt_ids: list[int]
     constraint: Constraint | None
-    """The constraint; None for anything up to the model's end token."""
-    must_end = True
+    """The constraint of the reply; None for anything up to the model's end token."""
+    parse_reply: Callable[[Sequence[int], bool, Random], ParsedReply]
+    """The action of a completion (its tokens, whether it ended by itself, randomness for a replacement).
+
+    Raises ``GameError`` if the reply has no legal action and the rule is to fail; ``ModelError`` if the tokens are not
+    a whole completion of the constraint.
+    """
+    encode_action: Callable[[Action], list[int]]
+    """The tokens of a reply that states an action and nothing else.
+
+    Raises ``GameError`` if the action is not legal, or replies are free; ``ModelError`` if it cannot be encoded.
+    """
+    must_end: bool = True
     """Whether a reply that was cut off is an error."""
-
-    def __init__(self, prompter: Any, prompt_ids: list[int], game: Game, seat: int) -> None:
-        self.prompt_ids = prompt_ids
-        self._prompter = prompter
-        self._game = game
-        self._seat = seat
-
-    @abstractmethod
-    def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-        """The action that was sampled, or one drawn with ``rng``; ``ended`` is whether the completion was not cut off.
-
-        Raises:
-            GameError: the reply has no legal action, and the rule is to fail.
-            ModelError: the tokens are not a whole completion of the constraint.
-        """
-
-    @abstractmethod
-    def encode_action(self, action: Action) -> list[int]:
-        """The tokens of a reply that is an action and nothing else.
-
-        Raises:
-            GameError: the action is not legal, or replies are free.
-            ModelError: the tokenizer cannot encode it.
-        """
+    ask_again: Callable[[Sequence[int], str], list[int]] | None = None
+    """The prompt of a second question after a reply (its tokens, its fault); None where there is none."""
 
 
-class Prompter:
+class Prompter(Protocol):
     """Prompts and replies of one model for one game."""
 
-    prompt_type: ClassVar[type[DecisionPrompt]]
-    free_tokens = 0
+    free_tokens: int
     """Most tokens of a completion beside those of the constrained answer."""
-    reply_tokens: int | None = None
+    reply_tokens: int | None
     """Most tokens of a completion altogether; None leaves the limit to the caller."""
-    reports_metrics = True
+    reports_metrics: bool
     """Whether replies may be invalid, so that a match's result reports them."""
-
-    def __init__(self, encode_prompt: PromptEncoder) -> None:
-        self._encode_prompt = encode_prompt
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """The seat's next decision.
@@ -98,116 +86,105 @@ class Prompter:
             GameError: the seat is not to move.
             ModelError: the tokenizer or its chat template cannot write it.
         """
-        return self.prompt_type(self, self._encode_prompt(game, seat), game, seat)
 
 
-class PhrasePrompt(DecisionPrompt):
-    """A decision whose completions are walked along the game's phrases."""
+class PhrasePrompter:
+    """A ``Prompter`` of the game's own completions, piece by piece; ``chat`` is the text of conversations."""
 
-    _prompter: "PhrasePrompter"
-
-    def __init__(self, prompter: "PhrasePrompter", prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(prompter, prompt_ids, game, seat)
-        self._phrases = prompter.text.completions(game, seat)
-        walks, tagged = prompter.walks, prompter.tagged
-        self.constraint = walks(self._phrases) if tagged is None else tagged(walks(self._phrases_after_opening()))
-
-    def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-        """See ``DecisionPrompt``."""
-        text, walks, tagged = self._prompter.text, self._prompter.walks, self._prompter.tagged
-        if tagged is not None:
-            place = self._phrases_after_opening()
-            pieces = walks.read(place, tagged.read(walks(place), ids))
-            return ParsedReply(text.read(self._game, self._seat, (self._prompter.opening, *pieces)))
-        pieces = walks.read(self._phrases, ids)
-        action = text.read(self._game, self._seat, pieces)
-        parts: Sequence[str] = ()
-        if isinstance(text, SupportsParts):
-            pairs = zip(pieces, text.parts(self._game, self._seat, pieces), strict=True)
-            parts = [part for piece, part in pairs for _ in walks.encode_piece(piece)]
-        return ParsedReply(action, parts=parts)
-
-    def encode_action(self, action: Action) -> list[int]:
-        """See ``DecisionPrompt``."""
-        return self._prompter.walks.encode(self._phrases, self._prompter.text.write(self._game, self._seat, action))
-
-    def _phrases_after_opening(self) -> Phrases:
-        return self._phrases.options()[self._prompter.opening]
-
-
-class PhrasePrompter(Prompter):
-    """Completions are the game's own, piece by piece; ``chat`` is the text, where prompts are conversations."""
-
-    prompt_type = PhrasePrompt
+    reply_tokens: int | None = None
     reports_metrics = False
 
     def __init__(self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None) -> None:
-        super().__init__(ask)
-        self.text = text
-        self.walks = get_token_walks(tokenizer, exact=chat is not None)
+        self._ask = ask
+        self._text = text
+        self._walks = get_token_walks(tokenizer, exact=chat is not None)
         self.free_tokens = 0 if chat is None else chat.free_tokens
-        self.opening = "" if chat is None else chat.opening
-        self.tagged = get_tagged_text(tokenizer, self.opening, self.free_tokens) if self.free_tokens else None
+        self._opening = "" if chat is None else chat.opening
+        self._tagged = get_tagged_text(tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
+
+    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
+        """See ``Prompter``."""
+        prompt_ids, phrases = self._ask(game, seat), self._text.completions(game, seat)
+
+        def encode_action(action: Action) -> list[int]:
+            return self._walks.encode(phrases, self._text.write(game, seat, action))
+
+        if (tagged := self._tagged) is not None:
+            answer = phrases.options()[self._opening]
+
+            def parse_tagged(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+                pieces = self._walks.read(answer, tagged.read(self._walks(answer), ids))
+                return ParsedReply(self._text.read(game, seat, (self._opening, *pieces)))
+
+            return DecisionPrompt(prompt_ids, tagged(self._walks(answer)), parse_tagged, encode_action)
+
+        def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+            return self._parse_phrases(game, seat, phrases, ids)
+
+        return DecisionPrompt(prompt_ids, self._walks(phrases), parse_reply, encode_action)
+
+    def _parse_phrases(self, game: Game, seat: int, phrases: Phrases, ids: Sequence[int]) -> ParsedReply:
+        pieces = self._walks.read(phrases, ids)
+        action = self._text.read(game, seat, pieces)
+        parts: Sequence[str] = ()
+        if isinstance(self._text, SupportsParts):
+            pairs = zip(pieces, self._text.parts(game, seat, pieces), strict=True)
+            parts = [part for piece, part in pairs for _ in self._walks.encode_piece(piece)]
+        return ParsedReply(action, parts=parts)
 
 
-class GrammarPrompt(DecisionPrompt):
-    """A decision whose completions are texts of a language."""
-
-    _prompter: "GrammarPrompter"
-
-    def __init__(self, prompter: "GrammarPrompter", prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(prompter, prompt_ids, game, seat)
-        self._grammar = prompter.text.grammar(game, seat)
-        self._inner = prompter.get_constraint(self._grammar)
-        self.constraint = self._inner if prompter.tagged is None else prompter.tagged(self._inner)
-
-    def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-        """The action that was sampled, or a random one where the language allows what the rules forbid."""
-        prompter = self._prompter
-        pieces = ids if prompter.tagged is None else prompter.tagged.read(self._inner, ids)
-        reply = prompter.grammars.vocabulary.decode(pieces).decode(errors="replace").removesuffix(self._grammar.closing)
-        try:
-            return ParsedReply(prompter.text.read_reply(self._game, self._seat, reply), choices=1)
-        except GameError:
-            if prompter.rule == "fail":
-                raise
-            return ParsedReply(self._game.random_action(self._seat, rng), choices=1, illegal=1)
-
-    def encode_action(self, action: Action) -> list[int]:
-        """See ``DecisionPrompt``."""
-        text = self._prompter.text.write_reply(self._game, self._seat, action) + self._grammar.closing
-        return encode_along(self._inner, self._prompter.grammars.vocabulary, text.encode())
-
-
-class GrammarPrompter(Prompter):
-    """Completions are texts of a language that the game gives; where its rules forbid more, they may be illegal.
+class GrammarPrompter:
+    """A ``Prompter`` of texts in a language that the game gives; where its rules forbid more, they may be illegal.
 
     ``chat`` is the text, where prompts are conversations; ``rule`` is ``prompts.invalid``.
     """
 
-    prompt_type = GrammarPrompt
+    reply_tokens: int | None = None
+    reports_metrics = True
 
     def __init__(
         self, tokenizer: Tokenizer, text: SupportsGrammar, ask: PromptEncoder, chat: Chat | None, rule: str
     ) -> None:
-        super().__init__(ask)
-        self.text = text
-        self.rule = rule
-        self.grammars = get_grammars(tokenizer)
+        self._ask = ask
+        self._text = text
+        self._rule = rule
+        self._grammars = get_grammars(tokenizer)
         self.free_tokens = 0 if chat is None else chat.free_tokens
-        self.tagged = get_tagged_text(tokenizer, chat.opening, self.free_tokens) if chat and self.free_tokens else None
+        self._tagged = get_tagged_text(tokenizer, chat.opening, self.free_tokens) if chat and self.free_tokens else None
         self._constraints: dict[bytes, Constraint] = {}
 
-    def get_constraint(self, grammar: Grammar) -> Constraint:
+    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
+        """See ``Prompter``."""
+        grammar = self._text.grammar(game, seat)
+        inner, vocabulary = self._get_constraint(grammar), self._grammars.vocabulary
+
+        def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+            pieces = ids if self._tagged is None else self._tagged.read(inner, ids)
+            reply = vocabulary.decode(pieces).decode(errors="replace").removesuffix(grammar.closing)
+            try:
+                return ParsedReply(self._text.read_reply(game, seat, reply), choices=1)
+            except GameError:
+                if self._rule == "fail":
+                    raise
+                return ParsedReply(game.random_action(seat, rng), choices=1, illegal=1, fault="illegal")
+
+        def encode_action(action: Action) -> list[int]:
+            text = self._text.write_reply(game, seat, action) + grammar.closing
+            return encode_along(inner, vocabulary, text.encode())
+
+        constraint = inner if self._tagged is None else self._tagged(inner)
+        return DecisionPrompt(self._ask(game, seat), constraint, parse_reply, encode_action)
+
+    def _get_constraint(self, grammar: Grammar) -> Constraint:
         """The constraint of a language, cached, since the same languages recur."""
         key = msgspec.json.encode(grammar)
         if key not in self._constraints:
             if len(self._constraints) >= _MAX_CACHED_CONSTRAINTS:
                 self._constraints.clear()
             if grammar.schema is not None:
-                compiled = self.grammars.compile_json_schema(grammar.schema, grammar.closing)
+                compiled = self._grammars.compile_json_schema(grammar.schema, grammar.closing)
             else:
-                compiled = self.grammars.compile_regex(grammar.regex, grammar.closing)
+                compiled = self._grammars.compile_regex(grammar.regex, grammar.closing)
             self._constraints[key] = compiled
         return self._constraints[key]
 

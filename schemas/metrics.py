@@ -12,6 +12,8 @@ SILENCE_TIMEOUT_S = 3 * HEARTBEAT_S
 """Seconds without a heartbeat after which a process counts as silent."""
 REPLY_METRICS = "reply_"
 """Prefix of a seat's metrics that count replies of the league's own models."""
+REPLY_FAULTS = ("truncated", "empty", "unparsable", "illegal")
+"""Kinds of replies without a legal action: cut off; without text; without a move; with a move that is not legal."""
 REMOTE_METRICS = "remote_"
 """Prefix of a seat's metrics that count requests to a remote agent."""
 

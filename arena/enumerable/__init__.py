@@ -24,6 +24,7 @@ from schemas.config import convert
 from schemas.errors import DecodeError, GameError
 
 OPEN, CLOSE = "<move>", "</move>"
+_NAMED_MOVE = re.compile(r"move\W{0,8}\w", re.IGNORECASE)
 
 
 class ListedText:
@@ -81,6 +82,9 @@ class SpelledMovesState:
 class ListedWords:
     """The ``Words`` of a listed game. A reply without a legal move counts as a move drawn at random."""
 
+    opening = "MOVE:"
+    """Beginning of every reply."""
+
     def __init__(self, definition: "ListedSpec[Any]") -> None:
         self._definition = definition
 
@@ -95,12 +99,15 @@ class ListedWords:
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
         """See ``Listing.replies``."""
-        return [f"MOVE: {move}" for move in require_turn(game, seat).moves(seat)]
+        return [f"{self.opening} {move}" for move in require_turn(game, seat).moves(seat)]
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """The last legal move that follows the word MOVE; else the last one that is mentioned."""
-        move = find_mentioned_move(strip_thinking(reply), require_turn(game, seat).moves(seat))
-        return ParsedAction(game.random_action(seat, rng), 1, 1) if move is None else ParsedAction((move,), 1, 0)
+        answer = strip_thinking(reply)
+        move = find_mentioned_move(answer, require_turn(game, seat).moves(seat))
+        if move is None:
+            return ParsedAction(game.random_action(seat, rng), 1, 1, bool(_NAMED_MOVE.search(answer)))
+        return ParsedAction((move,), 1, 0)
 
 
 def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:

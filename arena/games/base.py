@@ -139,6 +139,8 @@ class ParsedAction(NamedTuple):
     """Number of choices that the reply had to make (Diplomacy: one per unit)."""
     illegal: int
     """Choices that were missing or illegal; the game's default replaces them."""
+    mentions_move: bool = True
+    """Whether anything in the reply reads as a move, legal or not."""
 
 
 class Words(Protocol):

@@ -32,7 +32,7 @@ class Template(Protocol):
         """
 
     def answer(self, reply: str) -> str:
-        """A reply without the family's special tokens and without its thinking."""
+        """A reply up to the end of its turn, thoughts included (``read_answer`` leaves them out)."""
 
 
 @runtime_checkable
@@ -110,14 +110,24 @@ def template_name(model_type: str, knows: Callable[[str], bool]) -> str:
     ``knows`` is whether a text is one token of the model's vocabulary: a model that shares an architecture with a
     family but not its special tokens was never trained on the family's conversations.
     """
-    for name in template_names():
-        plugin = TEMPLATES.load_all()[name]
-        if model_type in plugin.info and all(map(knows, plugin.make().marks)):
-            return name
-    return "plain"
+    plugins = TEMPLATES.load_all()
+    marks = {name: plugins[name].make().marks for name in template_names()}
+    spoken = [name for name in marks if marks[name] and all(map(knows, marks[name]))]
+    # Models of another type, as SmolLM2, a llama that speaks ChatML, have the family with the most marks they know.
+    family = [name for name in spoken if model_type in plugins[name].info]
+    return max(family or spoken, key=lambda name: len(marks[name]), default="plain")
 
 
-_THINK, _END_THINK = "<think>", "</think>"
+THINK, END_THINK = "<think>", "</think>"
+
+
+def read_answer(template: Template, reply: str, thinking: bool) -> str:
+    """The answer in a reply, up to the end of the turn and behind the last thought.
+
+    Empty where the model was ``thinking`` and the thought has no end: a thought that was cut off is no answer.
+    """
+    _, end, answer = template.answer(reply).rpartition(END_THINK)
+    return "" if thinking and not end else strip_thinking(answer).strip()
 
 
 @register("plain")
@@ -176,7 +186,7 @@ class ChatML(_TurnTemplate):
 class Qwen3(ChatML):
     """The ``Template`` of Qwen3: ChatML with a thinking switch."""
 
-    marks = (*ChatML.marks, _THINK, _END_THINK)
+    marks = (*ChatML.marks, THINK, END_THINK)
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """As in ChatML, without earlier thoughts, as Qwen3 was trained; without thinking, the thought is empty."""
@@ -185,11 +195,7 @@ class Qwen3(ChatML):
             for message in messages
         ]
         text = super().render(without_thoughts)
-        return text if thinking else f"{text}{_THINK}\n\n{_END_THINK}\n\n"
-
-    def answer(self, reply: str) -> str:
-        """The text after the thought's end (some prompts begin the thought themselves), up to the end of the turn."""
-        return strip_thinking(super().answer(reply)).rpartition(_END_THINK)[2].strip()
+        return text if thinking else f"{text}{THINK}\n\n{END_THINK}\n\n"
 
 
 @register("llama", model_types=("llama",))

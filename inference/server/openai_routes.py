@@ -13,7 +13,7 @@ from aiohttp import web
 
 from arena.prompts import Template
 from inference.base import Generation, Request, SamplingParameters
-from inference.chat_template import render_conversation, resolve_template
+from inference.chat_template import encode_conversation, may_think, resolve_template
 from inference.http_server import RefusedError
 from inference.remote import OWNER
 from inference.server import ResolvedModel, ServedModels
@@ -60,7 +60,12 @@ def completion_response(
 
 
 def chat_response(
-    body: ChatCompletionRequest, named: str, choices: Sequence[CompletionChoice], texts: TextCodec, template: Template
+    body: ChatCompletionRequest,
+    named: str,
+    choices: Sequence[CompletionChoice],
+    texts: TextCodec,
+    template: Template,
+    thinking: bool,
 ) -> Json:
     """The response of ``/v1/chat/completions``, with reasoning apart from the content, as vLLM does."""
     results: list[Json] = []
@@ -68,7 +73,7 @@ def chat_response(
         ids = choice.generation.completion_ids
         turn = texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template)
         reply, stop = truncate_at_stop(turn, body.stop_strings)
-        content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template)
+        content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template, thinking)
         logprobs: Json | None = None
         if body.logprobs:
             tokens = _token_logprobs(choice.generation, texts)
@@ -183,14 +188,15 @@ class OpenAIRoutes:
         if thinking is not None:
             prompts = msgspec.structs.replace(prompts, thinking=thinking)
         tokenizer = self.texts.tokenizer
-        ids = tokenizer.encode_text(render_conversation(tokenizer, conversation(body), prompts))
+        ids = encode_conversation(tokenizer, conversation(body), prompts)
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
         named, completions = await self._generate(body, [ids], _UNLIMITED_TOKENS if limit is None else limit)
         template = resolve_template(tokenizer, prompts)
-        return chat_response(body, named.name, completions, self.texts, template)
+        thinks = may_think(tokenizer, prompts)
+        return chat_response(body, named.name, completions, self.texts, template, thinks)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
-        encode = self.texts.tokenizer.encode_text
+        encode = self.texts.tokenizer.encode_prompt
         if isinstance(body.prompt, str):
             return [encode(body.prompt)]
         tokens = [token for token in body.prompt if isinstance(token, int)]

@@ -11,7 +11,7 @@ from arena.constraints.grammars import GrammarCompiler, escape_literal
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.constraints.vocabulary import read_vocabulary
-from arena.prompts import Template
+from arena.prompts import END_THINK, THINK, Template
 from inference.http_server import RefusedError
 from inference.server.openai_types import CommonRequest, Json
 from models import Tokenizer
@@ -152,16 +152,13 @@ class TextCodec:
         return GrammarCompiler(self._vocabulary)
 
 
-def split_reasoning(turn: str, template: Template) -> tuple[str, str | None]:
-    """The answer in a turn, and the reasoning before it, if there is any."""
-    answer = template.answer(turn)
-    before = turn.rpartition(answer)[0] if answer else turn
-    if not any(mark in before for mark in template.marks):
-        # No reasoning: keep all of a long answer, of which templates read the end alone.
-        return (before + answer).strip(), None
-    for mark in template.marks:
-        before = before.replace(mark, "")
-    return answer, before.strip() or None
+def split_reasoning(turn: str, template: Template, thinking: bool) -> tuple[str, str | None]:
+    """The answer in a turn, and the reasoning before it; of a thought without an end, when ``thinking``, no answer."""
+    thought, end, answer = template.answer(turn).rpartition(END_THINK)
+    if not end and not thinking and THINK not in answer:
+        return answer, None
+    thought = (thought if end else answer).replace(THINK, "").replace(END_THINK, "").strip()
+    return answer.strip() if end else "", thought or None
 
 
 def is_structured(body: CommonRequest) -> bool:

@@ -233,6 +233,9 @@ class PromptsConfig(Table, frozen=True):
     or nothing, since the match is to ``fail``. A reply that holds a part of one is completed by the game's default."""
     reply_tokens: PositiveInt = 1024
     """Most tokens of a free reply."""
+    second_question: bool = False
+    """Whether a free reply without a legal move is followed by one more question that says what was wrong. The second
+    reply is played and not trained on."""
 
     def __post_init__(self) -> None:
         if self.reply == "free" and self.free_tokens is not None:
@@ -242,5 +245,10 @@ class PromptsConfig(Table, frozen=True):
         if self.reply == "constrained" and (self.observation or self.extractor != "whole"):
             key = "observation" if self.observation else "extractor"
             raise ConfigError(f"prompts.{key}: {getattr(self, key)!r}; expected it with reply = 'free' only")
+        if self.second_question and (self.reply != "free" or self.observation or self.invalid == "fail"):
+            raise ConfigError(
+                "prompts.second_question: true; expected it with reply = 'free', without an observation, and with "
+                "invalid = 'default' or 'random'"
+            )
         if self.observation and self.template != "auto":
             raise ConfigError(f"prompts.template: {self.template!r}; expected 'auto', the observation has a family")

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.games import game_names, make_game
 from arena.games.base import Game, GameSpec
-from arena.games.texts import SupportsGrammar
+from arena.games.texts import Listing, SupportsGrammar, words_of
 from arena.prompts import Chat
 from models import Tokenizer, make_base
 from players.prompt_builder import make_prompter
@@ -78,6 +78,10 @@ def asked(request: pytest.FixtureRequest, sub_words: Tokenizer, tmp_path_factory
     if kind == "whole":
         folder = make_base(tmp_path_factory.mktemp("made"), spec.text().vocabulary())
         tokenizer, most = Tokenizer(folder), MOST_WHOLE_WORDS
+    elif not isinstance(spec.text(), Chat) and not isinstance(words_of(spec), Listing):
+        with pytest.raises(ConfigError, match="cannot list its legal replies in words"):
+            make_prompter(tokenizer, spec, PromptsConfig())
+        pytest.skip("asked in pieces only, which a hub model does not know")
     if isinstance(spec.text(), SupportsGrammar):
         pytest.importorskip("llguidance")
     return Asked(spec, make_prompter(tokenizer, spec, PromptsConfig()), most)

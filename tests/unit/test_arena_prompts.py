@@ -11,6 +11,7 @@ from arena.prompts import (
     build_game_messages,
     make_template,
     merge_system_message,
+    read_answer,
     template_for,
     template_names,
 )
@@ -85,7 +86,17 @@ def test_qwen_may_be_left_to_think_and_forgets_earlier_thoughts():
     ],
 )
 def test_answer_is_what_is_left_without_thoughts_and_marks(family: str, reply: str, answer: str):
-    assert make_template(family).answer(reply) == answer
+    assert read_answer(make_template(family), reply, thinking=family == "qwen3") == answer
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "plain"])
+def test_a_thought_that_was_cut_off_is_no_answer(family: str):
+    """As of models whose prompt begins the thought (Qwen3-Thinking, R1 distillations)."""
+    assert read_answer(make_template(family), "I check, or rather bet", thinking=True) == ""
+    assert read_answer(make_template(family), "<think>I check", thinking=False) == ""
+    assert (
+        read_answer(make_template(family), "hm</think> no, <think>hm</think>\nMOVE: bet", thinking=True) == "MOVE: bet"
+    )
 
 
 def test_family_follows_from_the_model_and_needs_its_special_tokens():
@@ -96,7 +107,7 @@ def test_family_follows_from_the_model_and_needs_its_special_tokens():
         "Qwen3",
         "Llama",
         "Gemma",
-        "Plain",
+        "Llama",
     ]
     assert names("llama", False) == "Plain"
     assert names("qwen2", True) == "ChatML", "Qwen 2 knows no thoughts, not even empty ones"

@@ -25,6 +25,7 @@ from models.tokenizer import TEMPLATE_FILES
 from players.policy import PolicyPlayer, make_example
 from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import ParsedReply
+from schemas.config import PromptsConfig
 from schemas.errors import ModelError
 
 FRANCE = 2
@@ -94,7 +95,7 @@ def qwen() -> PreTrainedModel:
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma"])
 def test_folder_without_a_chat_template_is_asked_in_that_of_its_family(family: str, tmp_path: Path):
     tokenizer = Tokenizer(folder_of(tmp_path, family))
-    text = render_conversation(tokenizer, TALK)
+    text = render_conversation(tokenizer, TALK, PromptsConfig())
     assert text == make_template(family).render(TALK)
     ids = tokenizer.encode_text(text)
     assert tokenizer.decode(ids) == text
@@ -104,10 +105,10 @@ def test_folder_without_a_chat_template_is_asked_in_that_of_its_family(family: s
 
 def test_chat_template_of_the_folder_goes_first_wherever_it_lies(tmp_path: Path):
     folder = folder_of(tmp_path, "qwen3", chat_template=JINJA)
-    assert render_conversation(Tokenizer(folder), TALK) == "[system]Be brief.[user]Go[model]"
+    assert render_conversation(Tokenizer(folder), TALK, PromptsConfig()) == "[system]Be brief.[user]Go[model]"
     folder = folder_of(tmp_path, "llama")
     (folder / "chat_template.jinja").write_text(JINJA)
-    assert render_conversation(Tokenizer(folder), TALK) == "[system]Be brief.[user]Go[model]"
+    assert render_conversation(Tokenizer(folder), TALK, PromptsConfig()) == "[system]Be brief.[user]Go[model]"
     assert Tokenizer(folder).render_chat([{"role": "user", "content": "Go"}], thinking=True) == "[user]Go[think][model]"
 
 
@@ -117,13 +118,13 @@ def test_chat_template_comes_with_what_is_fetched_of_a_hub_model():
 
 def test_template_that_knows_no_system_is_asked_without_one(tmp_path: Path):
     tokenizer = Tokenizer(folder_of(tmp_path, "qwen3", chat_template=NO_SYSTEM))
-    assert render_conversation(tokenizer, TALK) == "[user]Be brief.\n\nGo[model]"
+    assert render_conversation(tokenizer, TALK, PromptsConfig()) == "[user]Be brief.\n\nGo[model]"
 
 
 def test_template_that_refuses_every_conversation_is_an_error_that_names_the_folder(tmp_path: Path):
     tokenizer = Tokenizer(folder_of(tmp_path, "qwen3", chat_template="{{ raise_exception('never') }}"))
     with pytest.raises(ModelError, match=r"qwen3: its chat template does not write .*'user'.*never"):
-        render_conversation(tokenizer, TALK)
+        render_conversation(tokenizer, TALK, PromptsConfig())
 
 
 @pytest.mark.parametrize("analysis", [0, 40])

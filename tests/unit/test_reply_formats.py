@@ -27,6 +27,7 @@ from players.prompt_builder import check_prompts_config, make_prompter
 from players.reply_formats import ParsedReply
 from schemas.config import PromptsConfig, convert
 from schemas.errors import ConfigError, GameError, ModelError
+from schemas.metrics import REPLY_FAULTS
 from trainer.loss_inputs import recompute_logprobs
 
 SHAPE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -212,13 +213,14 @@ def test_rule_for_invalid_replies_is_followed(qwen: Path):
 
     holds = ("A MAR H", "A PAR H", "F BRE H")
     nothing, some = "I resign.", "<orders>\nA PAR - BUR\n</orders>"
-    assert france(nothing, "default") == ParsedReply(holds, False, 3, 3)
+    assert france(nothing, "default") == ParsedReply(holds, False, 3, 3, fault="unparsable")
     drawn = france(nothing, "random")
     assert drawn.action != holds
     assert table.is_legal(2, drawn.action)
     assert drawn == france(nothing, "random"), "the seed decides"
     for rule in ("default", "random"):
-        assert france(some, rule) == ParsedReply(("A MAR H", "A PAR - BUR", "F BRE H"), True, 3, 2)
+        orders = "A MAR H", "A PAR - BUR", "F BRE H"
+        assert france(some, rule) == ParsedReply(orders, True, 3, 2, fault="illegal")
         assert france(some, rule).illegal
     with pytest.raises(GameError, match=r"seat 2 says no legal action in its reply .*'A PAR - BUR'; prompts.invalid"):
         france(some, "fail")
@@ -234,13 +236,16 @@ def test_free_replies_are_steps_with_facts_and_counted_for_the_match(qwen: Path)
         assert step.branches == list(range(len(step.completion_ids))), "every token was sampled"
         assert not any(step.allowed), "from the whole vocabulary"
     moves = float(len(seats[0].model_calls))
+    faults = {fault: seats[0].metrics()[f"reply_{fault}"] for fault in REPLY_FAULTS}
     assert seats[0].metrics() == {
         "reply_count": moves,
         "reply_unformatted": moves,
         "reply_invalid": moves,
         "reply_choices": moves,
-        "reply_illegal": moves,
+        "reply_filled": moves,
+        **{f"reply_{fault}": float(faults[fault]) for fault in REPLY_FAULTS},
     }
+    assert sum(faults.values()) == moves
     assert gap(qwen, seats) < 1e-5
 
 
@@ -323,7 +328,7 @@ def test_system_text_comes_before_the_rules(qwen: Path):
 
 def test_template_that_the_model_was_not_trained_on_is_refused(qwen: Path):
     with pytest.raises(ModelError, match=r"prompts.template: 'llama' needs the token '<.begin_of_text.>'"):
-        make_prompter(Tokenizer(qwen), nim("json"), prompts(template="llama"))
+        make_prompter(Tokenizer(qwen), nim("json"), prompts(template="llama")).make_prompt(nim().new(0), 0)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +342,6 @@ def test_template_that_the_model_was_not_trained_on_is_refused(qwen: Path):
             "json",
             "extractor: 'whole', but .* expected 'boxed' or 'default'",
         ),
-        ({"free_tokens": 3}, "pieces", "prompts.free_tokens: 3, but nim is not asked as a conversation"),
         ({"thinking": True}, "json", "prompts.thinking: true, but the reply begins"),
         ({"reduced": True}, "json", "prompts.reduced: true, but the text of nim knows no shorter question"),
         ({"reduced": True, "reply": "free"}, "json", "prompts.reduced: true, but nim in words"),
@@ -357,6 +361,7 @@ def test_what_a_game_cannot_do_is_said_when_the_league_opens(settings: dict[str,
         ({"reply_tokens": 0}, "reply_tokens: 0; expected 1 or more"),
         ({"reply": "free", "free_tokens": 9}, "prompts.free_tokens: a free reply has no constrained part"),
         ({"extractor": "boxed"}, "prompts.extractor: 'boxed'; expected it with reply = 'free'"),
+        ({"second_question": True}, "prompts.second_question: true; expected it with reply = 'free'"),
         ({"observation": "qwen3-sp"}, "prompts.observation: 'qwen3-sp'; expected it with reply = 'free'"),
     ],
 )

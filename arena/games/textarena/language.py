@@ -107,6 +107,8 @@ _BRACKETED_TEXT = _any_text_in_brackets()
 class TextArenaWords(ListedWords):
     """The environment's prompts, and messages of at most ``longest`` characters that the environment itself judges."""
 
+    opening = ""
+
     def __init__(self, spec: ListedSpec[Any], longest: int) -> None:
         super().__init__(spec)
         self._longest = longest

@@ -1,0 +1,196 @@
+"""Prompts in plain language, as conversations in the model's chat template.
+
+- ``ListPrompter``      the reply is one of those that the game lists; free text may come before it
+- ``FreeTextPrompter``  the reply is any text, from which the action is read; a rule decides where there is none
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from random import Random
+
+from arena.constraints.tagged import UntilStopToken
+from arena.constraints.token_walk import Constraint, ListConstraint
+from arena.games.base import Action, Game, ParsedAction
+from arena.games.texts import Listing, Words, write_reply
+from arena.prompts import Message, Template, read_answer
+from arena.prompts.extraction import get_extractor
+from inference.chat_template import may_think
+from models.tokenizer import Tokenizer
+from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
+from schemas.config import PromptsConfig
+from schemas.errors import GameError, ModelError
+
+_MAX_QUOTED_CHARS = 80
+
+CORRECTIONS = {
+    "truncated": "Your answer was cut off before it ended. Be brief.",
+    "empty": "Your answer was empty.",
+    "unparsable": "No move could be read in your answer.",
+    "illegal": "Your move is not legal here.",
+}
+"""What the second question says, by ``schemas.metrics.REPLY_FAULTS``."""
+
+Conversation = Callable[[Game, int], list[Message]]
+"""Maps a game and a seat to move to the question."""
+ConversationEncoder = Callable[[Sequence[Message]], list[int]]
+"""The tokens of a conversation, up to where the reply begins."""
+
+
+def end_of_turn(tokenizer: Tokenizer, template: Template) -> int | None:
+    """The token that ends the model's turn; None for a model without one."""
+    if template.end and tokenizer.is_token(template.end):
+        return tokenizer.encode_text(template.end)[0]
+    return tokenizer.eos
+
+
+def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
+    """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
+    mark = end_of_turn(tokenizer, template)
+    return None if mark is None or mark in tokenizer.ends else UntilStopToken((*tokenizer.ends, mark))
+
+
+def encode_choices(tokenizer: Tokenizer, choices: Sequence[str], end: int | None) -> list[list[int]]:
+    """The tokens of each text, with the end of the turn; ``ModelError`` if one begins another and no token ends it."""
+    written = [[*tokenizer.encode_text(choice), *([] if end is None else [end])] for choice in choices]
+    beginnings = (short for short, longer in pairwise(sorted(written)) if longer[: len(short)] == short)
+    if end is None and (found := next(beginnings, None)):
+        raise ModelError(f"choices: {tokenizer.decode(found)!r} begins another; expected a model with an end token")
+    return written
+
+
+class ListPrompter:
+    """A ``Prompter`` of a game that lists its legal replies; positions without a list get free replies."""
+
+    reply_tokens: int | None = None
+    reports_metrics = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        words: Words,
+        ask: Conversation,
+        encode: ConversationEncoder,
+        free: "FreeTextPrompter",
+    ) -> None:
+        """``free`` is the prompter of positions without a list; its configuration has ``free_tokens``."""
+        self._tokenizer = tokenizer
+        self._words = words
+        self._ask = ask
+        self._encode = encode
+        self._free = free
+        self._end = end_of_turn(tokenizer, free.template)
+        self._opening = getattr(words, "opening", "")
+        self.free_tokens = free.config.free_tokens or 0
+        self._tagged = get_tagged_text(tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
+
+    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
+        """See ``Prompter``."""
+        replies = list(self._words.replies(game, seat)) if isinstance(self._words, Listing) else []
+        if not replies:
+            return self._free.make_prompt(game, seat)
+        skipped = self._opening if self._tagged is not None else ""
+        written = encode_choices(self._tokenizer, [reply.removeprefix(skipped) for reply in replies], self._end)
+        by_ids = {tuple(ids): reply for ids, reply in zip(written, replies, strict=True)}
+        inner = ListConstraint(written)
+
+        def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+            answer = tuple(ids if self._tagged is None else self._tagged.read(inner, ids))
+            if answer not in by_ids:
+                raise ModelError(f"{game.name}: tokens {list(ids)} are none of {len(replies)} replies")
+            return ParsedReply(self._words.understand(game, seat, by_ids[answer], rng).action, choices=1)
+
+        def encode_action(action: Action) -> list[int]:
+            reply = write_reply(self._words, game, seat, action, replies)
+            opening = self._tokenizer.encode_text(skipped) if skipped else []
+            return [*opening, *written[replies.index(reply)]]
+
+        constraint = inner if self._tagged is None else self._tagged(inner)
+        return DecisionPrompt(self._encode(self._ask(game, seat)), constraint, parse_reply, encode_action)
+
+
+class FreeTextPrompter:
+    """A ``Prompter`` of free replies, whose action is parsed leniently where the extractor finds it.
+
+    ``template`` strips marks and thoughts from a reply; ``by_environment`` are prompters of environments asked
+    otherwise.
+    """
+
+    free_tokens = 0
+    reports_metrics = True
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        words: Words,
+        ask: Conversation,
+        encode: ConversationEncoder,
+        template: Template,
+        config: PromptsConfig,
+        by_environment: Mapping[str, Prompter],
+    ) -> None:
+        self.reply_tokens: int | None = config.reply_tokens
+        self.template = template
+        self.config = config
+        self._words = words
+        self._ask = ask
+        self._encode = encode
+        self._extract = get_extractor(config.extractor)
+        self._tokenizer = tokenizer
+        self._constraint = end_of_turn_constraint(tokenizer, template)
+        self._may_think = may_think(tokenizer, config)
+        self._by_environment = by_environment
+
+    def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
+        """See ``Prompter``."""
+        if own := self._by_environment.get(getattr(game, "environment", "")):
+            return own.make_prompt(game, seat)
+        messages = self._ask(game, seat)
+
+        def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+            return self._parse(game, seat, ids, ended, rng)
+
+        def encode_action(action: Action) -> list[int]:
+            raise GameError(f"{game.name}: free replies have no one form in which {action} is said")
+
+        def ask_again(ids: Sequence[int], fault: str) -> list[int]:
+            said = read_answer(self.template, self._text(ids), self._may_think)
+            correction = f"{CORRECTIONS[fault]}\n{messages[-1].content}"
+            return self._encode([*messages, Message("assistant", said), Message("user", correction)])
+
+        return DecisionPrompt(
+            self._encode(messages),
+            self._constraint,
+            parse_reply,
+            encode_action,
+            must_end=False,
+            ask_again=ask_again if self.config.second_question else None,
+        )
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode([token for token in ids if token not in self._tokenizer.ends])
+
+    def _parse(self, game: Game, seat: int, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
+        """The action in the reply, or what the configured rule plays in its place."""
+        answer = self._extract(read_answer(self.template, self._text(ids), self._may_think))
+        parsed = self._words.understand(game, seat, answer.text, rng)
+        action, choices, illegal = parsed.action, parsed.choices, parsed.illegal
+        if illegal and self.config.invalid == "fail":
+            raise GameError(
+                f"{game.name}: seat {seat} says no legal action in its reply of {len(ids)} tokens, "
+                f"{answer.text[:_MAX_QUOTED_CHARS]!r}; prompts.invalid = 'fail' plays none in its place"
+            )
+        if illegal == choices and self.config.invalid == "random":
+            action = game.random_action(seat, rng)
+        fault = _reply_fault(answer.text, answer.well_formed, parsed, ended)
+        return ParsedReply(action, answer.well_formed and ended, choices, illegal, fault=fault)
+
+
+def _reply_fault(text: str, well_formed: bool, parsed: ParsedAction, ended: bool) -> str:
+    """The kind of reply without a legal action; empty for one with an action."""
+    if not parsed.illegal:
+        return ""
+    if not ended:
+        return "truncated"
+    if not text.strip():
+        return "empty"
+    return "illegal" if well_formed and parsed.mentions_move else "unparsable"
