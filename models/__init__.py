@@ -65,8 +65,9 @@ def load_base(source: str | Path, report: DownloadReporter | None = None) -> Bas
 def find_base(source: str | Path, report: DownloadReporter | None = None) -> Path:
     """Returns the folder of a local model, or of a hub model's snapshot.
 
-    A model of ``gguf.PACKAGED_MODELS`` is converted from its package's file. A hub model is downloaded once on a machine, also where several processes need it at once: each file is locked while
-    it is fetched, and a download that was interrupted goes on. ``report`` is called meanwhile; None draws a bar.
+    A model of ``gguf.PACKAGED_MODELS`` is converted from its package's file, once on a machine. A hub model is
+    downloaded once on a machine, also where several processes need it at once: each file is locked while it is fetched,
+    and a download that was interrupted goes on. ``report`` is called meanwhile; None draws a bar.
 
     Raises:
         ModelError: neither a folder nor a hub model that is cached or can be fetched.
