@@ -26,15 +26,11 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from league.log.lazy_transport import defer_aiohttp
-
 if TYPE_CHECKING:
     from league.api import Match, RunReader, Table, __version__, up
     from league.api import open_run as open
 
 __all__ = ["Match", "RunReader", "Table", "__version__", "open", "up"]
-
-defer_aiohttp()
 
 
 def __getattr__(name: str) -> Any:

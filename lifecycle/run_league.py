@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from arena.environments import make_environment
 from league.analysis.summary import benchmark_rows, rating_curve
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
+from league.log.connection import retry_until_ready
 from league.log.jetstream import JetStreamLog, find_league
 from league.matchmaking.schedule import stop_reason
 from league.plots.braille import training_chart
@@ -32,20 +32,17 @@ from lifecycle.open import open_league
 from lifecycle.reconfigure import check_change
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
 from schemas.config import LeagueConfig
-from schemas.errors import LogUnavailableError, UsageError
+from schemas.errors import UsageError
 from schemas.files import LockedError, hold_lock, remove_abandoned_drafts
-from schemas.retry import Backoff
 from workers.discover_servers import check_servers
 from workers.logs import configure_logging
-from workers.progress import ProgressReporter, progress_callback, show_progress
+from workers.progress import progress_callback, show_progress
 from workers.runtime import Context, beside
 from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, show_dashboard, stop_on_signals
 
 _BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
 _SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
 _CURVE_WIDTH, _CURVE_LINES = 72, 8
-_FIRST_RETRY_S = 0.5
-_MAX_RETRY_S = 5.0
 _OPENING_RETRIES_S = 120.0
 
 
@@ -175,27 +172,15 @@ async def _is_over(run: Run, client: Client, settings: LeagueConfig) -> bool:
     return stop_reason(state, settings.trainer.policy, settings.stop) is not None
 
 
-async def _open_persistently(
-    run: Run, client: Client, settings: LeagueConfig | None, report: ProgressReporter
-) -> JetStreamLog:
-    """``open_league``, again where the broker stops answering meanwhile: a cluster may elect another leader."""
-    backoff = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S)
-    deadline = time.monotonic() + _OPENING_RETRIES_S
-    while True:
-        try:
-            return await open_league(run, client, settings, report)
-        except LogUnavailableError:
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(backoff.next_s())
-
-
 async def _run_workers(
     run: Run, client: Client, settings: LeagueConfig | None, console: Console
 ) -> tuple[JetStreamLog, bool]:
     """Run a league's workers under these settings; return its log, and whether training is done."""
     with show_progress(console, "opening the league") as report:
-        history = await _open_persistently(run, client, settings, report)
+        # A cluster may elect another leader meanwhile.
+        history = await retry_until_ready(
+            "opening the league", lambda: open_league(run, client, settings, report), _OPENING_RETRIES_S
+        )
         context = Context(run, client, history, "supervisor")
         await context.load_snapshot()
     async with beside(context.follow()):

@@ -240,8 +240,7 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
         is_retry = True
         # A conflict may be with the trainer of another policy.
         with contextlib.suppress(ConflictError):
-            append = partial(context.log.append_batch, events, expected=newest)
-            await context.fold_through(max(await context.persistently(append)))
+            await context.fold_through(max(await context.log.append_batch(events, expected=newest)))
             return
 
 

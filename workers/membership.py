@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from league.log.connection import PATIENCE_S
 from league.log.metrics import MetricsStream
 from league.state.saved_state import WorkerState
 from schemas.codec import SCHEMA_VERSION
@@ -118,6 +119,8 @@ class Membership:
     async def leave(self, reason: str) -> None:
         """Record that this process left, unless another one has its name by now."""
         context = self._context
+        # A process that leaves does not wait for a broker that is gone.
+        context.log.patience_s = PATIENCE_S
         try:
             await context.log.append(WorkerLeft(worker=context.name, incarnation=context.incarnation, reason=reason))
         except WorkerConflictError as error:
@@ -140,7 +143,7 @@ class Membership:
         if before is not None:
             reason = f"gone; {_describe(joined)} took its name over"
             events.append(WorkerLeft(before.worker, before.incarnation, reason))
-        await context.persistently(lambda: context.log.append_batch(events, expected=newest))
+        await context.log.append_batch(events, expected=newest)
 
     def _running_process(self, name: str) -> WorkerJoined | None:
         known = self._context.state.workers.get(name)
@@ -281,7 +284,7 @@ class SilenceRecorder:
         joined = worker.joined
         log.warning("worker recorded as left", worker=name, reason=reason, host=joined.host, pid=joined.pid)
         try:
-            await context.fold_through(await context.persistently(lambda: context.log.append(left, expected=newest)))
+            await context.fold_through(await context.log.append(left, expected=newest))
         except ConflictError:
             log.info("another process has recorded it", worker=name)
 
@@ -300,8 +303,7 @@ class SilenceRecorder:
         if not events:
             return
         try:
-            append = context.log.append_batch
-            await context.fold_through(max(await context.persistently(lambda: append(events, expected=newest))))
+            await context.fold_through(max(await context.log.append_batch(events, expected=newest)))
             log.warning("matches recorded as failed", worker=worker, matches=len(events), why=why)
         except ConflictError:
             log.info("another process records them", worker=worker)

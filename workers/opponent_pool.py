@@ -246,7 +246,7 @@ class LeagueOpponents:
     async def _append(self, *events: Event) -> None:
         """Append events as one batch, and wait until they are folded."""
         async with self._appends:
-            sequences = await self._context.persistently(lambda: self._context.log.append_batch(events))
+            sequences = await self._context.log.append_batch(events)
         if self._context.state.sequence < sequences[-1]:
             future = asyncio.get_running_loop().create_future()
             heapq.heappush(self._waiting, (sequences[-1], next(self._ticket), future))

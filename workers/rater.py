@@ -78,9 +78,7 @@ class Rater:
         if not events:
             return False
         try:
-            sequences = await self._context.persistently(
-                lambda: append_in_batches(self._context.log, events, expected=expected)
-            )
+            sequences = await append_in_batches(self._context.log, events, expected=expected)
         except ConflictError:
             # Another rater was first, or the reply to our append was lost; either way the history brings these events.
             log.info("these ratings are being recorded already", events=len(events))

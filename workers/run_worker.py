@@ -68,6 +68,7 @@ async def worker_main(
             history = await _open_log(run, name, supervisor, stack)
             if history is None:
                 return 0
+            history.patience_s = math.inf
             context = Context(run, history.client, history, name)
             context.refuses_newer = True
             stack.enter_context(call_on_signals(context.stop))

@@ -23,6 +23,7 @@ from nats.aio.client import Client
 from league.blobs import CachedBlobStore
 from league.integrity import snapshots
 from league.log.base import RecordedEvent
+from league.log.connection import retry_until_ready
 from league.log.jetstream import JetStreamLog
 from league.log.queues import ExperienceStream, WorkQueue
 from league.ratings.fold import RatingFold
@@ -33,23 +34,18 @@ from players.remote.remote_player import RemoteAgents
 from schemas import events as e
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.errors import BackpressureError, DecodeError, LogUnavailableError, VersionError
+from schemas.errors import DecodeError, VersionError
 from schemas.loggers import get_logger
 from schemas.metrics import InferenceMetrics, MatchMetrics, TrainingMetrics
-from schemas.retry import Backoff
 from workers.compatibility import restart_keys
 
 log = get_logger()
 
-_FIRST_RETRY_S = 0.05
-_MAX_RETRY_S = 2.0
 _MAX_DEAD_LETTERS = 1_000
 """Undecodable messages for which one process writes dead letters."""
 _MAX_SKIPPED_TYPES = 100
 """Unknown event types that are counted by name; further ones are counted together."""
 _MAX_TYPE_NAME_CHARS = 300
-_BACKPRESSURE_LOG_INTERVAL_S = 30.0
-"""Interval of the warnings while an append waits for room in a stream."""
 _CANCEL_RETRY_S = 1.0
 _NICE = 5
 
@@ -88,9 +84,6 @@ class Context:
         self.skipped_types: Counter[str] = Counter()
         """Events skipped because this version does not know their type or schema."""
         self._damaged = 0
-        self._full_since = -math.inf
-        self._said_full = -math.inf
-        self._waited_at = -math.inf
         self.refuses_newer = False
         """Whether an event of a newer schema ends this process; otherwise it is skipped."""
         self.refusal = ""
@@ -190,8 +183,8 @@ class Context:
             await self.wait_for_event(timeout_s=1.0)
 
     async def append(self, event: e.Event) -> int:
-        """Append an event, retrying while the broker is unavailable; return its sequence."""
-        return await self.persistently(lambda: self.log.append(event))
+        """Append an event; return its sequence."""
+        return await self.log.append(event)
 
     async def announce(self, event: e.InferenceServing | e.AdapterSlotsReduced) -> int:
         """Append an event about this process, which holds until it leaves; return its sequence."""
@@ -199,36 +192,13 @@ class Context:
         return await self.append(event)
 
     async def persistently(self, attempt: Callable[[], Awaitable[T]], give_up: Callable[[], bool] = lambda: False) -> T:
-        """Retry with backoff while the broker is unavailable or the stream is full.
+        """Repeat anything but an append, which repeats itself, while the broker is unavailable or a stream is full.
 
         Raises:
             LogError: the last failure, once ``give_up`` returns True; or one that waiting cannot fix.
             StoreFullError: the broker's store is full, and stays so until the broker is restarted.
         """
-        backoff = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S)
-        while True:
-            delay_s = backoff.next_s()
-            try:
-                return await attempt()
-            except (BackpressureError, LogUnavailableError) as error:
-                if give_up():
-                    raise
-                if isinstance(error, BackpressureError):
-                    self._log_backpressure(error)
-                else:
-                    log.warning("waiting for the broker", error=str(error), retry_s=delay_s)
-            await asyncio.sleep(delay_s)
-
-    def _log_backpressure(self, error: BackpressureError) -> None:
-        """Warn of long waits for room, at intervals; short waits are normal, since they keep streams short."""
-        now = time.monotonic()
-        if now - self._waited_at > _BACKPRESSURE_LOG_INTERVAL_S:
-            self._full_since = self._said_full = now
-        elif now - self._said_full > _BACKPRESSURE_LOG_INTERVAL_S:
-            waited_s = round(now - self._full_since)
-            log.warning("no room in the stream, waiting for who reads it", seconds=waited_s, error=str(error))
-            self._said_full = now
-        self._waited_at = now
+        return await retry_until_ready("waiting for the broker", attempt, math.inf, give_up)
 
     def stop(self) -> None:
         """Tell the worker to finish its work in progress and leave."""

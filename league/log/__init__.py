@@ -8,7 +8,6 @@
 - ``metrics``       heartbeats of processes (``METRICS``)
 - ``dead_letters``  messages that could not be decoded, and jobs that were given up (``DEAD``)
 - ``connection``    connections to a broker and its errors; ``access`` presents credentials; ``pull`` reads a stream
-- ``lazy_transport``  defers a large import of nats-py until it is needed
 - ``server``        the embedded ``nats-server`` of a run; ``cluster`` a cluster on this machine; ``bound_process``
                     ends their processes after their last user
 """

@@ -23,30 +23,30 @@ from schemas.errors import (
     MissingStreamError,
     StoreFullError,
 )
+from schemas.loggers import get_logger
+from schemas.retry import Backoff
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
 _CLOSE_S = 0.5
-_ELECTION_S = 20.0
-"""How long a cluster may take to find its leader and its nodes."""
-_ELECTION_ERRORS = (10005, 10008, 10009)
-"""The broker's errors meanwhile: no peers for the replicas, JetStream not available yet, a late reply."""
-_BATCH_ERRORS = (10176, 10201, 10210)
-"""Its errors for an atomic batch that may be sent again: a message of it was lost with a connection, an id that was
-known is so no longer, too many batches at once."""
-_IN_PROCESS = 10158
-"""A cluster's error for a message that it is still replicating: sent again meanwhile, it is not yet a duplicate."""
-_TOO_MANY_BUFFERED = 10167
-"""Its error when more messages are in flight to a stream than ``max_buffered_msgs``, 10,000 by default."""
-_RETRY_S, _MAX_RETRY_S = 0.25, 2.0
+PATIENCE_S = 20.0
+"""How long an operation waits for a broker by default: a cluster may take so long to find its leader and its nodes."""
+_FIRST_RETRY_S, _MAX_RETRY_S = 0.02, 2.0
+_WARN_INTERVAL_S = 30.0
 Answer = TypeVar("Answer")
 
 # Codes of the server's API errors (its errors.json).
-_WRONG_LAST_SEQUENCE = {10071, 10164}
-_STREAM_FULL = {10077, _TOO_MANY_BUFFERED}
+_WRONG_LAST_SEQUENCE = {10071}
+_STREAM_FULL = {10077, 10167}
+"""A stream's limit, and more messages in flight to it than ``max_buffered_msgs``, 10,000 by default."""
 _STORE_FULL = {10023, 10028, 10047}
 _TOO_LARGE = 10054
 _NO_STREAM = 10059
+_PASSING = {10005, 10008, 10009, 10158, 10164, 10176, 10201, 10210}
+"""Errors that a repetition mends: no peers for the replicas, JetStream not available yet, a late reply; a message with
+this id, or one that this one's condition is about, is being replicated; a message of an atomic batch was lost, its id
+was known and is so no longer, too many batches at once."""
+log = get_logger()
 
 
 if sys.version_info < (3, 12):
@@ -121,24 +121,38 @@ def is_clustered(client: Client) -> bool:
     return bool(client._server_info.get("cluster"))
 
 
-async def retry_until_ready(request: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Retry a request while a cluster elects its leader, a broker's buffer is full or a batch arrives incomplete."""
-    deadline = time.monotonic() + _ELECTION_S
-    delay_s = _RETRY_S
+async def retry_until_ready(
+    doing: str,
+    request: Callable[[], Awaitable[Answer]],
+    patience_s: float = PATIENCE_S,
+    give_up: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """Repeat a request while the broker is unavailable, elects a leader or has no room: the one retry of a publish.
+
+    ``doing`` names the operation in errors of the client library.
+
+    Raises:
+        LogUnavailableError, BackpressureError: the last failure, after ``patience_s`` or once ``give_up`` returns True.
+        LogError: a failure that waiting cannot mend, at once.
+    """
+    backoff = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S)
+    began = time.monotonic()
+    warn_after_s: float | None = None
     while True:
         try:
-            return await request()
-        except APIError as error:
-            is_temporary = error.err_code in (*_ELECTION_ERRORS, *_BATCH_ERRORS, _IN_PROCESS, _TOO_MANY_BUFFERED)
-            if not (is_temporary or has_no_responder(error)) or time.monotonic() > deadline:
+            with translate_broker_errors(doing):
+                return await request()
+        except (BackpressureError, LogUnavailableError) as error:
+            waited_s = time.monotonic() - began
+            if waited_s > patience_s or give_up():
                 raise
-            if error.err_code == _TOO_MANY_BUFFERED:
-                # Thousands of clients get this error at once: they must not all retry four times a second.
-                delay_s = min(2 * delay_s, _MAX_RETRY_S)
-        except (nats.errors.TimeoutError, NoStreamResponseError):
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(delay_s)
+            if warn_after_s is None:
+                # Short waits for room are normal: they keep the streams short.
+                warn_after_s = _WARN_INTERVAL_S if isinstance(error, BackpressureError) else 1.0
+            if waited_s > warn_after_s:
+                warn_after_s = waited_s + _WARN_INTERVAL_S
+                log.warning("waiting for the broker", seconds=round(waited_s), error=str(error))
+        await asyncio.sleep(backoff.next_s())
 
 
 def has_no_responder(error: APIError) -> bool:
@@ -171,7 +185,7 @@ def translate_broker_errors(doing: str) -> Iterator[None]:
         if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
             raise BackpressureError(text) from error
         # With 503 a cluster is electing a leader or has no majority, or a server is shutting down.
-        is_passing = error.code == 503 or error.err_code == _IN_PROCESS
+        is_passing = error.code == 503 or error.err_code in _PASSING
         raise (LogUnavailableError if is_passing else LogError)(text) from error
     except nats.errors.MaxPayloadError as error:
         raise MessageTooLargeError(

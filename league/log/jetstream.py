@@ -11,12 +11,12 @@ from nats.js.api import RawStreamMsg
 
 from league.log.access import is_worker
 from league.log.base import EventReader, RecordedEvent, check_batch_size
-from league.log.connection import REQUEST_TIMEOUT_S, retry_until_ready, translate_broker_errors
+from league.log.connection import PATIENCE_S, REQUEST_TIMEOUT_S, retry_until_ready, translate_broker_errors
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import EXPECTED_HEADER, PRODUCER_HEADER, OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, newest_present, present_messages, pull_messages
 from schemas.codec import SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
-from schemas.errors import AccessError, ConflictError, LogError, WorkerConflictError
+from schemas.errors import AccessError, ConflictError, LogError, MissingStreamError, WorkerConflictError
 from schemas.events import Event, LeagueOpened
 from schemas.subjects import LEAGUE_STREAM, event_subject, event_type_filter, league_subjects, match_ends_filter
 
@@ -43,6 +43,8 @@ class JetStreamLog(EventReader):
         self.fence: tuple[str, int] | None = None
         """Subject and sequence of the event by which this process works: once a newer one is on that subject, the
         broker rejects its appends."""
+        self.patience_s = PATIENCE_S
+        """How long an append waits for a broker that is unavailable or has no room."""
         self.client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
         self._publisher = Publisher(client, LEAGUE_STREAM)
@@ -61,27 +63,36 @@ class JetStreamLog(EventReader):
         """Append one to ``MAX_BATCH`` events; returns the sequence of the first one."""
         headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
         messages = [OutgoingMessage(event_subject(self.league, each), encode_event(each), headers) for each in events]
-        condition: dict[str, str] = {}
-        if self.fence is not None:
-            condition = {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
-        if expected is not None:
-            # One message has one condition: of a batch the second one has that of the fence, and none is stored alone.
-            messages[1:2] = [each._replace(headers={**each.headers, **condition}) for each in messages[1:2]]
-            condition = {EXPECTED_HEADER: str(expected)}
         label = events[0].key if len(events) == 1 else f"{len(events)} events from {events[0].key} on"
-        try:
-            with translate_broker_errors(f"recording {label}"):
-                # A repetition has no effect: it is published under the same id.
-                return await retry_until_ready(lambda: self._publisher.publish(messages, condition))
-        except ConflictError as error:
-            if not await self._has_fence_failed(len(events), expected):
-                raise
-            if await self._advance_fence():
-                return await self._append(events, expected)
-            raise WorkerConflictError(
-                f"{self.producer}: another process has taken this name over, and the history accepts nothing more from "
-                "this one; expected one live process per name"
-            ) from error
+
+        async def publish() -> int:
+            # A repetition has no effect: it is published under the same id.
+            return await self._publisher.publish(*self._with_conditions(messages, expected))
+
+        while True:
+            try:
+                return await retry_until_ready(f"recording {label}", publish, self.patience_s)
+            except ConflictError as error:
+                if not await self._has_fence_failed(len(events), expected):
+                    raise
+                if not await self._advance_fence():
+                    raise WorkerConflictError(
+                        f"{self.producer}: another process has taken this name over, and the history accepts nothing "
+                        "more from this one; expected one live process per name"
+                    ) from error
+
+    def _with_conditions(
+        self, messages: Sequence[OutgoingMessage], expected: int | None
+    ) -> tuple[list[OutgoingMessage], dict[str, str]]:
+        """Messages to publish together, and the condition of the first one."""
+        fence: dict[str, str] = {}
+        if self.fence is not None:
+            fence = {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
+        if expected is None:
+            return list(messages), fence
+        # One message has one condition: of a batch the second one has that of the fence, and none is stored alone.
+        fenced = [each._replace(headers={**each.headers, **fence}) for each in messages[1:2]]
+        return [*messages[:1], *fenced, *messages[2:]], {EXPECTED_HEADER: str(expected)}
 
     async def _has_fence_failed(self, count: int, expected: int | None) -> bool:
         """Whether it was the fence's condition that failed; a batch of ``count`` events may have one of its own too."""
@@ -238,13 +249,13 @@ def _parse_header_number(text: str | None, digits: int, absent: int, otherwise: 
 async def list_leagues(client: Client, name: str = "*") -> list[str]:
     """Names of the leagues on a broker that the client can read, or of the one called ``name``, sorted."""
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
-    with translate_broker_errors("looking for leagues"):
-        try:
-            info = await retry_until_ready(
-                lambda: js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
-            )
-        except nats.js.errors.NotFoundError:
-            return []
+    subject = f"league.{name}.league.opened"
+    try:
+        info = await retry_until_ready(
+            "looking for leagues", lambda: js.stream_info(LEAGUE_STREAM, subjects_filter=subject)
+        )
+    except MissingStreamError:
+        return []
     names = sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))
     if len(names) < 2:
         return names

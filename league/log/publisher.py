@@ -27,13 +27,12 @@ ID_HEADER = "Nats-Msg-Id"
 EXPECTED_HEADER = "Nats-Expected-Last-Subject-Sequence"
 PRODUCER_HEADER = "League-Producer"
 _CONTAINS_DUPLICATE, _WRONG_LAST_ID, _WRONG_SEQUENCE, _IN_FLIGHT = 10201, 10070, 10071, 10164
-_PERHAPS_STORED = (_CONTAINS_DUPLICATE, _WRONG_SEQUENCE, _IN_FLIGHT)
+_PERHAPS_STORED = (_CONTAINS_DUPLICATE, _WRONG_SEQUENCE)
 """The broker's errors for a batch with a known id, and for a condition that fails: it may be our own message that made
 it fail, when the acknowledgement was lost."""
 _NO_SEQUENCE = str((1 << 63) - 1)
 """Sequence that no message has."""
 _READ_ATTEMPTS, _READ_PAUSE_S = 10, 0.2
-_SEND_ATTEMPTS, _SEND_PAUSE_S = 200, 0.02
 _SHOWN = 80
 """Characters of a message in an error."""
 
@@ -71,7 +70,7 @@ class Publisher:
         """
         message_id = publication_digest([(each.subject, each.payload) for each in messages], scope, self._key)
         try:
-            first, is_duplicate = await self._send_in_turn(messages, {ID_HEADER: message_id, **(condition or {})})
+            first, is_duplicate = await self._send(messages, {ID_HEADER: message_id, **(condition or {})})
         except nats.js.errors.APIError as error:
             if error.err_code not in _PERHAPS_STORED:
                 raise
@@ -82,23 +81,6 @@ class Publisher:
         if is_duplicate:
             await self._compare(messages, first, message_id)
         return first
-
-    async def _send_in_turn(
-        self, messages: Sequence[OutgoingMessage], conditions: Mapping[str, str]
-    ) -> tuple[int, bool]:
-        """Like ``_send``; again while a message whose condition is on the same subject is in flight.
-
-        A cluster's leader checks no condition on a subject that it is still replicating a message of, even where the
-        condition holds after it, as it does for a worker's own fence.
-        """
-        for attempt in range(1, _SEND_ATTEMPTS):
-            try:
-                return await self._send(messages, conditions)
-            except nats.js.errors.APIError as error:
-                if error.err_code != _IN_FLIGHT:
-                    raise
-            await asyncio.sleep(_SEND_PAUSE_S * min(attempt, 10))
-        return await self._send(messages, conditions)
 
     async def _send(self, messages: Sequence[OutgoingMessage], conditions: Mapping[str, str]) -> tuple[int, bool]:
         """Send messages; returns the first one's sequence, and whether the broker calls it a duplicate.

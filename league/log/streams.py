@@ -4,12 +4,12 @@ On a cluster every stream has three replicas, and acknowledged messages lie on a
 be generated again, may have one (``experience.copies``).
 """
 
-import nats.js.errors
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig, StreamConsumerLimits
 
-from league.log.connection import is_clustered, retry_until_ready, translate_broker_errors
+from league.log.connection import is_clustered, retry_until_ready
 from schemas.config import ExperienceConfig
+from schemas.errors import MissingStreamError
 from schemas.subjects import (
     BLOB_BUCKET,
     DEAD_LETTER_STREAM,
@@ -131,18 +131,15 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, 
 
 
 async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> None:
-    with translate_broker_errors(f"creating stream {config.name}"):
-        try:
-            info = await retry_until_ready(lambda: js.stream_info(config.name or ""))
-        except nats.js.errors.NotFoundError:
-            await retry_until_ready(lambda: js.add_stream(config))
-            return
-        if info.config.storage != (config.storage or info.config.storage):
-            # Heartbeats of an older version, in memory: those of the next seconds replace them.
-            await js.delete_stream(config.name or "")
-            await retry_until_ready(lambda: js.add_stream(config))
-        elif changes := _restrictions(info.config, config):
-            await retry_until_ready(lambda: js.update_stream(info.config, **changes))
+    name = config.name or ""
+    doing = f"creating stream {name}"
+    try:
+        info = await retry_until_ready(doing, lambda: js.stream_info(name))
+    except MissingStreamError:
+        await retry_until_ready(doing, lambda: js.add_stream(config))
+        return
+    if changes := _restrictions(info.config, config):
+        await retry_until_ready(doing, lambda: js.update_stream(info.config, **changes))
 
 
 def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, object]:

@@ -150,7 +150,7 @@ def test_everybody_waits_for_a_trainer_that_stands_still(tmp_path: Path, capsys:
             until("a full stream", lambda: counted(run)["EXPERIENCE"] >= MOST, printed)
             time.sleep(10.0)
             said = expect_quiet(run, [p for p in workers_of(league) if p.pid != trainer.pid])
-            until("word of it", lambda: "no room in the stream" in logged(run), printed)
+            until("word of it", lambda: "waiting for the broker" in logged(run), printed)
         finally:
             with suppress(psutil.NoSuchProcess):
                 trainer.resume()

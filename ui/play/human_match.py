@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -193,6 +194,7 @@ class HumanMatchLobby:
         identity = run.access.identity()
         name = name if identity is None else identity.name
         own = JetStreamLog(log.client, log.league, name)
+        own.patience_s = math.inf
         self._context = Context(run, log.client, own, name)
         self._context.state = state
         self._away_s = away_s

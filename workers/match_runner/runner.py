@@ -184,7 +184,7 @@ class MatchExecutor:
         # It may have been recorded as failed while this process was silent.
         if not self._context.state.has_match_ended(job.match_id):
             events = [*completed.additions, finished]
-            await self._context.persistently(lambda: self._context.log.append_batch(events))
+            await self._context.log.append_batch(events)
         return finished
 
     async def append_failure(self, job: PlayMatch, error: str) -> None:
