@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models.kernels import rms_norm, rotary, rotary_tables, swiglu
 from models.model_config import DecoderShape
+from models.prefix_tree import PrefixTree, attend_tree
 
 Ints = NDArray[np.int64]
 
@@ -221,8 +222,12 @@ def make_packing(lengths: Sequence[int], device: torch.device) -> Packing:
     return Packing(tuple(lengths), ends_S, positions_L)
 
 
-def attend_packed(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, packed: Packing) -> Tensor:
+def attend_packed(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, packed: "Packing | PrefixTree") -> Tensor:
     """Attention output [1, L, H * K] of a row of sequences, each causal and isolated from the others."""
+    if isinstance(packed, PrefixTree):
+        groups = q_BLHK.shape[2] // k_BLGK.shape[2]
+        k_BLHK, v_BLHK = (x.repeat_interleave(groups, dim=2) if groups > 1 else x for x in (k_BLGK, v_BLGK))
+        return attend_tree(q_BLHK, k_BLHK, v_BLHK, packed)
     if q_BLHK.is_cuda and q_BLHK.dtype in (torch.bfloat16, torch.float16):
         # Imported late: it registers operators that a CPU never needs.
         from torch.nn.attention.varlen import varlen_attn
@@ -251,7 +256,7 @@ def forward_rectangle(
     weights: Weights,
     ids_BL: Tensor,
     wanted_BQ: Tensor | None = None,
-    packed: Packing | None = None,
+    packed: Packing | PrefixTree | None = None,
     recompute: bool = False,
 ) -> Tensor:
     """Final hidden states [B, L, D], after the final norm, of padded sequences, or of one ``packed`` row of several.
@@ -277,7 +282,7 @@ def _layer(
     hidden_BLD: Tensor,
     tables: tuple[Tensor, Tensor],
     wanted_BQ: Tensor | None,
-    packed: Packing | None,
+    packed: Packing | PrefixTree | None,
 ) -> Tensor:
     """One block: [B, L, D], or [B, Q, D] with ``wanted_BQ``."""
     shape, layer = weights.shape, weights.layers[index]

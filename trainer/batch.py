@@ -20,12 +20,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models.forward import Packing, make_packing, packed_rows, padded_rectangles
+from models.prefix_tree import PrefixTree, grow_tree, lay_out, tree_rows, tree_share
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.learner_config import LearnerConfig
 from trainer.ranks import RankComm
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+_SHARED_BELOW = 0.8
+"""``auto`` takes the layout ``prefix_tree`` where a batch's tree has fewer tokens than this share of its sequences'."""
 
 
 @dataclass(frozen=True)
@@ -151,27 +155,24 @@ class Microbatch:
     version_W: Tensor
     branch_W: Ints
     """Indices of these choices in the batch."""
-    packed: Packing | None = None
+    packed: Packing | PrefixTree | None = None
     """Layout of the sequences in one shared row; None where each has its own row."""
     proximal_W: Tensor | None = None
     reference_W: Tensor | None = None
 
 
 def microbatches(
-    batch: Batch, sequences_S: Ints, cells: int, device: torch.device, packed: bool = False
+    batch: Batch, sequences_S: Ints, cells: int, device: torch.device, layout: str = "rectangles"
 ) -> Iterator[Microbatch]:
-    """The rectangles of one minibatch, of so many ``cells`` each, padding included.
-
-    ``packed`` puts sequences one after the other in a row, without padding, instead of side by side.
-    """
+    """The rectangles of a minibatch, of so many ``cells`` each, padding included; ``LearnerConfig`` has the layouts."""
     first_W, first_N = run_starts(batch.branches_S), run_starts(batch.allowed_W)
-    for sequences_B in (packed_rows if packed else padded_rectangles)(batch.length_S[sequences_S], cells):
+    for sequences_B in _divide(batch, sequences_S, cells, layout):
         chosen_B = sequences_S[sequences_B]
         counts_B = batch.branches_S[chosen_B]
         branch_W = ragged_indices(first_W[chosen_B], counts_B)
         allowed_W = batch.allowed_W[branch_W]
         is_listed_W = allowed_W > 0
-        index_BL, wanted_BQ, cell_W = _token_layout(batch, chosen_B, packed)
+        index_BL, wanted_BQ, cell_W, row = _token_layout(batch, chosen_B, layout, device)
         arrays = {
             "ids_BL": batch.ids_T[index_BL],
             "wanted_BQ": wanted_BQ,
@@ -192,7 +193,6 @@ def microbatches(
             if (asked_W := getattr(batch, name)) is not None:
                 arrays[name] = asked_W[branch_W]
         tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-        row = make_packing(batch.length_S[chosen_B].tolist(), device) if packed else None
         yield Microbatch(**tensors, branch_W=branch_W, packed=row)
 
 
@@ -204,33 +204,66 @@ def rank_microbatches(
     Where all ranks have to run equally many (``even``), those with fewer get one sequence again, which does not count.
     """
     own_S = ranks.shard(sequences_S, batch.length_S)
-    cells, packed = config.rectangle_tokens, config.layout == "packed"
+    cells, layout = config.rectangle_tokens, config.layout
     if not even:
-        yield from ((chunk, True) for chunk in microbatches(batch, own_S, cells, device, packed))
+        yield from ((chunk, True) for chunk in microbatches(batch, own_S, cells, device, layout))
         return
-    chunks = list(microbatches(batch, own_S, cells, device, packed))
+    chunks = list(microbatches(batch, own_S, cells, device, layout))
     most = torch.tensor([len(chunks)])
     ranks.all_reduce_max(most)
     shortest_S = sequences_S[[int(np.argmin(batch.length_S[sequences_S]))]]
-    spare = list(microbatches(batch, shortest_S, cells, device, packed))
+    spare = list(microbatches(batch, shortest_S, cells, device, layout))
     yield from ((chunk, True) for chunk in chunks)
     yield from ((chunk, False) for chunk in spare * (int(most) - len(chunks)))
 
 
-def _token_layout(batch: Batch, chosen_B: Ints, packed: bool) -> tuple[Ints, Ints, Ints]:
-    """Places in the batch of tokens [B, L]; positions that are read [B, Q], and each choice's place among those [W]."""
+def _sequences(batch: Batch, sequences_S: Ints) -> list[Ints]:
+    first_T = run_starts(batch.length_S)
+    return [batch.ids_T[first_T[s] : first_T[s] + batch.length_S[s]] for s in sequences_S]
+
+
+def _divide(batch: Batch, sequences_S: Ints, cells: int, layout: str) -> Iterator[Ints]:
+    if layout == "prefix_tree":
+        return tree_rows(_sequences(batch, sequences_S), cells)
+    return (packed_rows if layout == "packed" else padded_rectangles)(batch.length_S[sequences_S], cells)
+
+
+def resolve_layout(batch: Batch, config: LearnerConfig) -> str:
+    """The layout of a step's minibatches: ``auto`` takes the tree where sequences share a fifth of their tokens."""
+    if config.layout != "auto":
+        return config.layout
+    shares = tree_share(_sequences(batch, np.arange(len(batch)))) < _SHARED_BELOW
+    return "prefix_tree" if shares else "rectangles"
+
+
+def _token_layout(
+    batch: Batch, chosen_B: Ints, layout: str, device: torch.device
+) -> tuple[Ints, Ints, Ints, Packing | PrefixTree | None]:
+    """Lay out tokens [B, L] by their places in the batch.
+
+    Also: the positions that are read [B, Q]; each choice's index among those [W]; the layout of a row that several
+    sequences share.
+    """
     first_T, first_W = run_starts(batch.length_S), run_starts(batch.branches_S)
     lengths_B, counts_B = batch.length_S[chosen_B], batch.branches_S[chosen_B]
     position_W = batch.position_W[ragged_indices(first_W[chosen_B], counts_B)]
-    if packed:
+    if layout == "packed":
         wanted_W = position_W + np.repeat(run_starts(lengths_B), counts_B)
-        return ragged_indices(first_T[chosen_B], lengths_B)[None], wanted_W[None], np.arange(len(wanted_W))
+        row = make_packing(lengths_B.tolist(), device)
+        return ragged_indices(first_T[chosen_B], lengths_B)[None], wanted_W[None], np.arange(len(wanted_W)), row
+    if layout == "prefix_tree":
+        tree = grow_tree(_sequences(batch, chosen_B))
+        index_L = np.array([first_T[chosen_B[sequence]] + at for sequence, at in tree.source_L])
+        sequence_W = np.repeat(np.arange(len(chosen_B)), counts_B)
+        place_W = np.array([tree.places[s][at] for s, at in zip(sequence_W, position_W, strict=True)])
+        wanted_Q, cell_W = np.unique(place_W, return_inverse=True)
+        return index_L[None], wanted_Q[None], cell_W, lay_out(tree, device)
     columns_L = np.minimum(np.arange(int(lengths_B.max())), lengths_B[:, None] - 1)
     width = int(counts_B.max())
     cell_W = ragged_indices(np.arange(len(chosen_B)) * width, counts_B)
     wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
     wanted[cell_W] = position_W
-    return first_T[chosen_B, None] + columns_L, wanted.reshape(-1, width), cell_W
+    return first_T[chosen_B, None] + columns_L, wanted.reshape(-1, width), cell_W, None
 
 
 def run_starts(counts: Ints) -> Ints:

@@ -21,7 +21,7 @@ from schemas.ids import derive_seed
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import UsesCritic
 from trainer.backends import TrainableAdapter
-from trainer.batch import Batch, Floats, Ints, flatten, minibatches, rank_microbatches
+from trainer.batch import Batch, Floats, Ints, flatten, minibatches, rank_microbatches, resolve_layout
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch
 from trainer.critic import TENSORS, Critic
 from trainer.learner_config import LearnerConfig
@@ -52,6 +52,8 @@ class Learner:
         self.config = convert(config.learner, LearnerConfig, "trainer.learner")
         if adapter.is_remote:
             self.config = msgspec.structs.replace(self.config, layout="packed", rectangle_tokens=_UNBOUNDED)
+        self._layout = self.config
+        """The settings of the current step's forward passes."""
         self._credit = AdvantagePipeline(config, adapter.shape, self.config.filter_zero_advantage)
         self.critic = self._make_critic()
         self._objective = LOSSES.build(config.loss)
@@ -87,6 +89,7 @@ class Learner:
         if not len(batch):
             return msgspec.structs.replace(report, skipped="no step with a choice" if not chosen else TOO_LONG)
         rate = self.config.learning_rate_at(progress)
+        self._layout = self._choose_layout(batch)
         tally, skipped, value_loss = self._update(batch, credited, rate)
         tally.all_reduce(self.ranks)
         critic = [] if self.critic is None else [self.critic.flat_C]
@@ -174,6 +177,13 @@ class Learner:
             self.critic.restore(*before)
         return tally, skipped, value_loss
 
+    def _choose_layout(self, batch: Batch) -> LearnerConfig:
+        """The settings of a step's forward passes, with a definite layout."""
+        layout = resolve_layout(batch, self.config)
+        if layout != self.config.layout and not self.adapter.supports_layout(layout):
+            layout = "rectangles"
+        return msgspec.structs.replace(self.config, layout=layout)
+
     def _train(self, batch: Batch, rate: float) -> tuple[StepStatistics, str]:
         """Train all epochs; if a number is not finite, restore everything and return the reason."""
         before = self._optimizer.state().copy()
@@ -202,13 +212,13 @@ class Learner:
     def _choice_logprobs(self, batch: Batch, enabled: bool) -> Floats:
         adapter = self.adapter
         with torch.no_grad():
-            evaluate = adapter.begin(self.config, enabled).loss_inputs
-        return choice_logprobs(evaluate, batch, adapter.device, self.config, self.ranks, adapter.is_sharded)
+            evaluate = adapter.begin(self._layout, enabled).loss_inputs
+        return choice_logprobs(evaluate, batch, adapter.device, self._layout, self.ranks, adapter.is_sharded)
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: StepStatistics) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""
         branches = int(batch.branches_S[sequences_S].sum())
-        adapter, config = self.adapter, self.config
+        adapter, config = self.adapter, self._layout
         forward = adapter.begin(config, dropout_seed=derive_seed(self.seed, self.steps, self._optimizer.updates))
         for chunk, counts in rank_microbatches(
             batch, sequences_S, config, adapter.device, self.ranks, adapter.is_sharded

@@ -133,6 +133,9 @@ class TrainableAdapter(Protocol):
     def make_optimizer(self, config: LearnerConfig) -> AdapterOptimizer:
         """The optimiser of this adapter's weights, without moments yet."""
 
+    def supports_layout(self, layout: str) -> bool:
+        """Whether the model computes minibatches of a layout without one sequence changing another."""
+
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         """A critic on the same base; raises ``ConfigError`` where the backend has none."""
 

@@ -59,6 +59,10 @@ class NativeAdapter:
         """See ``TrainableAdapter.make_optimizer``."""
         return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
 
+    def supports_layout(self, layout: str) -> bool:
+        """See ``TrainableAdapter.supports_layout``."""
+        return True
+
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         """See ``TrainableAdapter.make_critic``."""
         return Critic(self.decoder, config, seed, cells, ranks)

@@ -26,6 +26,7 @@ from models import adapters
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model, load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from models.model_config import ModelShape, read_model_shape
+from models.prefix_tree import PrefixTree, attend_tree
 from schemas.errors import ConfigError, ModelError, format_choices
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import CriticConfig
@@ -151,7 +152,7 @@ class PeftBackend:
         self.peft_model = make_peft_model(self.peft_model or self.model, config, name)
         return _PeftAdapter(self, name, seed)
 
-    def hidden_states(self, ids_BL: Tensor, packed: Packing | None = None) -> Tensor:
+    def hidden_states(self, ids_BL: Tensor, packed: Packing | PrefixTree | None = None) -> Tensor:
         """Hidden states [B, L, D] after the final norm."""
         layout = {} if packed is None else {"position_ids": packed.positions_L[None], "packing": packed}
         hidden: Tensor = self.model.get_decoder()(input_ids=ids_BL, use_cache=False, **layout).last_hidden_state
@@ -159,9 +160,9 @@ class PeftBackend:
 
     def use_layout(self, layout: str, recompute: bool) -> None:
         """Prepare the model for minibatches of a layout; raises ``ConfigError`` where the family cannot compute it."""
-        attention = PACKED_ATTENTION if layout == "packed" else self._attention
+        attention = self._attention if layout == "rectangles" else PACKED_ATTENTION
         if self.model.config._attn_implementation != attention:
-            if layout == "packed":
+            if layout != "rectangles":
                 _register_packed_attention()
             self.model.set_attn_implementation(attention)
         if recompute != self._recomputes:
@@ -189,7 +190,7 @@ class PeftBackend:
             torch.randint(1, self.shape.vocab_size, (tokens,), generator=generator).to(self.device)
             for tokens in (before, length, before)
         )
-        if layout == "packed":
+        if layout != "rectangles":
             packed, packed_alone = (make_packing(lengths, self.device) for lengths in ([before, length], [length]))
             rows = [torch.cat([one, second])[None] for one in (first, other)]
             kept = [self.hidden_states(row, packed)[0, before:] for row in rows]
@@ -203,7 +204,7 @@ class PeftBackend:
         if leak > (WIDE_TOLERANCE if wide else NARROW_TOLERANCE) or off > POSITION_TOLERANCE:
             raise ConfigError(
                 f"trainer.learner.layout: in {layout!r} the sequences of a {self.shape.model_type!r} model influence "
-                f"each other; expected {'rectangles' if layout == 'packed' else 'a causal model'}"
+                f"each other; expected {'a causal model' if layout == 'rectangles' else 'rectangles'}"
             )
 
 
@@ -249,6 +250,13 @@ class _PeftAdapter:
             for parameter, view in self._views(self.flat_P.grad):
                 parameter.grad = view
         return _PeftPass(self.backend, config, enabled)
+
+    def supports_layout(self, layout: str) -> bool:
+        try:
+            self.backend.use_layout(layout, recompute=False)
+        except ConfigError:
+            return False
+        return True
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
         return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
@@ -409,7 +417,7 @@ def _packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    packing: Packing | None = None,
+    packing: Packing | PrefixTree | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention of transformers' interface [1, L, H, K] over a row of sequences, each causal and by itself.
@@ -424,7 +432,11 @@ def _packed_attention(
     if scaling is not None:
         # ``attend_packed`` divides by the root of the head's dimension.
         q_BLHK = q_BLHK * (scaling * query.shape[-1] ** 0.5)
-    if sliding_window is None or max(packing.lengths) <= sliding_window:
+    if isinstance(packing, PrefixTree) and sliding_window is not None:
+        groups = q_BLHK.shape[2] // k_BLGK.shape[2]
+        k, v = (x.repeat_interleave(groups, dim=2) for x in (k_BLGK, v_BLGK))
+        return attend_tree(q_BLHK, k, v, packing, sliding_window).view(*q_BLHK.shape[:3], -1), None
+    if isinstance(packing, PrefixTree) or sliding_window is None or max(packing.lengths) <= sliding_window:
         return attend_packed(q_BLHK, k_BLGK, v_BLGK, packing).view(*q_BLHK.shape[:3], -1), None
     attended = []
     for q, k, v in zip(*(torch.split(x, list(packing.lengths), 1) for x in (q_BLHK, k_BLGK, v_BLGK)), strict=True):

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from models import adapters
 from models.adapters import CONFIG_FILE, TARGETS, WEIGHTS_FILE
 from models.decoder import allowed_distribution
+from models.forward import Packing
 from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError
@@ -230,6 +231,10 @@ class _TinkerAdapter:
     def make_optimizer(self, config: LearnerConfig) -> "_TinkerOptimizer":
         return _TinkerOptimizer(self, config)
 
+    def supports_layout(self, layout: str) -> bool:
+        """See ``TrainableAdapter.supports_layout``."""
+        return layout == "packed"
+
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         raise ConfigError("trainer.advantage: an estimator with a critic; expected one without for 'tinker'")
 
@@ -381,7 +386,7 @@ class _Request(NamedTuple):
     @classmethod
     def make(cls, chunk: Microbatch, wide: bool) -> "_Request":
         """The request of a packed row, with weights of 0."""
-        assert chunk.packed is not None
+        assert isinstance(chunk.packed, Packing)
         lengths, whole_U = chunk.packed.lengths, chunk.whole_U
         choice_E = torch.cat([chunk.row_N, whole_U])
         counts_W = torch.bincount(chunk.row_N, minlength=len(chunk.chosen_W))

@@ -1,0 +1,202 @@
+"""Rows in which sequences share the tokens of their common beginnings, so that each is computed once.
+
+The sequences of a row are a tree of tokens, stored depth first: a token's ancestors are its sequence's tokens before
+it. A token attends to its ancestors and itself, at the position of its depth: what it would see in a separate row.
+Equal prompts, and the rules and history that the turns of a game share, thus cost their tokens once.
+
+Shape suffixes: L token of the row, G token of a group, P token of the path before the group, H query head, K dimension
+of a head.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+Ints = NDArray[np.int64]
+
+GROUP_TOKENS = 256
+"""Tokens that attend at once, to their common path and, where it is theirs, to each other."""
+
+
+class TokenTree(NamedTuple):
+    """Sequences as a tree: the row's tokens, and each sequence's places among them."""
+
+    source_L: list[tuple[int, int]]
+    """A sequence, and a position in it, that has the token."""
+    places: list[Ints]
+    """Places in the row of every sequence's tokens, in the order of the sequences."""
+    runs: list[tuple[int, int, Ints]]
+    """Stretches of the row that follow each other without a branch: start, stop, and the path before them."""
+
+
+class TreeGroup(NamedTuple):
+    """A stretch of the row whose tokens have a path in common."""
+
+    start: int
+    stop: int
+    path_P: Tensor | None
+    """Places of the common path; None at the root."""
+    mask_GK: Tensor | None
+    """Whether each token attends to each of path and stretch; None where the stretch is causal and has no path."""
+
+
+class PrefixTree(NamedTuple):
+    """Layout of a row of sequences that share their beginnings."""
+
+    positions_L: Tensor
+    """Depth of each token, which is its position in every sequence that has it."""
+    exits_L: Tensor
+    """The first place behind each token's descendants."""
+    groups: tuple[TreeGroup, ...]
+
+
+def grow_tree(sequences: Sequence[Ints]) -> TokenTree:
+    """Merge sequences that are in lexicographic order (``shared_order``)."""
+    source_L: list[tuple[int, int]] = []
+    places: list[Ints] = []
+    runs: list[tuple[int, int, Ints]] = []
+    before, path = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for number, ids in enumerate(sequences):
+        shared = common_length(before, ids)
+        start = len(source_L)
+        source_L.extend((number, at) for at in range(shared, len(ids)))
+        if len(ids) > shared:
+            runs.append((start, len(source_L), path[:shared]))
+        path = np.concatenate([path[:shared], np.arange(start, len(source_L))])
+        places.append(path)
+        before = ids
+    return TokenTree(source_L, places, runs)
+
+
+def common_length(one: Ints, other: Ints) -> int:
+    """The number of tokens that two sequences begin with in common."""
+    length = min(len(one), len(other))
+    differs = np.flatnonzero(one[:length] != other[:length])
+    return int(differs[0]) if len(differs) else length
+
+
+def shared_order(sequences: Sequence[Ints]) -> list[int]:
+    """The lexicographic order of sequences; equal ones keep their order."""
+    return sorted(range(len(sequences)), key=lambda index: sequences[index].tolist())
+
+
+def tree_rows(sequences: Sequence[Ints], token_budget: int) -> Iterator[Ints]:
+    """Divide sequences into rows of at most ``token_budget`` tokens of their tree, or of one sequence.
+
+    Yields the indices of each row's sequences in lexicographic order, as ``grow_tree`` expects them.
+    """
+    row: list[int] = []
+    tokens, before = 0, np.zeros(0, np.int64)
+    for index in shared_order(sequences):
+        ids = sequences[index]
+        added = len(ids) - (common_length(before, ids) if row else 0)
+        if row and tokens + added > token_budget:
+            yield np.asarray(row, dtype=np.int64)
+            row, tokens, added = [], 0, len(ids)
+        row.append(index)
+        tokens, before = tokens + added, ids
+    if row:
+        yield np.asarray(row, dtype=np.int64)
+
+
+def tree_share(sequences: Sequence[Ints]) -> float:
+    """Tokens of the sequences' tree as a share of their own: 1 where nothing is shared."""
+    total = sum(map(len, sequences))
+    ordered = [sequences[index] for index in shared_order(sequences)]
+    return 1.0 - sum(common_length(one, other) for one, other in pairwise(ordered)) / max(total, 1)
+
+
+def lay_out(tree: TokenTree, device: torch.device) -> PrefixTree:
+    """Describe a tree for the attention of a forward pass."""
+    size = len(tree.source_L)
+    positions = np.fromiter((at for _, at in tree.source_L), np.int64, size)
+    exits = np.arange(1, size + 1)
+    for start, stop, path in tree.runs:
+        # Of a run and all of its ancestors, the last descendant so far is the run's last token.
+        exits[start:stop] = stop
+        exits[path] = stop
+    exits_L = torch.from_numpy(exits).to(device)
+    groups = tuple(_make_group(start, stop, path, exits_L, device) for start, stop, path in _grouped(tree.runs))
+    return PrefixTree(torch.from_numpy(positions).to(device), exits_L, groups)
+
+
+def _grouped(runs: Sequence[tuple[int, int, Ints]]) -> Iterator[tuple[int, int, Ints]]:
+    """Join neighbouring runs that go on from the same path, up to ``GROUP_TOKENS``."""
+    group: tuple[int, int, Ints] | None = None
+    for start, stop, path in runs:
+        if group is not None:
+            begin, _, common = group
+            goes_on = len(path) >= len(common) and bool((path[: len(common)] == common).all())
+            # What lies between the common path and the run must be in the group.
+            inside = goes_on and (len(path) == len(common) or path[len(common)] >= begin)
+            if inside and stop - begin <= GROUP_TOKENS:
+                group = (begin, stop, common)
+                continue
+            yield group
+        group = (start, stop, path)
+    if group is not None:
+        yield group
+
+
+def _make_group(start: int, stop: int, path: Ints, exits_L: Tensor, device: torch.device) -> TreeGroup:
+    is_run = bool((exits_L[start:stop] >= stop).all())
+    if is_run and not len(path):
+        return TreeGroup(start, stop, None, None)
+    place_G = torch.arange(start, stop, device=device)
+    own_GG = (place_G <= place_G[:, None]) & (place_G[:, None] < exits_L[start:stop])
+    before_GP = torch.ones(stop - start, len(path), dtype=torch.bool, device=device)
+    path_P = torch.from_numpy(path).to(device) if len(path) else None
+    return TreeGroup(start, stop, path_P, torch.cat([before_GP, own_GG], dim=1))
+
+
+def attend_tree(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree, window: int | None = None) -> Tensor:
+    """Attention output [1, L, H * K] of a row in which each token attends to its ancestors and itself.
+
+    Keys and values have as many heads as queries. ``window`` limits attention to so many tokens, the own one included.
+    """
+    if q_BLHK.is_cuda:
+        return _attend_flex(q_BLHK, k_BLHK, v_BLHK, tree, window)
+    parts = []
+    for start, stop, path_P, mask_GK in tree.groups:
+        if window is not None:
+            mask_GK = _windowed(tree, start, stop, path_P, mask_GK, window)
+        k, v = k_BLHK[:, start:stop], v_BLHK[:, start:stop]
+        if path_P is not None:
+            k, v = (torch.cat([x.index_select(1, path_P), y], dim=1) for x, y in ((k_BLHK, k), (v_BLHK, v)))
+        q, k, v = (x.transpose(1, 2) for x in (q_BLHK[:, start:stop], k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_GK, is_causal=mask_GK is None)
+        parts.append(out.transpose(1, 2).flatten(2))
+    return torch.cat(parts, dim=1)
+
+
+def _windowed(
+    tree: PrefixTree, start: int, stop: int, path_P: Tensor | None, mask_GK: Tensor | None, window: int
+) -> Tensor:
+    own = tree.positions_L[start:stop]
+    keys_K = own if path_P is None else torch.cat([tree.positions_L[path_P], own])
+    back_GK = own[:, None] - keys_K
+    return (back_GK < window) & (back_GK >= 0 if mask_GK is None else mask_GK)
+
+
+def _attend_flex(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree, window: int | None) -> Tensor:
+    """``attend_tree`` by FlexAttention, which skips the blocks that no token attends to."""
+    # Imported late: it loads torch's compiler.
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    exits_L, positions_L, length = tree.exits_L, tree.positions_L, q_BLHK.shape[1]
+    reach = length if window is None else window
+
+    def is_ancestor(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < exits_L[key]) & (positions_L[query] - positions_L[key] < reach)
+
+    mask = create_block_mask(is_ancestor, None, None, length, length, device=str(q_BLHK.device))
+    q, k, v = (x.transpose(1, 2) for x in (q_BLHK, k_BLHK, v_BLHK))
+    out = torch.compile(flex_attention, dynamic=True)(q, k, v, block_mask=mask)
+    assert isinstance(out, Tensor)
+    return out.transpose(1, 2).flatten(2)
