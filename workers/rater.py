@@ -12,15 +12,15 @@ import asyncio
 
 from league.evaluation import promotion
 from league.fold_primitives import FactIndex
-from league.history.corrections import apply_checked, pending_events, skip_undecodable
-from league.log.base import append_in_batches
+from league.history.corrections import pending_events, skip_undecodable
+from league.log.base import RecordedEvent, append_in_batches
 from league.matchmaking import pool, schedule
 from schemas.errors import ConflictError
 from schemas.events import Event, PromotionDecided, RegressionNoticed
 from schemas.loggers import get_logger
 from schemas.standings import Standings
 from workers.membership import SilenceRecorder
-from workers.runtime import Context, SequenceProgress, beside
+from workers.runtime import Context, beside
 
 log = get_logger()
 
@@ -32,15 +32,15 @@ async def serve(context: Context) -> None:
     """Rate matches until the worker is stopped; matches finished by then are rated first."""
     rater = Rater(context)
     silence = SilenceRecorder(context)
-    async with beside(rater.follow(), silence.run()):
+    async with beside(silence.run()):
         # Not before: half-way through, old matches look unrated and old voids uncorrected.
-        await rater.progress.wait_for_sequence(await context.log.last_sequence())
+        await context.fold_through(await context.log.last_sequence())
         while not context.stopping.is_set():
             await rater.record_ratings()
             # Also while results keep coming in: matches of a promotion test after its verdict are wasted.
             await rater.record_decisions()
             await context.wait_for_event(timeout_s=1.0)
-        await rater.progress.wait_for_sequence(await context.log.last_sequence())
+        await context.fold_through(await context.log.last_sequence())
         while await rater.record_ratings():
             pass
         await rater.record_decisions()
@@ -48,7 +48,7 @@ async def serve(context: Context) -> None:
 
 
 class Rater:
-    """Folds results into ratings, from the worker's snapshot on, and appends the ratings and decisions that are due."""
+    """Appends the ratings and decisions that are due, by the context's folds of the history."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -56,22 +56,18 @@ class Rater:
         self._newest_foreign = 0
         """Sequence of the newest undecodable message on the subject of the ratings."""
         self._facts = FactIndex(_MAX_FACTS)
-        self.progress = SequenceProgress(self._fold.sequence)
         self._pool_standings: Standings | None = None
+        context.observers.append(self._look_for_conflict)
 
-    async def follow(self) -> None:
-        """Fold the history, until cancelled; ``ReplayError`` if an update in it differs from the one computed."""
-        async for recorded in self._context.log.follow(self._fold.sequence + 1):
-            apply_checked(self._fold, recorded)
-            if (conflict := self._facts.add(recorded)) is not None:
-                log.error("two accounts of one fact", what=conflict)
-            await self.progress.advance(recorded.sequence)
+    def _look_for_conflict(self, recorded: RecordedEvent) -> None:
+        if (conflict := self._facts.add(recorded)) is not None:
+            log.error("two accounts of one fact", what=conflict)
 
     async def record_ratings(self) -> bool:
         """Append the ratings or corrections that are due and fold them; False if none are due."""
         if self._fold.pending_corrections:
             # Voids come in batches, and the fold may have seen only part of one: a single correction covers all.
-            await self.progress.wait_for_sequence(await self._context.log.last_sequence())
+            await self._context.fold_through(await self._context.log.last_sequence())
         # The newest known before the refold: an update by another rater in the meantime makes ours a conflict.
         expected = max(self._fold.recorded_sequence, self._newest_foreign)
         events = await pending_events(self._context.log, self._fold)
@@ -85,8 +81,7 @@ class Rater:
             self._newest_foreign = await skip_undecodable(self._context.log, expected)
             await asyncio.sleep(0.2)
             return True
-        await self.progress.wait_for_sequence(max(sequences))
-        await self._context.wait_for_sequence(max(sequences))
+        await self._context.fold_through(max(sequences))
         return True
 
     async def record_decisions(self) -> None:

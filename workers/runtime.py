@@ -21,6 +21,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore
+from league.history.corrections import apply_checked
 from league.integrity import snapshots
 from league.log.base import RecordedEvent
 from league.log.connection import retry_until_ready
@@ -34,7 +35,7 @@ from players.remote.remote_player import RemoteAgents
 from schemas import events as e
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.errors import DecodeError, VersionError
+from schemas.errors import DecodeError, ReplayError, VersionError
 from schemas.loggers import get_logger
 from schemas.metrics import InferenceMetrics, MatchMetrics, TrainingMetrics
 from workers.compatibility import restart_keys
@@ -80,7 +81,10 @@ class Context:
         self.blobs: CachedBlobStore = run.open_blob_store(client, history.league)
         self.state = LeagueState()
         self.ratings = RatingFold()
-        """The ratings in the snapshot that was loaded, for workers that fold them further."""
+        """The ratings in the snapshot that was loaded; ``follow`` folds them further where ``folds_ratings``."""
+        self.folds_ratings = False
+        self.observers: list[Callable[[RecordedEvent], None]] = []
+        """Called with every event that ``follow`` has folded: nobody else in the process reads the history."""
         self.skipped_types: Counter[str] = Counter()
         """Events skipped because this version does not know their type or schema."""
         self._damaged = 0
@@ -112,7 +116,7 @@ class Context:
         self.state, self.ratings = await snapshots.load_folds(self.log, self.blobs)
 
     async def follow(self) -> None:
-        """Fold the history; runs until cancelled."""
+        """Fold the history; runs until cancelled, or until a recorded rating differs (``ReplayError``)."""
         async for recorded in self.log.follow(self.state.sequence + 1):
             if recorded.error is not None:
                 await self._skip_event(recorded, recorded.error)
@@ -121,6 +125,8 @@ class Context:
                 self.published_ns[event.policy] = (event.version, recorded.time_ns)
             before = self.state.config
             self.state.apply(recorded.sequence, event)
+            if self.folds_ratings:
+                self._fold_ratings(recorded)
             if before is not None and self.config is not before and self.log.fence is not None:
                 # This worker keeps its own of these settings.
                 for key, roles in restart_keys(before, self.config).items():
@@ -130,7 +136,16 @@ class Context:
                 if isinstance(event, e.WorkerJoined):
                     self.joined_sequence = recorded.sequence
                 self.membership_changed.set()
+            for observe in self.observers:
+                observe(recorded)
             self.wake()
+
+    def _fold_ratings(self, recorded: RecordedEvent) -> None:
+        try:
+            apply_checked(self.ratings, recorded)
+        except ReplayError as error:
+            self.refusal = str(error)
+            raise
 
     async def _skip_event(self, recorded: RecordedEvent, error: DecodeError) -> None:
         """Log an undecodable event: damaged ones each time, unknown types once, with totals when the worker leaves."""

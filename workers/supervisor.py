@@ -228,11 +228,8 @@ def stop_on_signals(
 async def show_dashboard(context: Context, console: Console) -> AsyncIterator[None]:
     """Show progress while a block runs: a live table on a terminal, a line every ten seconds elsewhere."""
     dashboard = Dashboard(context.state, context.config.trainer.policy)
+    context.observers.append(dashboard.observe)
     live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
-
-    async def feed() -> None:
-        async for recorded in context.log.follow(context.state.sequence + 1):
-            dashboard.observe(recorded)
 
     async def refresh() -> None:
         while True:
@@ -243,5 +240,5 @@ async def show_dashboard(context: Context, console: Console) -> AsyncIterator[No
                 live.update(dashboard.render(context.config.stop), refresh=True)
 
     with live or contextlib.nullcontext():
-        async with beside(feed(), refresh()):
+        async with beside(refresh()):
             yield

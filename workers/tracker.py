@@ -2,7 +2,7 @@
 
 It only reads. It can be started at any time, also after the league has ended, and covers the history from the first
 event; rows that its sinks have are not sent again. Heartbeat metrics, which are in no event, are covered from its
-start on. Each sink has its own fold: a failing sink delays only its own reader, and rows do not accumulate.
+start on. One fold makes the rows of all sinks; a failing sink delays the others only once many rows wait for it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from schemas.retry import Backoff
 from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
 from workers.runtime import Context, SequenceProgress, beside, lower_priority, run_in_daemon_thread
-from workers.trackers import ChartFold
+from workers.trackers import ChartFold, Row
 from workers.trackers.sinks import SINKS, Place, Sink
 
 log = get_logger()
@@ -51,6 +51,8 @@ _MAX_RETRY_S = 60.0
 _FINISH_TIMEOUT_S = 30.0
 """Time for sinks to accept the last rows when the tracker is stopped."""
 _HEARTBEAT_RETRY_S = 5.0
+_MAX_WAITING_ROWS = 10_000
+"""Rows that wait for one sink; then the fold waits too, and with it all sinks."""
 
 
 class HeartbeatMeans:
@@ -82,7 +84,7 @@ class HeartbeatMeans:
 
 
 class SinkFeed:
-    """One sink and the fold that feeds it.
+    """One sink and the rows that wait for it.
 
     The sink is not open yet. Full rows after the sequence ``live_from`` also carry heartbeat means. The pause after the
     first failure is ``retry_s``, doubled for each further one.
@@ -98,22 +100,19 @@ class SinkFeed:
         self._position: int | None = None
         self._is_idle = True
         """Whether no thread is calling the sink."""
-        self.progress = SequenceProgress()
-        """Sequence up to which events have been folded and their rows written."""
+        self.rows: asyncio.Queue[Row] = asyncio.Queue(_MAX_WAITING_ROWS)
 
-    async def follow(self, history: EventLog) -> None:
-        """Fold the history and write the rows that the sink does not have; runs until cancelled."""
-        charts = ChartFold()
+    async def run(self) -> None:
+        """Write the rows that the sink does not have; runs until cancelled."""
         await self._ensure_open()
-        async for recorded in history.follow(1):
-            row = charts.apply(recorded)
-            if row is not None:
-                is_live = row.full and row.sequence > self._live_from
-                now = self.heartbeat_means.collect() if is_live else {}
-                while row.sequence > await self._ensure_open():
-                    if await self._try_call(lambda row=row, now=now: self._sink.write(row, now)):  # type: ignore[misc]
-                        self._position = row.sequence
-            await self.progress.advance(recorded.sequence)
+        while True:
+            row = await self.rows.get()
+            is_live = row.full and row.sequence > self._live_from
+            now = self.heartbeat_means.collect() if is_live else {}
+            while row.sequence > await self._ensure_open():
+                if await self._try_call(lambda row=row, now=now: self._sink.write(row, now)):  # type: ignore[misc]
+                    self._position = row.sequence
+            self.rows.task_done()
 
     async def close(self) -> None:
         """Close the sink, unless it hangs."""
@@ -156,6 +155,16 @@ class SinkFeed:
         return True
 
 
+async def make_rows(history: EventLog, feeds: Sequence[SinkFeed], progress: SequenceProgress) -> None:
+    """Fold the history into rows for the sinks; runs until cancelled."""
+    charts = ChartFold()
+    async for recorded in history.follow(1):
+        if (row := charts.apply(recorded)) is not None:
+            for feed in feeds:
+                await feed.rows.put(row)
+        await progress.advance(recorded.sequence)
+
+
 async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     """Feed sinks until the worker is stopped, then send the rows of all events recorded by then.
 
@@ -170,14 +179,16 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     feeds = [SinkFeed(plugin.name, SINKS.build(plugin), place, newest) for plugin in plugins]
     exports = [] if sinks else context.config.tracker.forward
     forwards = LogExports(exports, context.run.folder, LogLineWriter(place.league, place.identity))
-    following = [feed.follow(context.log) for feed in feeds]
+    progress = SequenceProgress()
+    following = [make_rows(context.log, feeds, progress), *(feed.run() for feed in feeds)] if feeds else []
     async with beside(_collect_heartbeats(context, feeds), forwards.run(context.log), *following):
         await context.stopping.wait()
         last = await context.log.last_sequence()
-        progress: list[SequenceProgress | LogExports] = [*(feed.progress for feed in feeds), forwards]
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT_S):
-                await asyncio.gather(*(each.wait_for_sequence(last) for each in progress))
+                if feeds:
+                    await progress.wait_for_sequence(last)
+                await asyncio.gather(forwards.wait_for_sequence(last), *(feed.rows.join() for feed in feeds))
         except TimeoutError:
             log.warning("not all rows were taken; the next tracker goes on from there", waited_s=_FINISH_TIMEOUT_S)
     for feed in feeds:

@@ -26,7 +26,8 @@ from schemas.events import Event, WorkerJoined, WorkerLeft
 from schemas.metrics import Heartbeat, InferenceMetrics
 from tests.simulated_history import Simulation
 from ui.cli import app
-from workers.tracker import SinkFeed
+from workers.runtime import SequenceProgress
+from workers.tracker import SinkFeed, make_rows
 from workers.trackers import Row
 from workers.trackers.sinks import Line, Place, read
 
@@ -208,9 +209,11 @@ def test_a_sink_that_fails_is_tried_again_and_holds_nobody_up(broker: str, tmp_p
         async with league_on(broker) as log:
             newest = (await log.append_batch(HISTORY))[-1]
             feeds = [SinkFeed("test", sink, place, newest, retry_s=0.01) for sink in (good, bad)]
-            tasks = [asyncio.create_task(feed.follow(log)) for feed in feeds]
+            progress = SequenceProgress()
+            tasks = [asyncio.create_task(work) for work in (make_rows(log, feeds, progress), *(f.run() for f in feeds))]
             async with asyncio.timeout(300):
-                await feeds[0].progress.wait_for_sequence(newest)
+                await progress.wait_for_sequence(newest)
+                await feeds[0].rows.join()
             await until(bad.hangs.is_set)
             for task in tasks:
                 task.cancel()
