@@ -26,7 +26,6 @@ from arena.environments import ArenaSpec, make_environment
 from arena.match import BotPlayer, Player, play
 from inference.base import SamplingParameters
 from inference.local import LocalBackend, LocalConfig
-from league.analysis.summary import wilson_interval
 from league.samplers import make_sampler
 from lifecycle.league_models import make_base_model
 from models import adapters
@@ -37,6 +36,7 @@ from players.policy import PolicyPlayer
 from players.prompt_builder import make_prompter
 from schemas.config import LeagueConfig, convert
 from schemas.ids import derive_seed
+from schemas.numbers import wilson_interval
 from schemas.standings import Agent, LivePolicy, Standings
 from schemas.trajectories import Trajectory
 from trainer.backends.native import NativeAdapter

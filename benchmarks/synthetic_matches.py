@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from league.analysis.posterior import ELO_PER_LOG_UNIT
 from league.ratings.arrays import Floats, MatchArrays
 from schemas.ids import derive_seed
+
+ELO_PER_LOG_UNIT = 400 / np.log(10)
 
 
 def simulate_ranked_matches(

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from league.analysis.leaderboard import Leaderboard
-from league.analysis.roster import Grouping, LeaderboardEntry
+from league.analysis.leaderboard import LeaderboardEntry
 from league.history.lineage import LineageNode, resolve_agent, trace_lineage
 from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
-from league.queries.leaderboard import leaderboard_columns, leaderboard_heading, load_leaderboard
+from league.queries.leaderboard import leaderboard_heading, load_leaderboard
 from league.queries.matches import MatchReplay, find_match, load_record, match_replay
 from league.queries.notebook import Match, Table, struct_table
 from league.queries.tables import open_tables, query_run
@@ -145,40 +144,34 @@ class RunReader:
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()
 
-    def leaderboard(
-        self, at: At = None, system: str | None = None, *, by: Grouping = "agent", draws: int | None = None
-    ) -> Table:
-        """Entrants by rating, best first, with 95 % intervals.
+    def leaderboard(self, at: At = None, system: str | None = None) -> Table:
+        """Agents, best first, by Bradley–Terry rating with 95 % interval, beside their online rating.
 
         Args:
             at: Sequence or time; None for now.
-            system: A rating system, ``bradley_terry`` or ``plackett_luce``; None for the official one.
-            by: Whether agents, agents by seat, or kinds of agents are ranked.
-            draws: Resampled histories for the intervals; 0 for none, None for 200, or fewer in long histories.
+            system: A recorded rating system to rank by, such as ``elo``; None for Bradley–Terry ratings.
         """
-        leaderboard = self._leaderboard(at, system, by, draws)
-        heading = leaderboard_heading(leaderboard).strip()
-        return struct_table(LeaderboardEntry, leaderboard.rows, leaderboard_columns(leaderboard), heading)
-
-    def _leaderboard(self, at: At, system: str | None, by: Grouping = "agent", draws: int | None = None) -> Leaderboard:
-        return _wait(load_leaderboard(self._run, _place(at), system, by=by, draws=draws))
+        board = _wait(load_leaderboard(self._run, _place(at), system))
+        return struct_table(LeaderboardEntry, board.rows, title=leaderboard_heading(board).strip())
 
     def elo(self, at: At = None, system: str | None = None) -> Table:
-        """Rating by gradient step, as ``figure`` draws it: a row per version; agents without versions have no step."""
+        """Ratings by gradient step, as ``figure`` draws them: a row per version; other agents have no step."""
         rows = []
-        for row in self._leaderboard(at, system).rows:
+        for row in _wait(load_leaderboard(self._run, _place(at), system)).rows:
             policy, step = split_agent(row.agent) or (None, None)
-            rows.append(RatingPoint(policy, step, row.agent, row.rating, row.low, row.high, row.rated_games))
+            rows.append(
+                RatingPoint(policy, step, row.agent, row.rating, row.low, row.high, row.online, row.rated_games)
+            )
         return struct_table(RatingPoint, sorted(rows, key=lambda row: (row.policy or "", row.step or 0, row.agent)))
 
-    def figure(self, kind: "PlotKind" = "elo", *, at: At = None, system: str | None = None) -> "Figure":
+    def figure(self, kind: "PlotKind" = "elo", *, at: At = None) -> "Figure":
         """A Matplotlib figure, as ``league plot KIND`` draws it; by default of Elo over training."""
         # Imported here: Matplotlib takes long to load.
         with translate_missing_package():
             from league.plots.render import png_bytes
             from league.queries.plots import draw_picture
 
-        picture = _wait(draw_picture(self._run, kind, _place(at), system))
+        picture = _wait(draw_picture(self._run, kind, _place(at)))
         # A notebook shows it even where pyplot, which would see to that, was not imported.
         picture.figure.__dict__["_repr_png_"] = partial(png_bytes, picture)
         return picture.figure
@@ -264,6 +257,7 @@ class RatingPoint(msgspec.Struct, frozen=True):
     rating: float | None
     low: float | None
     high: float | None
+    online: float
     games: int
 
 

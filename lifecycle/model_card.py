@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from arena.environments import ArenaSpec, make_environment
-from league.success_criteria.against_baselines import SeatShare
 from schemas.config import LeagueConfig
 from schemas.errors import escape_unprintable
 from schemas.ids import derive_seed
@@ -31,6 +30,14 @@ class ReleaseVersion(msgspec.Struct, frozen=True):
     version: int
     adapter: str
     """SHA-256 digest of the adapter, as the league stores it."""
+
+
+class SeatShare(msgspec.Struct, frozen=True):
+    """Games won from one seat."""
+
+    seat: str
+    wins: int
+    games: int
 
 
 class Benchmark(msgspec.Struct, frozen=True):
@@ -111,14 +118,18 @@ class ReleaseFacts(msgspec.Struct, frozen=True):
     published: str
     """Time of the version's publication, UTC; empty where the history does not record it."""
     chosen: ReleaseVersion
-    rating: float
-    system: str
+    rating: float | None
+    """Bradley–Terry rating; None without a rated match."""
     low: float | None
-    """Ends of the rating's 95 % interval; None where there is none."""
+    """Lower end of the rating's 95 % interval."""
     high: float | None
+    online: float
+    """Official online rating."""
+    system: str
+    """Official rating system."""
     rated_games: int
     baselines: dict[str, float]
-    """Ratings of the agents that are not versions of a policy, best first."""
+    """Official online ratings of the agents that are not versions of a policy, best first."""
     benchmarks: list[Benchmark]
     before: list[Benchmark]
     """Benchmarks of the base model."""

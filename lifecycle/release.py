@@ -176,7 +176,7 @@ def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) 
     }
     agents[chosen.agent] = {
         "type": "checkpoint",
-        "elo": facts.rating,
+        "elo": facts.online,
         "path": f"adapters/{chosen.agent}",
         "step": chosen.version,
         "parent": config.base_agent,

@@ -1,26 +1,31 @@
 """Queries of a history for the facts about one version: strength, training, lineage and provenance."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from league.analysis.leaderboard import make_leaderboard
-from league.analysis.summary import wilson_interval
-from league.history.compare import config_differences
+from league.analysis.leaderboard import leaderboard
 from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_lineage
 from league.queries.tables import TableReader, open_tables
 from league.run import Run
 from league.state import LeagueState
-from league.success_criteria.against_baselines import seat_shares
-from league.success_criteria.statistics import BenchmarkResult
-from lifecycle.model_card import Benchmark, LineageSegment, OpponentShare, ReleaseFacts, ReleaseVersion, SettingChange
+from lifecycle.model_card import (
+    Benchmark,
+    LineageSegment,
+    OpponentShare,
+    ReleaseFacts,
+    ReleaseVersion,
+    SeatShare,
+    SettingChange,
+)
 from models.adapter_bundle import pack_folder
 from schemas.errors import ReplayError, UsageError, format_choices
 from schemas.ids import digest, split_agent
+from schemas.numbers import wilson_interval
 
 _MAX_OPPONENTS = 8
 _MAX_AGENTS = 8
@@ -35,8 +40,7 @@ _BENCHMARKS_SQL = """
     ORDER BY v.finished_sequence, m.sequence
 """
 _OPPONENTS_SQL = """
-    SELECT opponent, games, (wins + draws / 2) / (wins + draws + losses) AS share
-    FROM head_to_head WHERE agent = ? AND wins + draws + losses > 0 AND share < 0.5 ORDER BY share, opponent
+    SELECT opponent, games, share FROM payoff WHERE agent = ? AND share < 0.5 ORDER BY share, opponent
 """
 _CONFIGURATIONS_SQL = """
     SELECT c.config, coalesce(max(g.step), 0)
@@ -96,9 +100,9 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
             opponents[f"versions of {policy}" if parts is not None and parts[0] == policy else name] += seats
     settings = [(msgspec.json.decode(text), step) for text, step in _query_rows(tables, _CONFIGURATIONS_SQL, policy)]
     [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
-    board = make_leaderboard(tables.connection, state.sequence)
+    board = leaderboard(tables.connection, at=state.sequence)
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
-    others = {row.agent: row.rating for row in board.rows if row.agent in config.agents and row.rating is not None}
+    others = sorted((row for row in board.rows if row.agent in config.agents), key=lambda row: -row.online)
     return ReleaseFacts(
         league=state.league,
         sequence=state.sequence,
@@ -108,25 +112,42 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         ),
         published=_query_time(tables, "SELECT time FROM policies WHERE policy = ? AND version = ?", policy, version),
         chosen=chosen,
-        rating=state.rating(chosen.agent),
-        system=board.system,
+        rating=None if row is None else row.rating,
         low=None if row is None else row.low,
         high=None if row is None else row.high,
+        online=state.rating(chosen.agent),
+        system=board.system,
         rated_games=state.rating_table.games.get(chosen.agent, 0),
-        baselines=others,
+        baselines={row.agent: row.online for row in others},
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
         before=[one for one in benchmarks if one.agent == config.base_agent],
         segments=[_lineage_segment(station) for station in lineage.stations],
         opponents=dict(opponents.most_common()),
         training_s=float(seconds or 0.0),
         changes=[
-            SettingChange(step, one.key, one.first, one.second)
+            SettingChange(step, key, first, second)
             for (before, _), (after, step) in pairwise(settings)
-            for one in config_differences(before, after)
-            if one.key.split(".")[0] in _TRAINING_TABLES and step < version
+            for key, first, second in _config_differences(before, after)
+            if key.split(".")[0] in _TRAINING_TABLES and step < version
         ],
         ahead=[OpponentShare(*row) for row in _query_rows(tables, _OPPONENTS_SQL, chosen.agent)],
     )
+
+
+def _config_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Dotted keys of settings that differ, with both values; None for a setting that is missing."""
+    settings = dict(_flatten(first)), dict(_flatten(second))
+    keys = sorted({*settings[0], *settings[1]})
+    values = [(key, settings[0].get(key), settings[1].get(key)) for key in keys]
+    return [row for row in values if row[1] != row[2]]
+
+
+def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _query_rows(tables: TableReader, statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
@@ -141,20 +162,23 @@ def _query_time(tables: TableReader, statement: str, *parameters: Any) -> str:
 
 def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Benchmark:
     requested, mean_rank = rows[0][2], rows[0][3]
-    results = {row[6]: BenchmarkResult(row[4], row[5]) for row in rows}
-    seats, wins = seat_shares(results), sum(result.won for result in results.values())
+    won_by_seat: dict[str, list[bool]] = {}
+    for row in rows:
+        won_by_seat.setdefault(row[4], []).append(row[5])
+    seats = [SeatShare(seat, sum(won), len(won)) for seat, won in won_by_seat.items()]
+    wins = sum(seat.wins for seat in seats)
     low, high = wilson_interval(wins, requested)
     return Benchmark(
         agent=agent,
         opponent=opponent,
         wins=wins,
         games=requested,
-        failed=requested - len(results),
+        failed=requested - len(rows),
         share=wins / requested,
         low=low,
         high=high,
         mean_rank=mean_rank,
-        worst=seats[0] if len(seats) > 1 else None,
+        worst=min(seats, key=lambda seat: (seat.wins / seat.games, seat.seat)) if len(seats) > 1 else None,
         matches=[(row[6], row[7]) for row in rows],
     )
 

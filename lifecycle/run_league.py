@@ -15,14 +15,16 @@ from nats.aio.client import Client
 from rich.console import Console
 
 from arena.environments import make_environment
-from league.analysis.summary import benchmark_rows, rating_curve
+from league.analysis.leaderboard import leaderboard
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
 from league.log.connection import retry_until_ready
 from league.log.jetstream import JetStreamLog, find_league
 from league.matchmaking.schedule import stop_reason
-from league.plots.braille import training_chart
-from league.queries.leaderboard import leaderboard_text, load_leaderboard
+from league.plots.series import rating_curve
+from league.plots.terminal import training_chart
+from league.queries.leaderboard import leaderboard_text
+from league.queries.tables import open_tables, row_dicts
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
 from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
@@ -63,27 +65,30 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
     """Print the final report; return whether the replay was identical."""
     with show_progress(progress, "rebuilding the leaderboard from the events"):
         state = await load_state_at(history, run.open_blob_store(history.client))
-        board = await load_leaderboard(run)
-    assert state.config is not None
+        assert state.config is not None
+        async with open_tables(run, history) as tables:
+            board = leaderboard(tables.connection)
+            curve = rating_curve(tables.connection, state.config.trainer.policy)
+            benchmarks = row_dicts(tables.connection.execute("FROM benchmark_results"))
     console.print("Leaderboard, rebuilt from the events", highlight=False)
     console.file.write(leaderboard_text(board, table_width(console)))
     if state.config.policies:
         _print_policies(console, state, state.config)
-    curve = rating_curve(state, state.config.trainer.policy)
     for line in training_chart(curve, _CURVE_WIDTH, _CURVE_LINES):
         console.print(line)
     game = state.config.game
     alone = len(make_environment(game.name, game.settings).seats) == 1
-    print_benchmarks(console, benchmark_rows(state), _SINGLE_SEAT_TITLE if alone else _BOTS_TITLE)
+    print_benchmarks(console, benchmarks, _SINGLE_SEAT_TITLE if alone else _BOTS_TITLE)
     with show_progress(progress, "folding the whole history again, to compare all ratings") as update:
         count = progress_callback(update, "folded", await history.last_sequence())
         report = await verify_log(history, on_progress=count)
     console.print(f"replay --verify: {report.summary()}", highlight=False)
     with show_progress(progress, "drawing the curve"):
         # Imported late: matplotlib takes long to load, and only the report draws.
-        from league.plots.render import draw_rating_curve
+        from league.plots.charts import curve_picture
+        from league.plots.render import write_picture
 
-        await asyncio.to_thread(draw_rating_curve, curve, run.plot)
+        await asyncio.to_thread(lambda: write_picture(curve_picture(curve), run.plot))
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
     console.print("Try next:", highlight=False)

@@ -1,10 +1,11 @@
-"""Numbers in messages and settings: their bounds, which the decoders enforce, and sets of sequences as ranges.
+"""Numbers: bounds that the decoders enforce, intervals of shares, and sets of sequences as ranges.
 
 Events refer to messages by ranges ``[first, last]``, both inclusive. A sequence beyond 64 bits or a negative count or
 price would be accepted by JSON and by Python, and break a table, an array or a budget later. The projection, which
 reads events without Python, uses the same bounds.
 """
 
+import math
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,23 @@ Finite = Annotated[float, msgspec.Meta(ge=-FINITE, le=FINITE)]
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=FINITE)]
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0, le=FINITE)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+Z_95 = 1.96
+"""Quantile of the normal distribution for all 95 % intervals. Rounded, since some decide when training stops."""
+
+
+def wilson_interval(wins: float, games: int) -> tuple[float, float]:
+    """Ends of the 95 % score interval of a share; (0, 1) without games.
+
+    Source: Wilson (JASA 22, 1927); Brown, Cai and DasGupta (2001), eq. 4. In SQL it is the macro ``wilson``.
+    """
+    if games == 0:
+        return 0.0, 1.0
+    share, spread = wins / games, Z_95 * Z_95 / games
+    centre = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread * spread / 4) / (1 + spread)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
 
 Ranges = list[list[int]]
 """Ascending and disjoint where made here; unchecked in an event."""

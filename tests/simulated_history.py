@@ -36,6 +36,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, to_
 from schemas.ids import agent_name, derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import make_sketch
+from schemas.standings import Agent
 from schemas.subjects import event_subject
 
 _START_NS = 1_700_000_000_000_000_000
@@ -54,6 +55,35 @@ def growing_skill(agent: str) -> float:
 
 def _worker_name(policy: str, hero: str) -> str:
     return "rollout-0" if policy == hero else f"rollout-{policy}-0"
+
+
+class LeaderboardRow(msgspec.Struct, frozen=True):
+    """A row of a state's leaderboard."""
+
+    rank: int
+    agent: str
+    kind: str
+    rating: float
+    games: int
+    active: bool
+    reason: str
+
+
+def leaderboard_rows(state: LeagueState) -> list[LeaderboardRow]:
+    """A state's agents, and each policy's newest rated version, by official rating: what the SQL has to show."""
+    agents, ratings = [*state.standings().agents.values()], state.rating_table
+    for policy, version in ratings.newest_versions().items():
+        if (name := agent_name(policy, version)) not in state.agents:
+            rating, games = ratings.rating(name), ratings.games[name]
+            newest = Agent(
+                name, "version", rating, games, policy=policy, version=version, active=False, reason="newest"
+            )
+            agents.append(newest)
+    agents.sort(key=lambda agent: (-agent.rating, agent.name))
+    return [
+        LeaderboardRow(rank, a.name, a.kind, a.rating, a.games, a.active, a.reason)
+        for rank, a in enumerate(agents, start=1)
+    ]
 
 
 class Simulation:

@@ -1,221 +1,178 @@
-"""Maximum-likelihood strengths over a whole history, with intervals clustered by match.
+"""Bradley–Terry strengths of a whole history by maximum likelihood, with 95 % intervals.
 
-Matches count equally, in any order. Two models (formulas in ``likelihood``): ``pairs`` compares every two seats of a
-match (Bradley–Terry with Davidson's ties), ``ranks`` takes the order of all seats at once (Plackett–Luce).
+Every two seats of a match held by different agents are compared: the first wins with probability
+1 / (1 + 10^((r₂ - r₁) / 400)), and a tie is half a win for each (Bradley and Terry, Biometrika 39, 1952). Order and age
+of matches have no influence.
 
-- An agent in several seats plays each of them; comparisons between its own seats inform roles and ties only.
-- A weak Gaussian prior (sd 800 Elo: less evidence than a fifth of a game) keeps agents that never lost finite. Such an
-  agent is marked ``one_sided``: its interval is the prior's as much as the data's.
-- The agents' mean is ``centre``.
-- Roles (powers, turn order) have a strength of their own, which sums to zero over the roles.
-- Intervals resample whole matches, since the comparisons within one depend on each other, or larger clusters that the
-  caller passes, such as the matches of one seed. Where a draw leaves an agent unconnected, the prior stands in, and the
-  interval is wide. ``naive`` intervals take all comparisons as independent, which is wrong for ``pairs``.
+- A pair counts 1 / (seats - 1): a match is worth one comparison per seat, however many seats it has, since the
+  comparisons within one match depend on each other.
+- A Gaussian prior (sd 800 Elo: less evidence than a fifth of a match) keeps agents that never lost finite. They are
+  marked ``one_sided``, as the prior determines their distance from the others.
+- Intervals are those of the sandwich estimator with matches as clusters (Liang and Zeger, Biometrika 73, 1986). It is
+  unreliable for agents with few matches, so it is averaged with the variance of the likelihood's curvature, which
+  counts as much as ten matches; for agents that are ``one_sided`` the curvature alone counts.
+
+Suffixes: M match, S seat, A agent, P pair of seats.
 """
 
-import os
-from collections.abc import Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from math import exp, isfinite
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from math import log
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from league.analysis.comparisons import Z_95, Comparisons, connected_groups, make_comparisons
-from league.analysis.likelihood import one_sided_mask
-from league.analysis.posterior import (
-    ELO_PER_LOG_UNIT,
-    GOAL,
-    PosteriorProblem,
-    clusters_of,
-    make_likelihood_data,
-    start_parameters,
-)
-from league.ratings.arrays import Codes, Floats, Ints, MatchArrays
-from schemas.errors import UsageError
-from schemas.ids import derive_seed
+from schemas.numbers import Z_95
 
-_TIE_SD = 5.0
-_DRAW_GOAL = 1e-4
-"""Squared distance: a draw's parameters together are within a hundredth of a posterior spread of its maximum."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
-
-class FitOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of the fit."""
-
-    model: Literal["pairs", "ranks"] = "pairs"
-    ties: Literal["davidson", "half"] = "davidson"
-    """For ``pairs``: a tie parameter, or half a win for each. ``ranks`` always uses the latter."""
-    centre: float = 1000.0
-    """Mean Elo of all agents."""
-    prior_sd: float = 800.0
-    """Standard deviation of the prior, Elo."""
-    draws: int = 1000
-    """Number of bootstrap draws; 0 leaves only the naive intervals."""
-    seed: int = 0
-    threads: int = 0
-    """0 for all cores. The result does not depend on it."""
+MAX_AGENTS = 4000
+"""Maximum number of agents: the fit keeps dense matrices of agents by agents."""
+_ELO_PER_LOG_UNIT = 400 / log(10)
+_PRECISION = (_ELO_PER_LOG_UNIT / 800.0) ** 2
+"""Precision of the prior, in log units."""
+_CURVATURE_MATCHES = 10
+_MAX_STEPS = 100
+_LONGEST_STEP = 2.0
+_TOLERANCE = 1e-10
+_MATCHES_PER_BLOCK = 2048
 
 
 class Strength(msgspec.Struct, frozen=True):
-    """Strength of an agent or a role, in Elo."""
+    """Strength of an agent in Elo, relative to the mean of all agents."""
 
-    name: str
     rating: float
-    """A role's rating is relative to the mean of all roles."""
-    low: float | None
-    """95 % interval by bootstrap; None without one."""
-    high: float | None
-    naive_low: float
-    """95 % interval from the curvature alone."""
-    naive_high: float
-    matches: int
-    """Matches of the agent; 0 for a role."""
-    one_sided: bool = False
-    """Whether it won, or lost, every comparison with others."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    one_sided: bool
+    """Whether the agent won, or lost, every comparison."""
 
 
-class FittedStrengths(msgspec.Struct, frozen=True):
-    """Fitted strengths, best first, and properties of the fit."""
+class MatchResults(msgspec.Struct, frozen=True):
+    """Scores of the seats of matches; the seats of a match are adjacent."""
 
-    agents: list[Strength]
-    roles: list[Strength]
-    """By name; empty where none were passed."""
-    tie: float | None
-    """Davidson's ν: 0 no ties, 2 as many ties as decisions between equals. None where ties are half wins."""
-    matches: int
-    passed_over: int
-    """Matches without a comparison: a score that is not finite, or fewer than two different agents."""
-    steps: int
-    converged: bool
-    unconverged_draws: int
+    match_S: Ints
+    """Any number that differs between matches."""
+    agent_S: Ints
+    """Index into ``agents``."""
+    score_S: Floats
+    agents: Sequence[str]
 
 
-def fit_strengths(
-    matches: MatchArrays,
-    role_S: Sequence[str] | Codes | None = None,
-    options: FitOptions | None = None,
-    cluster_M: Sequence[Hashable] | None = None,
-) -> FittedStrengths:
-    """Fit the strengths of a history's agents, from matches of one game, none of them voided.
+def fit_strengths(results: MatchResults) -> dict[str, Strength]:
+    """Fit the strengths of the largest group of agents that matches connect; the others have none.
 
-    ``role_S`` names the role of each seat, such as the power or the turn order, or holds codes into ``matches.roles``;
-    ``cluster_M`` is the cluster of each match in the bootstrap, such as its seed, by default every match its own.
-
-    Raises:
-        UsageError: bad options, arrays that do not fit together, nothing to compare, or groups that never met.
+    Empty without a match between two agents, or with more than ``MAX_AGENTS`` agents.
     """
-    options = options or FitOptions()
-    compared = make_comparisons(matches, role_S)
-    problem = _make_problem(compared, options)
-    at_P, lower_PP, steps, distance = problem.maximise()
-    draws_DP, unconverged = _bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
-    agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
-    return FittedStrengths(
-        agents=sorted(agents, key=lambda row: (-row.rating, row.name)),
-        roles=roles,
-        tie=exp(at_P[-1]) if problem.free_P[-1] else None,
-        matches=len(compared.begin_M),
-        passed_over=compared.passed_over,
-        steps=steps,
-        converged=bool(distance <= GOAL),
-        unconverged_draws=unconverged,
+    size = len(results.agents)
+    if not 2 <= size <= MAX_AGENTS:
+        return {}
+    won_AA = np.zeros((size, size))
+    for _, agent_P, other_P, weight_P, share_P in _pair_blocks(results):
+        for row_P, column_P, part_P in ((agent_P, other_P, share_P), (other_P, agent_P, 1.0 - share_P)):
+            won_AA += np.bincount(row_P * size + column_P, weight_P * part_P, size * size).reshape(size, size)
+    group = _largest_group(won_AA)
+    if len(group) < 2:
+        return {}
+    won_AA = won_AA[np.ix_(group, group)]
+    strength_A = _maximise(won_AA)
+    # Matches do not determine a common shift, so only differences from the mean have an interval.
+    centre_AA = np.eye(len(group)) - 1.0 / len(group)
+    inverse_AA = np.linalg.inv(_curvature(won_AA, strength_A))
+    whole_A = np.zeros(size)
+    whole_A[group] = strength_A
+    score_AA, matches_A = _clustered_scores(results, whole_A)
+    curved_A, clustered_A = (
+        np.diag(centre_AA @ covariance_AA @ centre_AA)
+        for covariance_AA in (inverse_AA, inverse_AA @ score_AA[np.ix_(group, group)] @ inverse_AA)
     )
+    one_sided_A = (won_AA.sum(1) == 0) | (won_AA.sum(0) == 0)
+    trust_A = np.where(one_sided_A, 0.0, matches_A[group] / (matches_A[group] + _CURVATURE_MATCHES))
+    variance_A = trust_A * clustered_A + (1.0 - trust_A) * curved_A
+    half_A = Z_95 * _ELO_PER_LOG_UNIT * np.sqrt(variance_A)
+    rating_A = _ELO_PER_LOG_UNIT * (strength_A - strength_A.mean())
+    return {
+        results.agents[code]: Strength(float(rating), float(rating - half), float(rating + half), bool(one_sided))
+        for code, rating, half, one_sided in zip(group.tolist(), rating_A, half_A, one_sided_A, strict=True)
+    }
 
 
-def _make_problem(compared: Comparisons, options: FitOptions) -> PosteriorProblem:
-    _check_options(options)
-    groups = connected_groups(compared)
-    if len(groups) > 1:
-        raise UsageError(
-            f"board: the agents fall into {len(groups)} groups that never met ({len(groups[0])} with {groups[0][0]}, "
-            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them"
-        )
-    start_P, free_P, _ = start_parameters(compared, {}, options.centre)
-    inside_S = np.ones(len(compared.rank_S), np.bool_)
-    inside_S[compared.begin_M] = False
-    has_ties = (inside_S[1:] & (np.diff(compared.rank_S) == 0)).any()
-    if options.model == "pairs" and options.ties == "davidson" and has_ties:
-        start_P[-1], free_P[-1] = 0.0, True
-    precision_P = np.full(len(start_P), (ELO_PER_LOG_UNIT / options.prior_sd) ** 2)
-    precision_P[-1] = _TIE_SD**-2
-    prior_PP = np.diag(np.where(free_P, precision_P, 0.0))
-    return PosteriorProblem(compared, make_likelihood_data(compared, options.model), prior_PP, free_P, start_P)
+def _pair_blocks(results: MatchResults) -> Iterator[tuple[Ints, Ints, Ints, Floats, Floats]]:
+    """Blocks of pairs: the match (from 0 in its block), both agents, the weight, and the first one's share."""
+    if not len(results.match_S):
+        return
+    begins = np.flatnonzero(np.diff(results.match_S, prepend=results.match_S[0] - 1))
+    sizes = np.diff(begins, append=len(results.match_S))
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        chosen = begins[sizes == size]
+        first, second = np.triu_indices(size, 1)
+        for start in range(0, len(chosen), _MATCHES_PER_BLOCK):
+            seat_MS = chosen[start : start + _MATCHES_PER_BLOCK, None] + np.arange(size)
+            agent_MS, score_MS = results.agent_S[seat_MS], results.score_S[seat_MS]
+            agent_MP, other_MP = agent_MS[:, first], agent_MS[:, second]
+            counts_MP = (agent_MP != other_MP) & np.isfinite(score_MS).all(1)[:, None]
+            match_P = np.nonzero(counts_MP)[0]
+            share_MP = 0.5 + 0.5 * np.sign(score_MS[:, first] - score_MS[:, second])
+            weight_P = np.full(len(match_P), 1.0 / (size - 1))
+            yield match_P, agent_MP[counts_MP], other_MP[counts_MP], weight_P, share_MP[counts_MP]
 
 
-def _check_options(options: FitOptions) -> None:
-    if not (isfinite(options.prior_sd) and options.prior_sd > 0 and isfinite(options.centre)):
-        raise UsageError(
-            f"board: prior_sd is {options.prior_sd} and centre {options.centre}; expected finite Elo, prior_sd above 0"
-        )
-    if options.ties not in ("davidson", "half"):
-        raise UsageError(f"board: ties are {options.ties!r}; expected 'davidson' or 'half'")
-    if options.draws < 0 or options.threads < 0:
-        raise UsageError(f"board: {options.draws} draws on {options.threads} threads; expected 0 or more of each")
+def _largest_group(won_AA: Floats) -> Ints:
+    """Ascending indices of the largest group of agents that comparisons connect."""
+    met_AA = won_AA + won_AA.T > 0
+    left = set(np.flatnonzero(met_AA.any(1)).tolist())
+    largest: list[int] = []
+    while left:
+        reached = {left.pop()}
+        border = set(reached)
+        while border:
+            border = set(np.flatnonzero(met_AA[sorted(border)].any(0)).tolist()) - reached
+            reached |= border
+        left -= reached
+        largest = max(largest, sorted(reached), key=len)
+    return np.array(largest, np.int64)
 
 
-def _bootstrap(
-    problem: PosteriorProblem, at_P: Floats, lower_PP: Floats, options: FitOptions, cluster_M: Ints
-) -> tuple[Floats, int]:
-    """Parameters for resampled histories (as many clusters of matches, drawn with replacement), and failed draws.
-
-    Each draw has its own named seed, so results do not depend on the number of threads.
-    """
-    found_DP = np.zeros((options.draws, len(at_P)))
-    count = int(cluster_M.max()) + 1
-
-    def draw(number: int) -> bool:
-        rng = np.random.default_rng(derive_seed(options.seed, "bootstrap", number))
-        weight_M = np.bincount(rng.integers(0, count, count), minlength=count).astype(np.float64)[cluster_M]
-        found_DP[number], _, _, distance = problem.maximise(weight_M, (at_P, lower_PP), _DRAW_GOAL)
-        return bool(distance <= _DRAW_GOAL)
-
-    with ThreadPoolExecutor(options.threads or os.cpu_count() or 1) as pool:
-        converged = sum(pool.map(draw, range(options.draws)))
-    return found_DP, options.draws - converged
+def _expected(strength_A: Floats) -> Floats:
+    """Probability that the row's agent beats the column's."""
+    expected: Floats = 1.0 / (1.0 + np.exp(np.clip(strength_A[None, :] - strength_A[:, None], -500, 500)))
+    return expected
 
 
-def _strengths(
-    problem: PosteriorProblem, options: FitOptions, at_P: Floats, draws_DP: Floats, with_roles: bool
-) -> tuple[list[Strength], list[Strength]]:
-    compared = problem.compared
-    size, agents = len(at_P), len(compared.agents)
-    # Matches do not determine a common shift: it is removed from the spread, and from rounding errors.
-    kinds = [slice(0, agents), slice(agents, size - 1)]
-    shift_PP = np.zeros((size, size))
-    for kind in kinds:
-        shift_PP[kind, kind] = 1 / (kind.stop - kind.start)
-    spread_PP = _subtract_means(_subtract_means(problem.covariance(at_P, shift_PP), kinds).T, kinds)
-    spread_P = np.sqrt(np.maximum(np.diag(spread_PP), 0.0)) * ELO_PER_LOG_UNIT * problem.free_P
-    at_P, draws_DP = _subtract_means(at_P, kinds)[:-1], _subtract_means(draws_DP, kinds)[:, :-1]
-    offset_P = np.zeros(size - 1)
-    offset_P[:agents] = options.centre
-    rating_P = offset_P + ELO_PER_LOG_UNIT * at_P
-    bounds = offset_P + ELO_PER_LOG_UNIT * np.quantile(draws_DP, [0.025, 0.975], axis=0) if len(draws_DP) else None
-    one_sided_A = one_sided_mask(problem.data)
-
-    def row(name: str, code: int) -> Strength:
-        rating, naive = float(rating_P[code]), Z_95 * float(spread_P[code])
-        agent = code < agents
-        return Strength(
-            name=name,
-            rating=rating,
-            low=None if bounds is None else float(bounds[0, code]),
-            high=None if bounds is None else float(bounds[1, code]),
-            naive_low=rating - naive,
-            naive_high=rating + naive,
-            matches=int(compared.games_A[code]) if agent else 0,
-            one_sided=agent and bool(one_sided_A[code]),
-        )
-
-    roles = [row(name, agents + code) for code, name in enumerate(compared.roles)] if with_roles else []
-    return [row(name, code) for code, name in enumerate(compared.agents)], roles
+def _curvature(won_AA: Floats, strength_A: Floats) -> Floats:
+    """Negated second derivatives of the log posterior."""
+    expected_AA = _expected(strength_A)
+    weight_AA = (won_AA + won_AA.T) * expected_AA * (1.0 - expected_AA)
+    curvature: Floats = np.diag(weight_AA.sum(1) + _PRECISION) - weight_AA
+    return curvature
 
 
-def _subtract_means(values: Floats, kinds: list[slice]) -> Floats:
-    """Subtract the mean of each kind of parameters, along the last axis."""
-    centred = values.copy()
-    for kind in kinds:
-        centred[..., kind] -= centred[..., kind].mean(-1, keepdims=True)
-    return centred
+def _maximise(won_AA: Floats) -> Floats:
+    """Maximum of the log posterior, which is concave, by Newton's method with bounded steps."""
+    games_AA = won_AA + won_AA.T
+    strength_A = np.zeros(len(won_AA))
+    for _ in range(_MAX_STEPS):
+        slope_A = (won_AA - games_AA * _expected(strength_A)).sum(1) - _PRECISION * strength_A
+        step_A = np.linalg.solve(_curvature(won_AA, strength_A), slope_A)
+        strength_A += step_A * min(1.0, _LONGEST_STEP / max(float(np.abs(step_A).max()), 1e-300))
+        if np.abs(step_A).max() < _TOLERANCE:
+            break
+    return strength_A
+
+
+def _clustered_scores(results: MatchResults, strength_A: Floats) -> tuple[Floats, Floats]:
+    """Sum over matches of the outer product of each match's gradient with itself, and each agent's matches."""
+    size = len(strength_A)
+    matches_A = np.zeros(size)
+    total_AA = np.zeros((size, size))
+    for match_P, agent_P, other_P, weight_P, share_P in _pair_blocks(results):
+        expected_P = 1.0 / (1.0 + np.exp(np.clip(strength_A[other_P] - strength_A[agent_P], -500, 500)))
+        rest_P = weight_P * (share_P - expected_P)
+        place_P = np.concatenate([match_P * size + agent_P, match_P * size + other_P])
+        slope_MA = np.bincount(place_P, np.concatenate([rest_P, -rest_P]), _MATCHES_PER_BLOCK * size)
+        slope_MA = slope_MA.reshape(_MATCHES_PER_BLOCK, size)
+        total_AA += slope_MA.T @ slope_MA
+        matches_A += (np.bincount(place_P, minlength=_MATCHES_PER_BLOCK * size) > 0).reshape(slope_MA.shape).sum(0)
+    return total_AA, matches_A

@@ -14,7 +14,7 @@ from math import erfc, sqrt
 import msgspec
 import numpy as np
 
-from league.analysis.comparisons import MAX_AGENTS
+from league.analysis.bradley_terry import MAX_AGENTS
 from league.ratings.arrays import Floats
 from schemas.errors import LeagueError, UsageError
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from league.analysis.summary import wilson_interval
 from schemas.codec import canonical_json
 from schemas.events import BenchmarkRequested, MatchFailed, MatchFinished, SeatResult
 from schemas.ids import derive_seed, digest
 from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch, SeatCounts
+from schemas.numbers import wilson_interval
 
 SOLO = "solo"
 """Reason of a game that ended by a solo victory, which in Diplomacy is 18 of 34 centres."""

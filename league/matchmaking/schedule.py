@@ -6,13 +6,13 @@ Pure functions of the state. ``external_version`` admits a version of an externa
 follows no schedule.
 """
 
-from league.analysis.summary import wilson_interval
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK
 from schemas.config import LeagueConfig, StopConfig
 from schemas.errors import UsageError
 from schemas.events import AgentRegistered, AgentRetired, CheckpointAdded, ExternalVersionAdded
 from schemas.ids import HUMAN, agent_name, policy_of
+from schemas.numbers import wilson_interval
 from schemas.standings import Agent
 from schemas.subjects import check_name
 

@@ -1,7 +1,7 @@
-"""Charts of a league's history, drawn with Matplotlib without a display.
+"""Charts of a league's history.
 
-- ``series``  data of the charts: win shares and throughput over the history
-- ``charts``  one function per chart, with title and caption
-- ``render``  axes, labels, shared figures, and PNG, SVG and HTML files
-- ``braille`` curves of braille dots, for terminals
+- ``series``   data of the charts, by SQL
+- ``charts``   one function per chart, drawn with Matplotlib without a display, with title and caption
+- ``render``   labels, and PNG and SVG files
+- ``terminal`` curves in a terminal, drawn with plotext
 """

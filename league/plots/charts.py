@@ -4,22 +4,19 @@ Colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which are
 lines also differ by marker and stroke.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import product
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from league.analysis.leaderboard import Leaderboard
-from league.analysis.payoff import PayoffMatrix
-from league.analysis.roster import LeaderboardEntry
-from league.analysis.summary import wilson_interval
-from league.matchmaking.audit import SamplingAudit, WindowShares
-from league.plots.render import Picture, escape_label, payoff_figure
-from league.plots.series import FrequencySeries, Throughput, WinRateSeries
+from league.analysis.leaderboard import Leaderboard, LeaderboardEntry
+from league.plots.render import Picture, escape_label
+from league.plots.series import DrawWindow, FrequencySeries, RatingCurve, Throughput, WinRateSeries
 from schemas.ids import split_agent
+from schemas.numbers import wilson_interval
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -36,12 +33,25 @@ def _line_style(number: int) -> _LineStyle:
     return _LineStyle(COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)], _LINE_STYLES[number // 7 % 4])
 
 
+def curve_picture(curve: RatingCurve) -> Picture:
+    """Draw a policy's official rating over its gradient steps, with baselines and the best so far; may be empty."""
+    title = f"Rating of {curve.policy}"
+    figure, (axes,) = _make_figure(title, ("official rating",))
+    for name, ratings in curve.baselines.items():
+        axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=escape_label(name))
+    axes.step(curve.steps, curve.past_best, where="post", color="grey", linewidth=1, label="past best")
+    axes.plot(curve.steps, curve.hero, marker="o", color="black", label=escape_label(curve.policy))
+    axes.set_xlabel("gradient step")
+    _finish_axes(figure, axes)
+    return Picture(figure, title, "A mark is an evaluated version, at the end of its evaluation.")
+
+
 def ratings_picture(board: Leaderboard, agents: Sequence[str] = ()) -> Picture:
     """Draw the ratings of all versions of policies over gradient steps; agents without versions are level lines.
 
     Without ``agents`` that were requested explicitly, level lines are drawn for those with the most matches only.
     """
-    title = f"Ratings in {board.game}: {board.system}, up to event {board.sequence:,}"
+    title = f"Ratings in {board.game}, up to event {board.sequence:,}"
     figure, (axes,) = _make_figure(title, ("rating",))
     level = [row for row in board.rows if split_agent(row.agent) is None and row.rating is not None]
     if not agents:
@@ -52,19 +62,18 @@ def ratings_picture(board: Leaderboard, agents: Sequence[str] = ()) -> Picture:
     for number, row in enumerate(level, start=len(curves)):
         look = _line_style(number)
         axes.axhline(row.rating or 0.0, color=look.colour, linestyle="--", linewidth=1.2, label=escape_label(row.agent))
-        if row.low is not None and row.high is not None:
-            # Side by side at the right edge: as bands they would overlap.
-            place = 0.985 - 0.012 * (number - len(curves))
-            axes.vlines(place, row.low, row.high, look.colour, linewidth=2, transform=axes.get_yaxis_transform())
+        # Side by side at the right edge: as bands they would overlap.
+        place = 0.985 - 0.012 * (number - len(curves))
+        axes.vlines(
+            place, row.low or 0.0, row.high or 0.0, look.colour, linewidth=2, transform=axes.get_yaxis_transform()
+        )
     axes.set_xlabel("gradient step of the version")
     _finish_axes(figure, axes)
-    spread = f"{board.draws:,} resampled histories" if board.draws else "none were computed: too many matches"
     return Picture(
         figure,
         title,
-        f"A mark is a version in the league; dashed level lines are agents without versions. Rated over "
-        f"{board.matches:,} matches in all. Shades and bars, at the right for level lines: 95 % intervals ({spread}); "
-        "none where there are too few matches for one.",
+        f"Bradley–Terry ratings over {board.matches:,} rated matches. A mark is a version in the league; dashed level "
+        "lines are agents without versions. Shades and bars, at the right for level lines: 95 % intervals.",
     )
 
 
@@ -79,9 +88,7 @@ def _curves(rows: Sequence[LeaderboardEntry]) -> dict[str, list[tuple[int, Leade
 def _draw_curve(axes: Axes, look: _LineStyle, policy: str, rows: Sequence[tuple[int, LeaderboardEntry]]) -> None:
     steps, ratings = [step for step, _ in rows], [row.rating or 0.0 for _, row in rows]
     axes.plot(steps, ratings, color=look.colour, marker=look.marker, markersize=4, label=escape_label(policy))
-    known = [(step, row.low, row.high) for step, row in rows if row.low is not None and row.high is not None]
-    places, low, high = zip(*known, strict=True) if known else ((), (), ())
-    _draw_interval(axes, look, places, low, high)
+    _draw_interval(axes, look, steps, [row.low or 0.0 for _, row in rows], [row.high or 0.0 for _, row in rows])
 
 
 def _draw_interval(
@@ -114,60 +121,56 @@ def wins_picture(series: Sequence[WinRateSeries], game: str, upto: int) -> Pictu
     )
 
 
-def payoff_picture(payoff: PayoffMatrix, game: str, upto: int) -> Picture:
-    """Draw a payoff matrix of the history up to an event."""
+def payoff_picture(agents: Sequence[str], pairs: Sequence[dict[str, Any]], game: str, upto: int) -> Picture:
+    """Draw shares of points up to an event as a heat map of rows against columns; grey for agents that never met."""
     title = f"Payoffs in {game}: rows against columns, up to event {upto:,}"
-    return Picture(
-        payoff_figure(payoff, title),
-        title,
-        "Share of the points between the two that the row's agent took, its 95 % interval (Wilson), and matches. "
-        "Grey: never met, or the same agent. Strongest agents first.",
-    )
-
-
-def shares_picture(audit: SamplingAudit, upto: int, policy: str | None) -> Picture:
-    """Draw a sampler's target and realised shares by bucket over gradient steps, for one policy or all (None)."""
-    whose = "" if policy is None else f" for {policy}"
-    title = f"Opponents drawn{whose}: target against realised, up to event {upto:,}"
-    figure, (axes,) = _make_figure(title, ("share of the opponents drawn",))
-    shares = Counter(audit.whole.target) | Counter(audit.whole.realised)
-    buckets = sorted(bucket for bucket, share in shares.items() if share > 0)
-    for number, bucket in enumerate(buckets):
-        # Side by side, since buckets of equal shares would hide one another.
-        aside = 0.03 * (number - (len(buckets) - 1) / 2) * (audit.whole.last_step + 1) / len(audit.windows)
-        _draw_bucket(axes, _line_style(number), bucket, audit.windows, aside)
-    axes.set(ylim=(-0.02, 1.02), xlabel="gradient step")
-    _finish_axes(figure, axes)
-    whole = audit.whole
-    far = "" if whole.distance is None else f" Total variation {whole.distance:.4f}, by chance {whole.by_chance:.4f}."
+    size = len(agents)
+    figure = Figure(figsize=(4 + 0.9 * size, 2 + 0.75 * size), layout="constrained")
+    figure.suptitle(escape_label(title), fontsize="large")
+    axes = figure.add_subplot(facecolor="lightgrey")
+    met = {(pair["agent"], pair["opponent"]): pair for pair in pairs}
+    shares = [
+        [met[row, column]["share"] if (row, column) in met else float("nan") for column in agents] for row in agents
+    ]
+    edges = [place - 0.5 for place in range(size + 1)]
+    mesh = axes.pcolormesh(edges, edges, shares, cmap="RdBu", vmin=0.0, vmax=1.0)
+    axes.invert_yaxis()
+    figure.colorbar(mesh, ax=axes, label="share of the points that the row's agent took")
+    names = [escape_label(agent) for agent in agents]
+    axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(size), names)
+    for row, column in product(range(size), repeat=2):
+        if (pair := met.get((agents[row], agents[column]))) is not None:
+            games = f"{pair['games']:,} game{'' if pair['games'] == 1 else 's'}"
+            text = f"{pair['share']:.2f}\n{pair['low']:.2f}–{pair['high']:.2f}\n{games}"
+            color = "white" if abs(pair["share"] - 0.5) > 0.3 else "black"
+            axes.text(column, row, text, ha="center", va="center", color=color, fontsize="x-small")
     return Picture(
         figure,
         title,
-        f"{whole.picks:,} opponents of {whole.draws:,} draws. Lines: the sampler's own probabilities, computed again "
-        f"from {whole.recomputed:,} draws. Marks: what was drawn, with 95 % intervals (Wilson).{far}",
+        "Share of the points between the two that the row's agent took, its 95 % interval (Wilson), and matches. "
+        "Grey: never met, or the same agent. Best mean share first.",
     )
 
 
-def _draw_bucket(axes: Axes, look: _LineStyle, bucket: str, windows: Sequence[WindowShares], aside: float) -> None:
-    aimed = [w for w in windows if w.target]
-    axes.step(
-        [_middle_step(w) for w in aimed],
-        [w.target.get(bucket, 0.0) for w in aimed],
-        where="mid",
-        color=look.colour,
-        label=escape_label(f"{bucket}: target"),
+def draws_picture(windows: Sequence[DrawWindow], upto: int) -> Picture:
+    """Draw the shares of the opponents drawn by bucket over gradient steps."""
+    title = f"Opponents drawn, up to event {upto:,}"
+    figure, (axes,) = _make_figure(title, ("share of the opponents drawn",))
+    for number, bucket in enumerate(sorted({bucket for window in windows for bucket in window.picks})):
+        look = _line_style(number)
+        places = [(window.first_step + window.last_step) / 2 for window in windows]
+        counts = [(window.picks.get(bucket, 0), sum(window.picks.values())) for window in windows]
+        shares = [drawn / picks for drawn, picks in counts]
+        axes.plot(places, shares, color=look.colour, marker=look.marker, markersize=4, label=escape_label(bucket))
+        low, high = zip(*(wilson_interval(drawn, picks) for drawn, picks in counts), strict=True)
+        _draw_interval(axes, look, places, low, high)
+    axes.set(ylim=(-0.02, 1.02), xlabel="gradient step")
+    _finish_axes(figure, axes)
+    picks = sum(sum(window.picks.values()) for window in windows)
+    return Picture(
+        figure, title, f"{picks:,} opponents by bucket of the sampler. Shades and bars: 95 % intervals (Wilson)."
     )
-    for w in windows:
-        share = w.realised.get(bucket, 0.0)
-        low, high = wilson_interval(round(share * w.picks), w.picks)
-        axes.vlines(_middle_step(w) + aside, low, high, color=look.colour, linewidth=0.9, alpha=0.8)
-    shares = [w.realised.get(bucket, 0.0) for w in windows]
-    places = [_middle_step(w) + aside for w in windows]
-    axes.plot(places, shares, look.marker, color=look.colour, markersize=5, label=escape_label(f"{bucket}: drawn"))
-
-
-def _middle_step(window: WindowShares) -> float:
-    return (window.first_step + window.last_step) / 2
 
 
 def throughput_picture(throughput: Throughput, upto: int) -> Picture:

@@ -1,12 +1,14 @@
-"""Data series for charts: win shares of policies, and the throughput of a league."""
+"""Data series for charts: ratings, win shares, payoffs, opponents drawn, and the throughput of a league."""
 
+import itertools
 import math
 from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from league.analysis.summary import Z_95, wilson_interval
+from schemas.ids import SESSION_PREFIX
+from schemas.numbers import Z_95, wilson_interval
 
 _WINDOWS = 24
 _MOST_PARTS = 48
@@ -59,6 +61,68 @@ _STEPS_SQL = f"""
     {_PARTS_SQL} SELECT policy, {_PART_SQL} AS part, count(*), 0::DOUBLE FROM gradient_steps, ends
     WHERE sequence <= $upto AND list_contains($policies, policy) GROUP BY policy, part
 """
+
+
+_DRAWS_SQL = """
+    WITH drawn AS (
+        SELECT o.bucket, o.sequence FROM opponents_sampled o
+        WHERE o.sequence <= $upto AND NOT starts_with(o.match_id, $session)
+              AND list_contains($policies, regexp_extract(o.hero, '^(.+)@([0-9]+)$', 1))
+    ), stepped AS (
+        SELECT sequence, max(step) OVER (ORDER BY sequence) AS step FROM gradient_steps
+        WHERE sequence <= $upto AND list_contains($policies, policy)
+    ), placed AS (
+        SELECT bucket, coalesce(g.step, 0) AS step FROM drawn d ASOF LEFT JOIN stepped g ON d.sequence >= g.sequence
+    ), spread AS (SELECT ceil((max(step) + 1) / $windows)::BIGINT AS width FROM placed)
+    SELECT step // width * width AS first, first + width - 1 AS last, bucket, count(*) AS picks
+    FROM placed CROSS JOIN spread GROUP BY ALL ORDER BY ALL
+"""
+
+
+class RatingCurve(msgspec.Struct, frozen=True):
+    """Official ratings over a policy's training: one point per evaluated version, when its evaluation was settled."""
+
+    policy: str
+    steps: list[int]
+    hero: list[float]
+    past_best: list[float]
+    """Best rating of this and all earlier versions."""
+    baselines: dict[str, list[float]]
+    """Ratings of each baseline at these moments; NaN before it joined."""
+
+
+def rating_curve(connection: Any, policy: str) -> RatingCurve:
+    """Read a policy's rating curve from a DuckDB connection to a projection."""
+    statement = "SELECT version, agent, baseline, rating FROM version_ratings WHERE policy = ? ORDER BY version"
+    hero: dict[int, float] = {}
+    baselines: dict[str, dict[int, float]] = {}
+    for version, agent, is_baseline, rating in connection.execute(statement, [policy]).fetchall():
+        (baselines.setdefault(agent, {}) if is_baseline else hero)[version] = rating
+    return RatingCurve(
+        policy=policy,
+        steps=list(hero),
+        hero=list(hero.values()),
+        past_best=list(itertools.accumulate(hero.values(), max)),
+        baselines={name: [ratings.get(step, math.nan) for step in hero] for name, ratings in sorted(baselines.items())},
+    )
+
+
+class DrawWindow(msgspec.Struct, frozen=True):
+    """Opponents drawn in a window of gradient steps."""
+
+    first_step: int
+    last_step: int
+    picks: dict[str, int]
+    """Number of seats drawn for, by bucket."""
+
+
+def draw_windows(connection: Any, upto: int, policies: Collection[str], windows: int) -> list[DrawWindow]:
+    """Count the opponents drawn for matches of these policies by bucket, in windows of gradient steps."""
+    values = {"upto": upto, "policies": list(policies), "session": SESSION_PREFIX, "windows": windows}
+    picks: dict[tuple[int, int], dict[str, int]] = {}
+    for first, last, bucket, count in connection.execute(_DRAWS_SQL, values).fetchall():
+        picks.setdefault((first, last), {})[bucket] = count
+    return [DrawWindow(first, last, counts) for (first, last), counts in picks.items()]
 
 
 class WinRateWindow(msgspec.Struct, frozen=True):

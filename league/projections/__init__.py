@@ -1,6 +1,7 @@
 """Projections of the history into DuckDB tables: always disposable, always rebuildable.
 
 - ``schema.sql``   the tables, and the macros and views that people query, with their comments
+- ``analysis.sql`` macros and views for payoffs, ratings over time and benchmarks
 - ``tables``       reads the schema, with its version; opens a projection's file
 - ``load``         turns a batch of events into rows
 - ``statements``   SQL per event type: its parsing and its rows

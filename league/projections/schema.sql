@@ -326,15 +326,6 @@ CREATE VIEW leaderboard AS
     FROM leaderboard_at(9223372036854775807);
 COMMENT ON VIEW leaderboard IS 'agents, and the newest rated version, by official rating; wins and mean rank are of rated matches';
 
-CREATE VIEW head_to_head AS
-    SELECT a.agent, b.agent AS opponent, count(DISTINCT a.sequence) AS games,
-           count(*) FILTER (a.score > b.score) AS wins, count(*) FILTER (a.score = b.score) AS draws,
-           count(*) FILTER (a.score < b.score) AS losses
-    FROM match_seats a JOIN match_seats b ON a.sequence = b.sequence AND a.agent <> b.agent
-    WHERE isfinite(a.score - b.score) AND a.match_id NOT IN (SELECT match_id FROM voids)
-    GROUP BY ALL;
-COMMENT ON VIEW head_to_head IS 'per pair of agents: `games` they met in, and by score, seat against seat, won, drawn, lost';
-
 CREATE VIEW lineage AS
     WITH made AS (
         SELECT g.policy, p.version, min(g.step) AS first_step, max(g.step) AS last_step, count(*) AS steps,

@@ -1,6 +1,6 @@
-"""The tables, macros and views of a projection (``schema.sql``), and the connection to their file.
+"""The tables, macros and views of a projection (``schema.sql``, ``analysis.sql``), and the connection to their file.
 
-``VERSION`` goes up whenever anything in ``schema.sql`` or ``load`` changes; files of another version are rebuilt.
+``VERSION`` goes up whenever anything in ``*.sql`` or ``load`` changes; files of another version are rebuilt.
 Times are UTC. Sequences say where in the history a row comes from. No table has a primary key: keys are kept by what
 ``load`` inserts, since DuckDB's indexes would make bulk loading several times slower.
 
@@ -20,11 +20,14 @@ from schemas.errors import BusyError, UsageError
 
 VERSION = 15
 
-_STATEMENTS = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8").removesuffix(";\n").split(";\n")
+_FILES = [Path(__file__).with_name(f"{name}.sql") for name in ("schema", "analysis")]
+_STATEMENTS = [
+    statement for file in _FILES for statement in file.read_text(encoding="utf-8").removesuffix(";\n").split(";\n")
+]
 
 
 def _definitions(kind: str) -> dict[str, str]:
-    """Definitions of one kind in ``schema.sql``: by name, the text that follows the name."""
+    """Definitions of one kind in the SQL files: by name, the text that follows the name."""
     matches = (re.search(rf"^CREATE {kind} ([\w.]+)\s*(.*)", statement, re.M | re.S) for statement in _STATEMENTS)
     return {match[1]: match[2] for match in matches if match is not None}
 
@@ -130,6 +133,8 @@ MACRO_COMMENTS = {
     "unadmitted_versions_at(sequence)": "each policy's newest rated version, where it has not joined",
     "ratings_at(sequence)": "`current_ratings` as they were after that event",
     "rated_matches_at(sequence)": "matches that the ratings after that event were made of",
+    "payoff_at(sequence)": "`payoff` as it was; `playing := 'GAME'` and `purposes := ['PURPOSE']` select matches",
+    "wilson(wins, games)": "95 % interval of a share: `.low` and `.high`",
     "sequence_at(time)": "the newest event recorded at or before a time (UTC)",
 }
 """All that rate take ``under := 'SYSTEM'`` and ``playing := 'GAME'`` too."""

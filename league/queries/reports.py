@@ -1,52 +1,39 @@
-"""Reports on whole runs: success criteria, two runs compared, ratings under other rules."""
+"""Reports on whole runs: success criteria, and ratings under other rules."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
-from league.history.compare import RunComparison, last_shared_sequence, make_run_comparison, summarise_run
 from league.history.counterfactual import Counterfactual, RatingComparison, compare_ratings
-from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import count_messages
 from league.projections.tables import sql_literal
 from league.queries.tables import open_tables, query_history, resolve_sequence
 from league.run import Run
-from league.success_criteria import CriteriaReport, judge_history
+from league.success_criteria import CriteriaReport, config_at, draw_targets, judge
 from schemas.errors import UsageError, format_choices
 from schemas.subjects import DEAD_LETTER_STREAM, dead_letter_subject
 
 
 async def judge_run(run: Run, at: str | None) -> CriteriaReport:
-    """Judge a run; raises as ``resolve_sequence`` does.
+    """Judge a run by the success criteria; raises as ``resolve_sequence`` does.
 
     Dead letters count only as of now, without ``at``, the sequence or time of the last event to consider.
     """
     async with run.open_log() as history:
-        if at is not None:
-            return await judge_history(history, until=await resolve_sequence(run, history, at, "--at"))
-        return await judge_now(history)
+        upto = None if at is None else await resolve_sequence(run, history, at, "--at")
+        letters = await count_dead_letters(history) if at is None else None
+        async with open_tables(run, history) as tables:
+            if upto is None:
+                [(upto,)] = tables.connection.execute("SELECT sequence FROM position").fetchall()
+            policy = config_at(tables.connection, upto).trainer.policy
+            return judge(tables.connection, upto, await draw_targets(history, policy, upto), letters)
 
 
-async def judge_now(history: JetStreamLog) -> CriteriaReport:
-    """Judge a history up to its newest event, with the dead letters that there are."""
+async def count_dead_letters(history: JetStreamLog) -> int:
+    """Count the dead letters of a league."""
     subject = dead_letter_subject(history.league, ">")
-    letters = sum((await count_messages(history.client, DEAD_LETTER_STREAM, subject)).values())
-    return await judge_history(history, dead_letters=letters)
-
-
-async def compare_runs(first: Path, second: Path) -> RunComparison:
-    """Compare the runs of two folders."""
-    names = (str(first), str(second)) if first.name == second.name else (first.name, second.name)
-    one, other = Run(first), Run(second)
-    async with one.open_log("compare") as here, other.open_log("compare") as there:
-        states = (
-            await load_state_at(here, one.open_blob_store(here.client)),
-            await load_state_at(there, other.open_blob_store(there.client)),
-        )
-        sides = await summarise_run(names[0], here, states[0]), await summarise_run(names[1], there, states[1])
-        return make_run_comparison(*sides, states, await last_shared_sequence(here, there))
+    return sum((await count_messages(history.client, DEAD_LETTER_STREAM, subject)).values())
 
 
 async def compare_counterfactual(

@@ -9,7 +9,6 @@ import msgspec
 import psutil
 from nats.aio.client import Client
 
-from league.analysis.summary import Z_95
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.dead_letters import DeadLetterEntry
 from league.log.jetstream import JetStreamLog
@@ -24,6 +23,7 @@ from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 from schemas.ids import split_agent
 from schemas.metrics import SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
+from schemas.numbers import Z_95
 from schemas.standings import Alarm, Standings
 
 

@@ -7,8 +7,8 @@ printed as a list of fields if that does not suffice.
 import csv
 import io
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -16,9 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from schemas.errors import UsageError, format_choices
-
-if TYPE_CHECKING:
-    from league.analysis.summary import BenchmarkRow
 
 Rows = Sequence[Sequence[Any]]
 
@@ -144,12 +141,12 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def print_benchmarks(console: Console, rows: "Sequence[BenchmarkRow]", title: str) -> None:
-    """Print the games won in benchmarks, with 95 % intervals."""
+def print_benchmarks(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print rows of ``benchmark_results``: games won, with 95 % intervals."""
     cells = []
     for row in rows:
-        interval = f"{100 * row.low:.1f} – {100 * row.high:.1f} %"
-        cells.append([row.agent, row.opponent, f"{row.wins} of {row.games}", f"{100 * row.share:.1f} %", interval])
+        won, share = f"{row['wins']} of {row['games']}", f"{100 * row['share']:.1f} %"
+        cells.append([row["agent"], row["opponent"], won, share, f"{100 * row['low']:.1f} – {100 * row['high']:.1f} %"])
     print_table(console, ["agent", "against", *number_columns("won", "share", "95 % interval")], cells, title=title)
 
 

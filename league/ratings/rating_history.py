@@ -4,13 +4,12 @@ An interrupted and continued fold gives the same bits, so a history ends where `
 """
 
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
-from league.analysis.comparisons import number_keys
 from league.ratings.arrays import (
     Floats,
     GameFold,
@@ -65,6 +64,12 @@ def rating_histories(
         )
         for column, (name, at) in enumerate(chosen.items())
     ]
+
+
+def number_keys(keys: Iterable[Hashable]) -> Ints:
+    """Number keys from 0 in the order of first occurrence; equal keys share a number."""
+    codes: dict[Hashable, int] = {}
+    return np.array([codes.setdefault(key, len(codes)) for key in keys], np.int64)
 
 
 def _agent_matches(rated: MatchArrays, code: int) -> Ints:

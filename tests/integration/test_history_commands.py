@@ -18,7 +18,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from league.analysis.summary import leaderboard_rows
 from league.history.replay import HistoryReplay, replay_log, verify_events
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
@@ -31,7 +30,7 @@ from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
 from schemas.ids import digest
-from tests.simulated_history import Simulation
+from tests.simulated_history import Simulation, leaderboard_rows
 from ui.cli import app
 
 HISTORY = Simulation(
@@ -122,7 +121,7 @@ def test_the_leaderboard_of_a_past_event_is_that_of_the_state_then(stopped: Path
     expected = {row.agent: (row.rating, row.games) for row in leaderboard_rows(state)}
     for place in (str(until), clock(until), clock(until) + "Z"):
         rows = told(stopped, "leaderboard", "--at", place)
-        assert {row["agent"]: (row["rating"], row["rated_games"]) for row in rows} == expected
+        assert {row["agent"]: (row["online"], row["rated_games"]) for row in rows} == expected
     result = CliRunner().invoke(app, ["leaderboard", "--at", str(until), "--run", str(stopped)])
     assert f"as of event {until} (" in result.stderr
 
@@ -192,7 +191,7 @@ def test_voided_matches_are_taken_out_of_the_ratings_of_a_stopped_league(run: Pa
         fold.apply(recorded.sequence, recorded.event)
     rows = told(run, "leaderboard")
     expected = {rated.agent: (rated.rating, rated.games) for rated in fold.rated_agents("diplomacy")}
-    assert {r["agent"]: (r["rating"], r["rated_games"]) for r in rows if r["rated_games"]} == {
+    assert {r["agent"]: (r["online"], r["rated_games"]) for r in rows if r["rated_games"]} == {
         agent: rated for agent, rated in expected.items() if agent in {row["agent"] for row in rows}
     }
     assert told(run, "leaderboard", "--at", str(len(HISTORY))) != rows

@@ -22,13 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from league.analysis.summary import wilson_interval
 from league.log.jetstream import JetStreamLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import ExperienceConfig, LeagueConfig, Plugin
 from schemas.errors import EXTRAS
+from schemas.numbers import wilson_interval
 from tests.docs.test_tutorial import COMMANDS as TUTORIAL_COMMANDS
 from tests.docs.test_tutorial import FILES as TUTORIAL_FILES
 from tests.simulated_history import Simulation
@@ -135,7 +135,7 @@ def test_reading_a_league_needs_neither_torch_nor_any_other_optional_package(tmp
     run = ["--run", str(tmp_path / "run")]
     commands: list[list[str]] = [
         ["leaderboard", *run],
-        ["leaderboard", "--system", "bradley_terry", "--draws", "2", *run],
+        ["leaderboard", "--system", "elo", *run],
         ["events", *run],
         ["ledger", *run],
         ["sql", "SELECT count(*) AS games FROM matches", *run],

@@ -94,18 +94,18 @@ def command(folder: Path, *arguments: str) -> str:
 
 def test_the_leaderboard_is_that_of_the_command_and_the_broker_ends_with_the_call(folder: Path) -> None:
     run = league.open(folder)
-    found = run.leaderboard(draws=0)
-    assert list(found) == json.loads(command(folder, "leaderboard", "--json", "--no-intervals"))
-    assert "official" in found.title
+    found = run.leaderboard()
+    assert list(found) == json.loads(command(folder, "leaderboard", "--json"))
+    assert "Bradley–Terry" in found.title
     assert not (folder / "nats" / "server.json").exists()
 
 
 def test_earlier_events_and_other_systems_can_be_asked_for(folder: Path) -> None:
     run, half = league.open(folder), len(HISTORY) // 2
-    assert f"up to event {half:,}" in run.leaderboard(at=half, draws=0).title
+    assert f"up to event {half:,}" in run.leaderboard(at=half).title
     at = datetime.fromtimestamp(HISTORY[half - 1].time_ns / 1e9, tz=UTC)
-    assert run.leaderboard(at=at, draws=0).title == run.leaderboard(at=half, draws=0).title
-    assert run.leaderboard(system="bradley_terry", by="kind", draws=0).columns[:3] == ["rank", "kind", "rating"]
+    assert run.leaderboard(at=at).title == run.leaderboard(at=half).title
+    assert run.leaderboard(system="elo").columns[:3] == ["rank", "agent", "kind"]
 
 
 def test_elo_has_a_row_per_version_by_gradient_step_and_the_figure_draws_it(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_tables_are_arrow_and_become_pandas(folder: Path) -> None:
 
 def test_without_arrow_tables_hold_the_same_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = league.open(folder)
-    calls = [run.matches, lambda: run.leaderboard(draws=0), run.match("nim-1").seats.__iter__]
+    calls = [run.matches, run.leaderboard, run.match("nim-1").seats.__iter__]
     with_arrow = [list(call()) for call in calls]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert [list(call()) for call in calls] == with_arrow
@@ -208,7 +208,7 @@ def test_it_works_inside_a_running_loop_on_a_live_run_and_by_address(
 
     async def body() -> None:
         with EmbeddedServer(folder / "nats") as server:
-            boards = [list(league.open(source).leaderboard(draws=0)) for source in (folder, server.url)]
+            boards = [list(league.open(source).leaderboard()) for source in (folder, server.url)]
             assert boards[0] == boards[1]
             assert league.open(server.url, league="league").match("nim-1").turns
             with pytest.raises(NoLeagueError, match="no league 'other' was opened here"):

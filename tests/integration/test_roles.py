@@ -10,7 +10,6 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import flush_and_close
@@ -37,6 +36,7 @@ from schemas.events import (
 from schemas.ids import agent_name, split_agent
 from schemas.trajectories import Trajectory
 from tests.forks import run_forked
+from tests.simulated_history import leaderboard_rows
 from ui.cli import app
 from workers.runtime import Context, beside
 from workers.trainer import TrainerWorker, load_policy_base

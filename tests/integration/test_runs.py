@@ -442,22 +442,3 @@ def test_artifacts_that_are_gone_are_counted_by_kind(
     made = branched(sandbox, history[-1].sequence, tmp_path / "new")
     assert made.copied.missing["game record"] >= 1
     assert set(made.copied.missing) == {"game record"}
-
-
-def test_two_runs_are_set_side_by_side(nim: Path, sandbox: Path, history: list[RecordedEvent], tmp_path: Path) -> None:
-    picture = tmp_path / "both.png"
-    result = CliRunner().invoke(app, ["compare", str(nim), str(sandbox), "-o", str(picture)])
-    assert result.exit_code == 0, result.output
-    assert f"one and the same up to event {len(history)}" in result.stdout
-    assert "Agents in common" in result.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    value = json.loads(CliRunner().invoke(app, ["compare", str(nim), str(sandbox), "--json"]).stdout)
-    assert (value["shared"], value["second"]["branched_at"]) == (len(history), len(history))
-    assert value["first"]["benchmarks"][0]["agent"] == "base_model"
-
-
-def test_a_folder_without_a_league_cannot_be_compared(nim: Path, tmp_path: Path) -> None:
-    for more, message in (([], "no league here"), (["-o", str(tmp_path / "no" / "x.png")], "there is no folder")):
-        result = CliRunner().invoke(app, ["compare", str(nim), str(tmp_path), *more])
-        assert isinstance(result.exception, UsageError)
-        assert message in str(result.exception)

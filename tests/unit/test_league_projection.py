@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
 from league.projections import load
 from league.projections import projection as projection_module
@@ -42,7 +41,7 @@ from schemas.events import (
 )
 from schemas.subjects import event_subject
 from tests.memory_log import MemoryLog
-from tests.simulated_history import Simulation
+from tests.simulated_history import Simulation, leaderboard_rows
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
@@ -276,13 +275,13 @@ def is_void(recorded: RecordedEvent) -> bool:
     return isinstance(recorded.event, MatchVoided)
 
 
-def test_head_to_head_pools_to_the_records_of_the_state() -> None:
+def test_payoffs_pool_to_the_records_of_the_state() -> None:
     records = Simulation(SMALL).run_with_voids(12)
     state = LeagueState()
     for recorded in records:
         state.apply(recorded.sequence, recorded.event)
     pooled = """
-        SELECT opponent, sum(wins)::BIGINT, sum(draws)::BIGINT, sum(losses)::BIGINT FROM head_to_head
+        SELECT opponent, sum(wins)::BIGINT, sum(draws)::BIGINT, sum(losses)::BIGINT FROM payoff
         WHERE agent LIKE 'main@%' GROUP BY opponent
     """
     with Projection() as projection:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex
 from league.projections.projection import Projection
@@ -17,7 +16,7 @@ from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, to_builtins
 from schemas.subjects import event_subject
-from tests.simulated_history import Simulation
+from tests.simulated_history import Simulation, leaderboard_rows
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=5, gatekeeper_games=5, benchmark_games=5))
 

@@ -91,7 +91,7 @@ def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
 ) -> None:
     said = {
         "league": "training done",
-        "leaders": "resampled histories",
+        "leaders": "Bradley–Terry ratings",
         "ratings": "rating under",
         "heads": "points taken",
         "opponents": "target",

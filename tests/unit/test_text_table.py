@@ -77,23 +77,20 @@ COMMANDS = [
     "status --all",
     "ledger",
     "lineage main@3",
-    "payoff",
     "matchmaking audit",
     "replay --set ratings.elo.k=64",
     "criteria",
-    "workers audit",
     "match show MATCH",
     "match explain MATCH",
     "sql SHOW_TABLES",
     "sql MATCHES",
-    "compare",
 ]
 """Commands that print tables; the words in capitals stand for a statement or a match."""
 STATEMENTS = {"SHOW_TABLES": "SHOW TABLES", "MATCHES": "SELECT * EXCLUDE (environment) FROM matches LIMIT 2"}
 
 
 def printed(run: Path, words: Sequence[str], width: int) -> str:
-    place = [str(run), str(run)] if words == ["compare"] else ["--run", str(run)]
+    place = ["--run", str(run)]
     terminal = {"TTY_COMPATIBLE": "1", "COLUMNS": str(width), "NO_COLOR": "1", "TERM": "xterm"}
     result = CliRunner().invoke(app, [*words, *place], env=terminal)
     assert result.exit_code in (0, 1), (words, result.output, result.exception)

@@ -18,11 +18,11 @@ import torch
 from msgspec.structs import replace
 
 from arena.environments import make_environment
-from league.analysis.summary import wilson_interval
 from models import BaseShape, make_base
 from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.events import EvaluationFinished, GradientStepTaken, WorkerJoined
+from schemas.numbers import wilson_interval
 from schemas.trajectories import Trajectory
 from tests.builders import model_call
 from tests.integration.conftest import League

@@ -18,7 +18,6 @@ from arena.environments import make_environment
 from inference import Generation, Request, SamplingParameters
 from inference.vllm.engine import VllmBackend
 from inference.vllm.settings import VllmConfig
-from league.analysis.summary import wilson_interval
 from league.history.replay import verify_events
 from league.log.base import RecordedEvent
 from league.log.connection import connect
@@ -29,6 +28,7 @@ from models import BaseShape, make_base
 from players.policy import make_model_call
 from schemas.config import Plugin
 from schemas.events import EvaluationFinished, GradientStepTaken, PolicyPublished, WorkerJoined
+from schemas.numbers import wilson_interval
 from trainer.backends import AdapterSpec, load_backend
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_choices

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from league.analysis.summary import wilson_interval
 from schemas import events as e
+from schemas.numbers import wilson_interval
 from tests.simulated_history import Simulation
 from tests.web.conftest import Site
 

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from arena.games import make_game
 from arena.match import BotPlayer, play
-from league.analysis.summary import RatingCurve
+from league.plots.series import RatingCurve
 from league.queries.live_league import open_live_league
 from league.queries.matches import layered_maps, match_replay
 from league.queries.pages.matches import WholeMatch

@@ -8,13 +8,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
-from league.analysis.payoff import make_payoff_report
-from league.projections.projection import Projection
 from league.queries.pages import ratings as answer
 from league.queries.pages import run_single_flight
-from league.ratings.arrays import RatingRule, fold_arrays
-from league.ratings.load import load_matches
-from league.ratings.rating_history import rating_histories
 from schemas.config import Plugin, RatingsConfig
 from schemas.events import AgentRegistered, MatchFinished, RatingUpdated, SeatResult
 from tests.simulated_history import Simulation
@@ -92,26 +87,7 @@ def test_a_recorded_history_is_every_update_of_an_agent(league: Shared) -> None:
     league.visit(body)
 
 
-def test_a_system_that_is_not_recorded_is_what_the_leaderboard_computes_at_every_match(league: Shared) -> None:
-    async def body(site: Site) -> None:
-        found = await site.get("/ratings?agents=random_bot&system=trueskill")
-        assert not found["recorded"]
-        assert "deviations" in found["interval"]
-        points = found["series"][0]["points"]
-        for x, rating, low, high in (points[0], points[len(points) // 2], points[-1]):
-            row = (await rows_of(site, system="trueskill", at=x))["random_bot"]
-            assert row["rating"] == rating
-            assert (high - low) / 2 == pytest.approx(1.96 * row["deviation"], rel=1e-4)
-        assert len(points) == row["rated_games"]
-        by_games = await site.get("/ratings?agents=random_bot&system=trueskill&by=games")
-        assert [p[1:] for p in by_games["series"][0]["points"]] == [p[1:] for p in points]
-        by_time = await site.get("/ratings?agents=random_bot&system=trueskill&by=time")
-        assert [p[1:] for p in by_time["series"][0]["points"]] == [p[1:] for p in points]
-
-    league.visit(body)
-
-
-@pytest.mark.parametrize("system", ["elo", "trueskill"])
+@pytest.mark.parametrize("system", ["elo", "glicko2"])
 def test_long_histories_are_thinned_and_a_part_of_them_shows_what_lies_between(
     league: Shared, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
@@ -144,27 +120,10 @@ def test_corrections_are_in_the_history(on_site: Callable[..., None]) -> None:
         rated = [name for name, row in (await rows_of(site)).items() if row["rated_games"]]
         found = await series_of(site, rated)
         assert {name: points[-1][1] for name, points in found.items()} == {
-            name: row["rating"] for name, row in (await rows_of(site)).items() if name in rated
+            name: row["online"] for name, row in (await rows_of(site)).items() if name in rated
         }
 
     on_site(simulation.history, body)
-
-
-def test_a_course_ends_where_the_fold_ends_across_a_change_of_the_rules() -> None:
-    simulation = Simulation(CONFIG, seats=3)
-    simulation.run(3, 2)
-    projection = Projection()
-    projection.apply(simulation.history)
-    matches = load_matches(projection.connection)
-    middle = int(matches.sequence_M[len(matches) // 2])
-    other = RatingsConfig(system=Plugin(name="elo", settings={"k": 99.0}))
-    rules = [*matches.rules, RatingRule(middle, other)]
-    game = matches.games[0]
-    whole = {one.agent: one for one in fold_arrays(matches, rules)[game, "elo"]}
-    for course in rating_histories(matches, game, rules, [*whole], lambda sequences: sequences.argsort()[-1:]):
-        assert course.state_PW[-1, 0] == whole[course.agent].rating
-        assert course.games_P[-1] == whole[course.agent].games
-    projection.close()
 
 
 def test_wrong_questions_about_ratings_say_what_is_expected(league: Shared) -> None:
@@ -189,8 +148,8 @@ def test_names_with_commas_and_markup_are_found_and_shown_as_they_are(
         match = MatchFinished("odd", game, "evaluation", "w", 1, seats, 0, "won", 3, 0.1)
         await site.league.wait_for_sequence(await site.log.append(match))
         assert [one["agent"] for one in await site.get(asked("/agents", search="ONERROR"))] == [HOSTILE]
-        points = (await series_of(site, [HOSTILE], system="trueskill"))[HOSTILE]
-        assert len(points) == 1
+        points = (await series_of(site, [HOSTILE]))[HOSTILE]
+        assert points == []
         found = await site.get(asked("/agent", name=HOSTILE))
         assert (found["agent"], found["joined"]["kind"]) == (HOSTILE, "bot")
         assert [one["opponent"] for one in await site.get(asked("/agent/opponents", name=HOSTILE))] == ["random_bot"]
@@ -208,7 +167,7 @@ def test_an_agent_is_told_with_its_results_and_its_training(league: Shared) -> N
         name = max((n for n in joined_at if n.startswith("main@")), key=lambda n: int(n.partition("@")[2]))
         found = await site.get(asked("/agent", name=name))
         assert found["joined"]["kind"] == "checkpoint"
-        assert found["ratings"][0]["rating"] == joined_at[name]["rating"]
+        assert found["ratings"][0]["rating"] == joined_at[name]["online"]
         newest = await site.get(asked("/agent/matches", name=name, limit=3))
         assert len(newest) == 3
         assert sum(row["matches"] for row in found["played"]) >= 3
@@ -231,38 +190,42 @@ def test_head_to_head_is_what_the_payoff_matrix_says_then_and_now(league: Shared
 
     async def body(site: Site) -> None:
         for at in (end, end // 2):
-            table = (await site.get(asked("/payoff", at=at)))["payoff"]
-            mine = table["agents"].index("random_bot")
+            pairs = (await site.get(asked("/payoff", at=at)))["pairs"]
+            table = {pair["opponent"]: pair for pair in pairs if pair["agent"] == "random_bot"}
             met = await site.get(asked("/agent/opponents", name="random_bot", at=at))
-            assert met
+            assert {row["opponent"] for row in met} == set(table)
             for row in met:
-                other = table["agents"].index(row["opponent"])
-                assert row["games"] == table["matches"][mine][other]
-                for part in ("share", "low", "high"):
-                    assert row[part] == pytest.approx(table[part][mine][other])
+                for part in ("games", "share", "low", "high"):
+                    assert row[part] == pytest.approx(table[row["opponent"]][part])
 
     league.visit(body)
 
 
-def test_payoffs_are_those_of_the_command_and_can_be_of_the_best(league: Shared) -> None:
-    projection = Projection()
-    projection.apply(league.simulation.history)
-    command = make_payoff_report(load_matches(projection.connection), league.simulation.config.game.name, [], 12, True)
-    projection.close()
-
+def test_payoffs_can_be_of_the_best(league: Shared) -> None:
     async def body(site: Site) -> None:
-        found = await site.get("/payoff")
-        for field in ("payoff", "circularity", "nash", "unmet", "agents"):
-            assert found[field] == msgspec.to_builtins(getattr(command, field)), field
         best = await site.get("/payoff?who=rated&most=3")
         rated = sorted(
-            ((row["rating"], name) for name, row in (await rows_of(site)).items() if row["rated_games"]), reverse=True
+            ((row["online"], name) for name, row in (await rows_of(site)).items() if row["rated_games"]), reverse=True
         )
-        # Of these, those who met each other.
-        assert {*best["payoff"]["agents"]} <= {name for _, name in rated[:3]}
-        assert best["agents"] == len(rated)
-        assert found == await site.get("/payoff?most=12"), "asked again, it is the same"
+        assert rated[0][1] in best["shown"]
+        assert len(best["shown"]) == 3 < best["agents"]
+        assert {pair["agent"] for pair in best["pairs"]} <= {*best["shown"]}
+        assert await site.get("/payoff") == await site.get("/payoff?most=12"), "asked again, it is the same"
         assert "from 2 to 100" in (await site.get("/payoff?most=500", 400))["error"]
+
+    league.visit(body)
+
+
+def test_the_criteria_are_told_with_their_figures(league: Shared) -> None:
+    async def body(site: Site) -> None:
+        found = await site.get("/criteria")
+        assert [one["name"] for one in found["criteria"]] == [
+            "baseline_beat",
+            "no_regression",
+            "diversity",
+            "stability",
+        ]
+        assert all(one["figures"] for one in found["criteria"])
 
     league.visit(body)
 
@@ -271,10 +234,7 @@ def test_systems_are_told_apart_by_where_their_ratings_come_from(league: Shared)
     async def body(site: Site) -> None:
         systems = await site.get("/systems")
         assert (systems["official"], systems["recorded"]) == ("elo", ["elo", "glicko2"])
-        assert "trueskill" in systems["computed"]
-        assert "elo" not in systems["computed"]
         found = await site.get("/ratings?agents=random_bot&system=glicko2")
-        assert found["recorded"]
         assert all(len(point) == 4 for point in found["series"][0]["points"])
 
     league.visit(body)
@@ -310,17 +270,3 @@ def test_who_waits_for_a_slow_answer_shares_the_next_one_and_errors_hold_up_nobo
         assert [await other for other in others] == [1] * 5, "what began before they asked is too old for them"
 
     asyncio.run(main())
-
-
-def test_intervals_are_made_as_far_as_they_can_be_afforded(league: Shared) -> None:
-    async def body(site: Site) -> None:
-        plain = await site.get("/leaderboard")
-        assert plain["draws"] == 0
-        drawn = await site.get("/leaderboard?intervals=affordable")
-        assert drawn["draws"] > 0
-        enough = [row for row in drawn["rows"] if row["rated_games"] >= 5]
-        assert enough
-        assert all(row["low"] <= row["high"] for row in enough)
-        assert (await site.get("/leaderboard?draws=40"))["draws"] == 40
-
-    league.visit(body)

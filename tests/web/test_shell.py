@@ -13,14 +13,13 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
-from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
 from league.queries.live_league import summarise_event
 from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.errors import UsageError
 from schemas.events import AgentRegistered, Event, MatchFailed
-from tests.simulated_history import Simulation
+from tests.simulated_history import Simulation, leaderboard_rows
 from tests.web.conftest import CONFIG, Site, site_of
 from ui.web.server import RequestGuard, make_application, run_names
 
@@ -32,7 +31,7 @@ def test_answers_are_what_the_history_says(simulated: Simulation, on_site: Calla
         overview, board = await site.get("/overview"), await site.get("/leaderboard")
         assert overview["sequence"] == len(simulated.history) == board["sequence"]
         ratings = {row.agent: row.rating for row in leaderboard_rows(simulated.state)}
-        assert {row["agent"]: row["rating"] for row in board["rows"]} == ratings
+        assert {row["agent"]: row["online"] for row in board["rows"]} == ratings
 
     on_site(simulated.history, body)
 
@@ -46,7 +45,7 @@ def test_the_past_is_shown_as_it_was(simulated: Simulation, on_site: Callable[..
     async def body(site: Site) -> None:
         board = await site.get(f"/leaderboard?at={at}")
         # Beside those that had joined stands each policy's newest rated version.
-        joined = {row["agent"]: row["rating"] for row in board["rows"] if row["kind"] != "version"}
+        joined = {row["agent"]: row["online"] for row in board["rows"] if row["kind"] != "version"}
         assert joined == {name: agent.rating for name, agent in then.standings().agents.items()}
         newest = await site.get(f"/events?before={at + 1}&limit=3")
         assert [event["sequence"] for event in newest] == [at, at - 1, at - 2]

@@ -93,11 +93,9 @@ _PANELS = {
         "match export": "provenance:export_matches",
         "match import": "runs:import_match_results",
         "lineage": "provenance:lineage",
-        "payoff": "charts:payoff",
         "matchmaking audit": "provenance:audit_draws",
         "ledger": "history:ledger",
         "replay": "history:replay",
-        "compare": "runs:compare_run_folders",
         "export": "sql:export",
     },
     "More machines": {

@@ -4,7 +4,6 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -27,37 +26,24 @@ _DRAIN_TIMEOUT_S = 5.0
 """Time for a batch that is on its way when the command is stopped."""
 
 
-class GroupBy(StrEnum):
-    """Entrants of the leaderboard."""
-
-    agent = "agent"
-    seat = "seat"
-    kind = "kind"
-
-
 async def leaderboard(
     *,
     run: Run,
     at: AtOption = None,
     system: Annotated[
-        str | None, Option(help="A rating system, bradley_terry or plackett_luce; by default the official one.")
+        str | None, Option(help="Rank by a recorded rating system, such as elo; by default by Bradley–Terry ratings.")
     ] = None,
-    by: Annotated[GroupBy, Option(help="Rank agents, agents by seat, or kinds of agents.")] = GroupBy.agent,
     game: Annotated[str | None, Option(help="By default the configured one.")] = None,
-    draws: Annotated[int | None, Option(min=1, help="Resampled histories for the intervals; by default 200.")] = None,
-    no_intervals: Annotated[bool, Option("--no-intervals", help="Leave the intervals out.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the leaderboard with 95 % intervals, rebuilt from the events, as of now or of an earlier event.
+    """Print the leaderboard, rebuilt from the events, as of now or of an earlier event.
 
-    Ratings of a configured system are those recorded; other systems, seats and kinds are computed from the rated
-    matches. Nothing is written.
+    It shows Bradley–Terry ratings over all rated matches with 95 % intervals, beside the online rating that decisions
+    go by. Nothing is written.
     """
-    if no_intervals and draws is not None:
-        raise UsageError("--no-intervals: expected without --draws")
     from league.queries.leaderboard import leaderboard_heading, leaderboard_json, leaderboard_text, load_leaderboard
 
-    result = await load_leaderboard(run, at, system, game, by.value, 0 if no_intervals else draws)
+    result = await load_leaderboard(run, at, system, game)
     if as_json:
         print(leaderboard_heading(result), end="", file=sys.stderr)
     print(leaderboard_json(result) if as_json else leaderboard_text(result, terminal_width()), end="")

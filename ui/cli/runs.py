@@ -1,88 +1,22 @@
-"""``league branch``, ``compare``, ``import`` and ``match import``: runs and results from elsewhere, and compared."""
+"""``league branch``, ``import`` and ``match import``: runs and results from elsewhere."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import uvloop
 from rich.console import Console
 from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
-from league.history.compare import RunComparison, RunSummary, align_curves
 from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE, read_registry
 from league.queries.tables import resolve_sequence
-from league.queries.text_table import number_columns, print_benchmarks, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption
-from ui.output import PLACEHOLDER, format_number, print_answer, print_json, print_line
+from ui.output import print_answer, print_json
 from workers.progress import show_progress
-
-
-def _print_comparison(comparison: RunComparison) -> None:
-    console = Console()
-    first, second, shared = comparison.first, comparison.second, comparison.shared
-    relation = "share no history"
-    if shared:
-        own = " and ".join(f"{side.run} has {side.events - shared:,} events of its own" for side in (first, second))
-        relation = f"are one and the same up to event {shared}; since then {own}"
-    print_line(console, f"{first.run} and {second.run} {relation}")
-    for note in comparison.notes:
-        print_line(console, f"note: {note}")
-    figures = ((row_name, value(first), value(second)) for row_name, value in _ROWS.items())
-    _print_sides(console, comparison, "", [row for row in figures if row[1:] != (None, None)], "Figures")
-    if comparison.configuration:
-        settings = [(difference.key, difference.first, difference.second) for difference in comparison.configuration]
-        _print_sides(console, comparison, "setting", settings, "Settings that differ")
-    else:
-        print_line(console, "configuration: the same")
-    if comparison.agents:
-        rows: list[list[object]] = []
-        for row in comparison.agents:
-            name = row.agent if row.same else f"{row.agent} *"
-            before, after = format_number(row.first_rating, 1), format_number(row.second_rating, 1)
-            difference = f"{row.second_rating - row.first_rating:+.1f}"
-            rows.append([name, before, row.first_rank, after, row.second_rank, difference])
-        names = [f"{side.run}: {what}" for side in (first, second) for what in ("rating", "rank")]
-        title = "Agents in common (* of the same name only: other weights)"
-        print_table(console, ["agent", *number_columns(*names, "difference")], rows, names[1::2], title)
-    for side in (first, second):
-        if side.benchmarks:
-            title = f"{side.run}: games won against one opponent in all other seats"
-            print_benchmarks(console, side.benchmarks, title)
-    if first.curve.steps or second.curve.steps:
-        steps = [
-            (f"{step:,}", format_number(one, 1), format_number(other, 1))
-            for step, one, other in align_curves(first.curve, second.curve)
-        ]
-        print_table(console, number_columns("step", first.run, second.run), steps, title="Rating by gradient step")
-
-
-_ROWS: dict[str, Callable[[RunSummary], Any]] = {
-    "league": lambda side: side.league,
-    "game": lambda side: side.game,
-    "events": lambda side: f"{side.events:,}",
-    "branched from": lambda side: f"{side.branched_from}, event {side.branched_at}" if side.branched_from else None,
-    "gradient steps": lambda side: f"{side.steps:,}",
-    "games": lambda side: ", ".join(f"{games:,} {purpose}" for purpose, games in side.games.items()),
-    "failed, voided": lambda side: f"{side.failed:,}, {side.voided:,}",
-    "training": lambda side: f"{side.training_s:,.1f} s",
-    "training ended": lambda side: side.finished,
-    "newest version's rating": lambda side: format_number(side.hero_rating, 1),
-    "best checkpoint": lambda side: (
-        f"{side.best}: {format_number(side.best_rating, 1)}, rank {side.best_rank}" if side.best is not None else None
-    ),
-}
-
-
-def _print_sides(
-    console: Console, comparison: RunComparison, name: str, rows: Sequence[Sequence[Any]], title: str
-) -> None:
-    cells = [[PLACEHOLDER if value is None else str(value) for value in row] for row in rows]
-    print_table(console, [name, comparison.first.run, comparison.second.run], cells, title=title)
 
 
 async def branch_league(
@@ -117,25 +51,6 @@ def _print_branch(result: BranchResult, run: Path) -> None:
     for start in result.trainers:
         print(describe_trainer_start(start))
     print(f"it goes on with: league up --run {run}")
-
-
-def compare_run_folders(
-    first: Annotated[Path, Argument(metavar="RUN", help="Folder of a run.")],
-    second: Annotated[Path, Argument(metavar="RUN", help="Folder of another run.")],
-    output: Annotated[Path | None, Option("-o", "--output", help="Draw both rating curves into this PNG.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare two runs: settings, figures, ratings, benchmarks, rating curves."""
-    if output is not None and not output.resolve().parent.is_dir():
-        raise UsageError(f"-o {output}: there is no folder {output.resolve().parent}; expected one that exists")
-    from league.queries.reports import compare_runs
-
-    made = uvloop.run(compare_runs(first, second))
-    if output is not None:
-        from league.plots.render import draw_comparison
-
-        draw_comparison({side.run: side.curve for side in (made.first, made.second)}, output)
-    print_answer(made, as_json, _print_comparison)
 
 
 def import_league(

@@ -1,4 +1,4 @@
-"""Leaderboard, rating histories as curves of braille dots, head-to-head shares and opponents."""
+"""Leaderboard, rating histories as curves, head-to-head shares and opponents."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,20 +7,20 @@ from urllib.parse import quote
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from league.plots.braille import rating_chart, series_letter, series_style
+from league.plots.terminal import line_chart, series_style
 from league.queries.live_league import LiveLeague
 from league.queries.pages.ratings import payoff, query_leaderboard, ratings
 from league.queries.pages.training import matchmaking, matchmaking_audit
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
 
-_DRAWS = 40
 _FIELDS: dict[Column, Callable[[dict[str, Any]], str]] = {
     Column("#", number=True): lambda row: format_number(row["rank"]),
     Column("agent", most=28): lambda row: single_line(row["agent"]),
     Column("kind"): lambda row: single_line(row["kind"]),
     Column("rating", number=True): lambda row: format_number(row["rating"]) + ("*" if row["one_sided"] else ""),
     Column("95 %"): lambda row: PLACEHOLDER if row["low"] is None else f"{row['low']:.0f} … {row['high']:.0f}",
+    Column("online", number=True): lambda row: format_number(row["online"]),
     Column("games", number=True): lambda row: format_number(row["rated_games"]),
     Column("wins", number=True): lambda row: format_number(row["wins"]),
 }
@@ -48,11 +48,11 @@ _MIN_LINES = 5
 
 
 def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
-    """Renders the rows of a leaderboard, with intervals if it has any."""
+    """Renders the rows of a leaderboard; the online rating has its system's name."""
     if not rows:
         return Text("no agents", "dim")
-    fields = {column: cell for column, cell in _FIELDS.items() if data["draws"] or column.name != "95 %"}
-    return make_table(tuple(fields), ([cell(row) for cell in fields.values()] for row in rows))
+    columns = [column._replace(name=data["system"]) if column.name == "online" else column for column in _FIELDS]
+    return make_table(columns, ([cell(row) for cell in _FIELDS.values()] for row in rows))
 
 
 class LeaderboardView(View):
@@ -63,15 +63,14 @@ class LeaderboardView(View):
     pace_s = 2.0
 
     async def load(self, league: LiveLeague, at: int | None) -> Any:
-        """The leaderboard with resampled intervals."""
-        return await query_page(league, query_leaderboard, at=at, draws=_DRAWS)
+        """The leaderboard with intervals."""
+        return await query_page(league, query_leaderboard, at=at)
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """A line on the origin of the ratings, then the rows."""
         rows = options.select_rows(data["rows"], "agent", "kind")
         notes = [
-            f"{single_line(data['system'])} in {single_line(data['game'])}, {data['matches']:,} rated matches",
-            *([f"95 % of {data['draws']} resampled histories"] if data["draws"] else []),
+            f"Bradley–Terry ratings in {single_line(data['game'])}, {data['matches']:,} rated matches",
             *(["*: won or lost all games"] if any(row["one_sided"] for row in rows) else []),
         ]
         return Group(Text("; ".join(notes), "dim"), Text(), leaderboard_table(rows, data))
@@ -88,7 +87,8 @@ class HeadToHeadView(View):
 
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """A heat map whose cells show the share as text and as a shade."""
-        names, shares = data["payoff"]["agents"], data["payoff"]["share"]
+        names = data["shown"]
+        shares = {(pair["agent"], pair["opponent"]): pair["share"] for pair in data["pairs"]}
         words = options.search.lower()
         most = max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
         chosen = [i for i, name in enumerate(names) if words in name.lower()][:most]
@@ -99,12 +99,9 @@ class HeadToHeadView(View):
             line = Text(f"{i + 1:>3} {single_line(names[i], _NAME_WIDTH - 5)}", no_wrap=True)
             line.pad_right(_NAME_WIDTH - line.cell_len)
             for j in chosen:
-                line.append_text(_share_cell(shares[i][j]))
+                line.append_text(_share_cell(shares.get((names[i], names[j]))))
             lines.append(line)
-        summary = (
-            f"strongest first; {len(names)} of {data['agents']} agents; {data['unmet']} pairs never met; "
-            f"{format_percent(data['circularity']['cyclic_share'])} in circles"
-        )
+        summary = f"best mean share first; {len(names)} of {data['agents']} agents"
         return Group(*lines, Text(), Text(summary, "dim"))
 
 
@@ -179,7 +176,7 @@ class RatingsView(View):
         """The best agents, and the rating history of each."""
         ranked = await query_page(league, query_leaderboard, at=at)
         # The parameter joins names with commas, so they are escaped as in URLs.
-        best = [row["agent"] for row in ranked["rows"] if row["rating"] is not None][:_MAX_AGENTS]
+        best = [row["agent"] for row in ranked["rows"] if row["rated_games"]][:_MAX_AGENTS]
         if not best:
             return {"system": ranked["system"], "series": []}
         return await query_page(league, ratings, agents=",".join(quote(name, safe="") for name in best), to=at)
@@ -192,7 +189,8 @@ class RatingsView(View):
             return Text("no agent of that name has a rating" if words else "no agent has a rating yet", "dim")
         heading = Text(f"rating under {single_line(data['system'])}, over the events of the history", "dim")
         height = max(options.height - len(series) - 4, _MIN_LINES)
-        return Group(heading, *rating_chart([one["points"] for one in series], options.width, height), _legend(series))
+        chart = line_chart([one["points"] for one in series], options.width, height, stepped=True)
+        return Group(heading, *chart, _legend(series))
 
 
 def _legend(series: Sequence[dict[str, Any]]) -> RenderableType:
@@ -202,6 +200,6 @@ def _legend(series: Sequence[dict[str, Any]]) -> RenderableType:
     for number, one in enumerate(series):
         _, rating, *interval = one["points"][-1]
         shown = [f"{interval[0]:.0f} … {interval[1]:.0f}" if interval else PLACEHOLDER] * deviates
-        letter = Text(series_letter(number), f"bold {series_style(number)}")
+        letter = Text("━", series_style(number))
         rows.append([letter, single_line(one["agent"]), format_number(rating), *shown])
     return make_table(columns, rows)

@@ -3,13 +3,9 @@
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
-from league.analysis.payoff import wilson_intervals
 from league.history.lineage import resolve_agent, trace_lineage
 from league.queries.live_league import LiveLeague
 from league.queries.pages import MAX_ROWS, RequestParams, route, run_single_flight
-from league.ratings.arrays import Floats
 from schemas.errors import LeagueError, UsageError
 
 _MAX_STEPS = 200
@@ -97,27 +93,11 @@ def _agent_name(params: RequestParams) -> str:
 
 @route("/agent/opponents")
 async def opponents(league: LiveLeague, params: RequestParams) -> Any:
-    """Head to head, as ``league payoff`` counts: the share of the points that ``name`` took from each opponent."""
-    name, upto = _agent_name(params), params.as_of(league)
-    rows = await league.rows(
-        """
-        WITH met AS (
-            SELECT sequence, o.agent AS opponent, count(*) FILTER (s.score > o.score) AS wins,
-                   count(*) FILTER (s.score = o.score) AS draws, count(*) FILTER (s.score < o.score) AS losses
-            FROM match_seats s JOIN match_seats o USING (sequence)
-            WHERE s.agent = ? AND o.agent <> s.agent AND sequence <= ? AND isfinite(s.score - o.score)
-              AND s.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= ?)
-            GROUP BY sequence, o.agent
-        )
-        SELECT opponent, count(*) AS games, avg((wins + draws / 2) / (wins + draws + losses)) AS share,
-               sum(wins)::BIGINT AS wins, sum(draws)::BIGINT AS draws, sum(losses)::BIGINT AS losses
-        FROM met GROUP BY opponent ORDER BY games DESC, opponent LIMIT ?
-        """,
-        *(name, upto, upto, MAX_ROWS),
+    """Results against each opponent: games, seat pairs won, drawn and lost, and the share of the points."""
+    return await league.rows(
+        "SELECT * EXCLUDE agent FROM payoff_at(?) WHERE agent = ? ORDER BY games DESC, opponent LIMIT ?",
+        *(params.as_of(league), _agent_name(params), MAX_ROWS),
     )
-    games: Floats = np.array([row["games"] for row in rows], np.float64)
-    low, high = wilson_intervals(games * np.array([row["share"] for row in rows], np.float64), games)
-    return [{**row, "low": float(a), "high": float(b)} for row, a, b in zip(rows, low, high, strict=True)]
 
 
 @route("/agent/matches")

@@ -11,16 +11,17 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from league.analysis.summary import wilson_interval
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.sessions import agent_probabilities
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
+from league.queries.reports import count_dead_letters
 from league.queries.stored import StoredHistory, reuse_until_s
 from league.ratings.elo import Elo, chance_deviation
 from league.samplers import make_sampler
+from league.success_criteria import judge
 from schemas.errors import BusyError, UsageError
 
 _POINTS = 500
@@ -220,6 +221,18 @@ async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     return {"audit": msgspec.to_builtins(audit), "why": ""}
 
 
+@route("/criteria", stays_s=15.0)
+async def criteria(league: LiveLeague, params: RequestParams) -> Any:
+    """``league criteria``: the four success criteria with their figures, as of ``at``."""
+    at = params.at()
+    given = {"policy": league.summary()["policy"]} | ({} if at is None else {"at": str(at)})
+    audited = await matchmaking_audit(league, RequestParams(given, {}))
+    targets = audited["why"] if audited["audit"] is None else audited["audit"]["whole"]["target"]
+    letters = await count_dead_letters(league.log) if at is None else None
+    upto = params.as_of(league)
+    return msgspec.to_builtins(await league.read(lambda connection: judge(connection, upto, targets, letters)))
+
+
 _MAX_VERSIONS = 500
 """Versions of one policy with a rating; of more, evenly spaced ones and the newest."""
 
@@ -239,10 +252,11 @@ _BASELINES_SQL = """
 _BEST_SQL = "SELECT agent, rating FROM leaderboard_at(?) WHERE kind = 'checkpoint' ORDER BY rank LIMIT 1"
 # The base model and the versions of a policy, each with one opponent in all other seats.
 _BENCHMARKS_SQL = """
-    SELECT e.agent, array_to_string(e.opponents, ', ') AS opponent, e.wins, e.games, p.policy, p.version,
-           coalesce(a.kind, 'version') AS kind, e.finished_sequence AS sequence
-    FROM evaluations e LEFT JOIN policies p ON p.policy || '@' || p.version = e.agent LEFT JOIN agents a USING (agent)
-    WHERE e.suite = 'benchmark' AND e.finished_sequence <= ? AND e.games > 0 ORDER BY e.finished_sequence
+    SELECT b.agent, b.opponent, b.wins, b.games, b.share, b.low, b.high, p.policy, p.version,
+           coalesce(a.kind, 'version') AS kind, b.sequence
+    FROM benchmark_results b LEFT JOIN policies p ON p.policy || '@' || p.version = b.agent
+         LEFT JOIN agents a USING (agent)
+    WHERE b.sequence <= ? AND b.games > 0 ORDER BY b.sequence
 """
 
 
@@ -276,14 +290,10 @@ def _pair_benchmarks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     ``verdict`` compares the 95 % Wilson intervals: ``better`` or ``worse`` where they are apart, else ``open``.
     """
-    shares = []
-    for row in rows:
-        low, high = wilson_interval(row["wins"], row["games"])
-        shares.append({**row, "share": row["wins"] / row["games"], "low": low, "high": high})
-    bases = {row["opponent"]: row for row in reversed(shares) if row["kind"] == "base"}
+    bases = {row["opponent"]: row for row in reversed(rows) if row["kind"] == "base"}
     pairs = []
-    for policy, opponent in dict.fromkeys((row["policy"], row["opponent"]) for row in shares if row["policy"]):
-        own = [row for row in shares if (row["policy"], row["opponent"]) == (policy, opponent)]
+    for policy, opponent in dict.fromkeys((row["policy"], row["opponent"]) for row in rows if row["policy"]):
+        own = [row for row in rows if (row["policy"], row["opponent"]) == (policy, opponent)]
         after = max(own, key=lambda row: (row["version"], row["sequence"]))
         before = bases.get(opponent) or min(own, key=lambda row: (row["version"], row["sequence"]))
         verdict = "better" if after["low"] > before["high"] else "worse" if after["high"] < before["low"] else "open"

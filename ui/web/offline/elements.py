@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from league.analysis.summary import RatingCurve
+from league.plots.series import RatingCurve
 
 _STATIC = Path(__file__).parents[1] / "static"
 _VOID = {"input", "link", "meta"}

@@ -3,20 +3,20 @@
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from math import isfinite
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from league.analysis.leaderboard import Leaderboard, make_leaderboard
-from league.analysis.summary import BenchmarkRow, RatingCurve, benchmark_rows, rating_curve
+from league.analysis.leaderboard import Leaderboard, leaderboard
+from league.plots.series import RatingCurve, rating_curve
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import PageQuery, read_page
 from league.queries.pages import RequestParams
 from league.queries.pages.matches import load_whole_match
 from league.queries.pages.overview import overview
 from league.queries.pages.ratings import lineage
-from league.queries.reports import judge_now
+from league.queries.pages.training import criteria as judge_criteria
 from league.success_criteria import CriteriaReport
 from schemas.errors import LeagueError
 from ui.web.offline import MATCH_FOLDER, SiteFile
@@ -58,7 +58,7 @@ class _LeagueData(NamedTuple):
     counts: Mapping[str, Any]
     board: Leaderboard
     curves: Sequence[RatingCurve]
-    benchmarks: Sequence[BenchmarkRow]
+    benchmarks: Sequence[Mapping[str, Any]]
     criteria: CriteriaReport | str
     """The reason where they cannot be judged."""
     parents: Sequence[Mapping[str, Any]]
@@ -108,16 +108,19 @@ async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
     params = RequestParams({}, {})
     chosen = PageQuery(_CHOSEN_MATCHES, [matches, matches])
     try:
-        criteria: CriteriaReport | str = await judge_now(league.log)
+        criteria: CriteriaReport | str = msgspec.convert(await judge_criteria(league, params), CriteriaReport)
     except LeagueError as error:
         criteria = str(error)
     counts = await overview(league, params)
-    curves = [rating_curve(league.state, policy) for policy in counts["policies"]]
+    curves = [
+        await league.read(lambda connection, policy=policy: rating_curve(connection, policy))  # type: ignore[misc]
+        for policy in counts["policies"]
+    ]
     return _LeagueData(
         counts,
-        await league.read(lambda connection: make_leaderboard(connection, upto)),
+        await league.read(lambda connection: leaderboard(connection, at=upto)),
         [curve for curve in curves if curve.steps],
-        benchmark_rows(league.state),
+        await league.rows("FROM benchmark_results"),
         criteria,
         await lineage(league, params),
         await league.rows("SELECT type, count(*) AS events FROM events GROUP BY type ORDER BY events DESC, type"),
@@ -145,11 +148,14 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
         "events": f"{counts['sequence']:,}",
     }
     curves = {f"curve {curve.policy}": _ratings_table(curve) for curve in data.curves}
-    parts = () if isinstance(data.criteria, str) else ("baseline_beat", "no_regression", "diversity", "stability")
+    parts = [] if isinstance(data.criteria, str) else data.criteria.criteria
+    figures_judged = [(criterion, figure) for criterion in parts for figure in criterion.figures]
     judged = (
-        Column("criterion", lambda name: name.replace("_", " ")),
-        Column("verdict", lambda name: "met" if getattr(data.criteria, name).passed else "not met"),
-        Column("reasons", lambda name: "; ".join(getattr(data.criteria, name).problems)),
+        Column("criterion", lambda row: row[0].title),
+        Column("figure", lambda row: row[1].figure),
+        Column("measured", lambda row: row[1].measured),
+        Column("expected", lambda row: row[1].expected),
+        Column("met", lambda row: {True: "yes", False: "no", None: ""}[row[1].met]),
     )
     kinds = (
         Column("type", lambda row: row["type"] or "unreadable"),
@@ -159,7 +165,7 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
         **curves,
         "benchmarks": _benchmarks_table(data.benchmarks, links),
         "leaderboard": _leaderboard_table(board, links),
-        "criteria": Table("The four success criteria, judged from the history", judged, parts, "criteria"),
+        "criteria": Table("The four success criteria, judged from the history", judged, figures_judged, "criteria"),
         "matches": _matches_table(data.matches, links, match_path),
         "events": Table("Events by type", kinds, data.events, "events"),
     }
@@ -176,7 +182,6 @@ def _overview(data: _LeagueData, links: Mapping[str, str], match_path: MatchPath
         shown["benchmarks"],
         h("h2", None, "Leaderboard"),
         shown["leaderboard"],
-        *(h("p", {"class": "soft"}, note) for note in board.notes),
         h("h2", None, "Success criteria"),
         h("p", {"class": "problem"}, data.criteria) if isinstance(data.criteria, str) else shown["criteria"],
         h("h2", None, "Matches"),
@@ -206,17 +211,17 @@ def _ratings_table(curve: RatingCurve) -> Table:
     return Table(caption, columns, range(len(curve.steps)), f"ratings-{name}")
 
 
-def _benchmarks_table(rows: Sequence[BenchmarkRow], links: Mapping[str, str]) -> Table:
+def _benchmarks_table(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> Table:
     columns = (
-        Column("opponents", lambda row: row.opponent),
-        Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
-        Column("games", lambda row: row.games, is_number=True),
-        Column("won", lambda row: row.wins, is_number=True),
-        *_interval_columns("share", 3),
-        Column("mean rank", lambda row: row.mean_rank, lambda row: f"{row.mean_rank:.2f}", is_number=True),
+        Column("opponents", lambda row: row["opponent"]),
+        Column("agent", lambda row: row["agent"], lambda row: agent_link(row["agent"], links)),
+        Column("games", lambda row: row["games"], is_number=True),
+        Column("won", lambda row: row["wins"], is_number=True),
+        *_interval_columns("share", 3, itemgetter),
+        Column("mean rank", lambda row: row["mean_rank"], lambda row: f"{row['mean_rank']:.2f}", is_number=True),
     )
     # Stable: under each opponent, the base model's comes first.
-    sorted_rows = sorted(rows, key=lambda row: row.opponent)
+    sorted_rows = sorted(rows, key=lambda row: row["opponent"])
     return Table("Games won against each opponent, before training first", columns, sorted_rows, "benchmarks")
 
 
@@ -225,19 +230,20 @@ def _leaderboard_table(board: Leaderboard, links: Mapping[str, str]) -> Table:
         Column("#", lambda row: row.rank, is_number=True),
         Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
         Column("kind", lambda row: row.kind),
-        *_interval_columns("rating", 1),
+        *_interval_columns("rating", 1, attrgetter),
+        Column(board.system, lambda row: row.online, lambda row: _decimal(row.online), is_number=True),
         Column("games", lambda row: row.rated_games, is_number=True),
         Column("wins", lambda row: row.wins, is_number=True),
     )
-    caption = f"Ratings by {board.system} in {board.game}, {board.matches:,} rated matches"
+    caption = f"Bradley–Terry ratings in {board.game}, {board.matches:,} rated matches"
     return Table(caption, columns, board.rows, "leaderboard")
 
 
-def _interval_columns(name: str, digits: int) -> tuple[Column, ...]:
+def _interval_columns(name: str, digits: int, getter: Callable[[str], Callable[[Any], Any]]) -> tuple[Column, ...]:
     """Columns with a number, which is the field ``name`` of rows, and the ends of its 95 % interval."""
 
     def column(title: str, field: str) -> Column:
-        return Column(title, attrgetter(field), lambda row: _decimal(getattr(row, field), digits), is_number=True)
+        return Column(title, getter(field), lambda row: _decimal(getter(field)(row), digits), is_number=True)
 
     return column(name, name), column("95 % from", "low"), column("to", "high")
 

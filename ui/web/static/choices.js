@@ -35,8 +35,7 @@ export function choice(name, groups, value, chosen) {
   return h("label", null, name, h("select", { onchange: (event) => chosen(event.target.value) }, options));
 }
 
-/** Rating systems as groups of a choice; `boards` adds what has no history. */
-export function systemGroups(systems, boards = false) {
-  const named = (list) => list.map((one) => [one, one === systems.official ? `${one} (official)` : one]);
-  return [["recorded", named(systems.recorded)], ["computed from the matches", named(systems.computed)], ["maximum likelihood", boards ? named(systems.boards) : []]];
+/** The recorded rating systems as a group of a choice. */
+export function systemGroups(systems) {
+  return [["", systems.recorded.map((one) => [one, one === systems.official ? `${one} (official)` : one])]];
 }

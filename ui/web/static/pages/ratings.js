@@ -1,4 +1,4 @@
-// Rating histories of any agents under any rating system.
+// Rating histories of any agents under the recorded rating systems.
 
 import { choice, joined, parted, remember, systemGroups } from "../choices.js";
 import { fill, h, link, part, problem } from "../dom.js";
@@ -16,7 +16,7 @@ const USUAL = 6;
 
 const ROWS = (remove) => [
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
-  { name: "rating", of: (r) => decimal(r.rating), number: true, sort: (r) => r.rating ?? -Infinity },
+  { name: "rating", of: (r) => decimal(r.online), number: true, sort: (r) => r.online ?? -Infinity },
   { name: "deviation", of: (r) => decimal(r.deviation), number: true },
   { name: "rated games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games ?? 0 },
   { name: "", of: (r) => h("button", { type: "button", "aria-label": `Remove ${r.agent}`, onclick: () => remove(r.agent) }, "×") },
@@ -36,14 +36,13 @@ export async function show(main, context) {
   async function board() {
     const found = await get("/leaderboard", { at: context.at, system });
     const rows = new Map(found.rows.map((r) => [r.agent, r]));
-    standing.update(chosen.map((agent) => rows.get(agent) ?? { agent, rating: null, deviation: null, rated_games: null }));
+    standing.update(chosen.map((agent) => rows.get(agent) ?? { agent, online: null, deviation: null, rated_games: null }));
     return found.rows;
   }
 
   async function redraw(done = "") {
     remember({ system: system === systems.official ? null : system, by: by === "event" ? null : by, agents: joined(chosen) });
     try {
-      if (!systems.recorded.includes(system)) fill(said, "Computing…");
       await Promise.all([board(), chart.show({ agents: chosen, system, by, at: context.at })]);
       fill(said, done);
     } catch (error) {
@@ -69,7 +68,7 @@ export async function show(main, context) {
 
   async function best() {
     try {
-      chosen = (await board()).filter((r) => r.rating !== null).slice(0, USUAL).map((r) => r.agent);
+      chosen = (await board()).filter((r) => r.rated_games).slice(0, USUAL).map((r) => r.agent);
     } catch (error) {
       fill(said, problem(error));
       return;
@@ -81,9 +80,7 @@ export async function show(main, context) {
     choice("rating system", systemGroups(systems), system, (value) => { system = value; redraw(); }),
     choice("along", [["", WAYS]], by, (value) => { by = value; redraw(); }),
     search(add, said, context.at), h("button", { type: "button", onclick: best }, `best ${USUAL}`));
-  const first = chosen.length ? redraw() : best();
-  // Others are computed, which takes seconds over a long history: the page does not wait for them.
-  if (systems.recorded.includes(system)) await first;
+  await (chosen.length ? redraw() : best());
   fill(main, h("h1", null, "Ratings"), form, said, chart.node, standing.node);
   return paced(() => Promise.all([board(), chart.update()]));
 }

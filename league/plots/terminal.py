@@ -1,0 +1,66 @@
+"""Curves in a terminal, drawn with plotext."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+import plotext
+from rich.text import Text
+
+from league.plots.series import RatingCurve
+
+_COLOURS = (6, 3, 2, 5, 4, 1, 14, 11)
+"""Terminal colours of curves, by number."""
+_TICKS = 5
+
+Points = Sequence[Sequence[float]]
+
+
+def line_chart(series: Sequence[Points], width: int, height: int, *, stepped: bool = False) -> list[Text]:
+    """Draw curves of at least one point each, as lines from top to bottom.
+
+    ``stepped`` keeps a value constant until the next point, as ratings are.
+    """
+    # plotext draws one figure for the whole process.
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plotsize(max(width, 20), height)
+    plotext.limitsize(False, False)
+    for number, points in enumerate(series):
+        places = _stepped(points) if stepped else points
+        xs, ys = ([point[axis] for point in places] for axis in (0, 1))
+        plotext.plot(xs, ys, marker="braille", color=_COLOURS[number % len(_COLOURS)])
+    for axis, set_ticks in ((0, plotext.xticks), (1, plotext.yticks)):
+        values = [point[axis] for points in series for point in points]
+        ticks = _ticks(min(values), max(values))
+        set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+    return list(Text.from_ansi(plotext.build().rstrip("\n"), no_wrap=True).split("\n"))
+
+
+def series_style(number: int) -> str:
+    """Colour of the curve with this number, as a style of rich."""
+    return f"color({_COLOURS[number % len(_COLOURS)]})"
+
+
+def training_chart(curve: RatingCurve, width: int, height: int) -> list[Text]:
+    """Draw a policy's rating and the baselines' over its gradient steps, with a legend; empty below two versions."""
+    if len(curve.steps) < 2:
+        return []
+    series = {curve.policy: curve.hero} | curve.baselines
+    legend = Text("rating over gradient steps: ", "dim")
+    for number, name in enumerate(series):
+        legend.append(f"━ {name}  ", series_style(number))
+    # A baseline has no rating at evaluations before it joined.
+    points = [[p for p in zip(curve.steps, ratings, strict=True) if isfinite(p[1])] for ratings in series.values()]
+    return [legend, *line_chart(points, width, height)]
+
+
+def _stepped(points: Points) -> list[Sequence[float]]:
+    places = [points[0]]
+    for before, after in pairwise(points):
+        places += [(after[0], before[1]), after]
+    return places
+
+
+def _ticks(low: float, high: float) -> list[int]:
+    return sorted({round(low + (high - low) * part / (_TICKS - 1)) for part in range(_TICKS)})
