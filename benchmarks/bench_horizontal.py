@@ -28,7 +28,6 @@ from benchmarks.sizes import size
 from league.log.server import EmbeddedServer
 from league.matchmaking.matchmaker import make_match
 from league.run import Run
-from league.samplers import make_sampler
 from lifecycle.open import open_league
 from schemas.config import AgentConfig, HistoryConfig, LeagueConfig, ModelConfig, Plugin
 from schemas.events import PolicyPublished
@@ -72,16 +71,14 @@ class BotWorker:
         """Play until told to stop."""
         models = await ModelManager.load(context)
         matches = MatchExecutor(context, between_agents(context, models))
-        seat_count, sampler = len(matches.environment.seats), make_sampler(context.config.matchmaking.sampler)
+        seat_count = len(matches.environment.seats)
         following = context.state.next_match_index(context.name)
 
         async def play_on() -> None:
             nonlocal following
             while not context.stopping.is_set():
                 number, following = following, following + 1
-                drawn, sampled = make_match(
-                    context.state.standings(), context.config, sampler, context.name, number, seat_count
-                )
+                drawn, sampled = make_match(context.state.standings(), context.config, context.name, number, seat_count)
                 recording = asyncio.create_task(context.append(sampled))
                 played = await matches.run(msgspec.structs.replace(drawn, seats=[BOT] * seat_count))
                 await recording

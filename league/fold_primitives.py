@@ -1,7 +1,7 @@
-"""Building blocks of folds: versioned mappings, sets of seen ids, facts by key, and the configuration in force."""
+"""Building blocks of folds: sets of seen ids, facts by key, and the configuration in force."""
 
 import re
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -11,114 +11,7 @@ from schemas import events as e
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 
-V = TypeVar("V")
 F = TypeVar("F")
-_MAX_VERSIONS = 1024
-"""Longest chain of versions: a reference to an old version keeps at most so many alive."""
-
-
-class PersistentMap(Mapping[str, V]):
-    """An immutable mapping in insertion order, of which new versions are cheap.
-
-    The newest version holds the rows; each older one holds its successor and an undo log. A new version thus costs as
-    much as its changes, the newest is read like a dict, and an old one is materialised when it is read.
-
-    Source: shallow binding as in Baker 1978, "Shallow binding in Lisp 1.5", which made arrays persistent.
-    """
-
-    __slots__ = ("_age", "_next", "_rows", "_undo")
-
-    def __init__(self, rows: dict[str, V] | None = None) -> None:
-        """Make a first version; it takes ownership of ``rows``."""
-        self._rows: dict[str, V] | None = {} if rows is None else rows
-        self._next: PersistentMap[V] | None = None
-        self._undo: dict[str, V | None] = {}
-        """Rows of this version that the next one changed; None for keys that this version lacks."""
-        self._age = 0
-
-    def with_changes(self, changes: Mapping[str, V]) -> "PersistentMap[V]":
-        """Return the version with these rows replaced or added. Rows are never None and never removed."""
-        if not changes:
-            return self
-        if self._next is not None or self._rows is None or self._age >= _MAX_VERSIONS:
-            return PersistentMap({**self._materialise(), **changes})
-        rows = self._rows
-        self._undo = {key: rows.get(key) for key in changes}
-        rows.update(changes)
-        self._next = after = PersistentMap(rows)
-        after._age = self._age + 1
-        self._rows = None
-        return after
-
-    def keys_changed_since(self, before: Mapping[str, V]) -> list[str] | None:
-        """Keys of rows that may differ from an older version's, each once.
-
-        None when ``before`` is no earlier version of this mapping, or when so many rows changed in between that
-        comparing everything is as fast.
-        """
-        keys: dict[str, None] = {}
-        at: object = before
-        while at is not self:
-            if not isinstance(at, PersistentMap) or at._next is None or 4 * len(keys) > len(self) + 64:
-                return None
-            keys.update(dict.fromkeys(at._undo))
-            at = at._next
-        return list(keys)
-
-    def get(self, key: str, default: V | None = None) -> V | None:  # type: ignore[override]
-        """See ``Mapping.get``."""
-        return (self._rows or self._materialise()).get(key, default)
-
-    def __getitem__(self, key: str) -> V:
-        return (self._rows or self._materialise())[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in (self._rows or self._materialise())
-
-    def __len__(self) -> int:
-        return len(self._rows or self._materialise())
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
-
-    def keys(self) -> KeysView[str]:
-        """All keys, in order."""
-        return self.to_dict().keys()
-
-    def values(self) -> ValuesView[V]:
-        """All rows, in order."""
-        return self.to_dict().values()
-
-    def items(self) -> ItemsView[str, V]:
-        """All keys and rows, in order."""
-        return self.to_dict().items()
-
-    def to_dict(self) -> dict[str, V]:
-        """A copy of all rows, which stays valid when a next version takes over the rows during iteration."""
-        return dict(self._materialise())
-
-    def __repr__(self) -> str:
-        return repr(self._materialise())
-
-    def _materialise(self) -> dict[str, V]:
-        if self._rows is None:
-            older: list[PersistentMap[V]] = []
-            at = self
-            while at._rows is None:
-                older.append(at)
-                assert at._next is not None
-                at = at._next
-            rows = dict(at._rows)
-            for version in reversed(older):
-                for key, row in version._undo.items():
-                    if row is None:
-                        del rows[key]
-                    else:
-                        rows[key] = row
-            self._rows = rows
-        return self._rows
-
-
 _NUMBERED_ID = re.compile(r"(.+)-(0|[1-9][0-9]{0,6})", re.DOTALL)
 """Only the canonical spelling ("7", not "07"), so that different ids never share a bit; bounded, so that one odd id
 cannot ask for a huge bitmap."""

@@ -135,7 +135,7 @@ def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
     for policy in config.trained_policies:
         if policy in standings.live:
             try:
-                make_sampler(sampler_of(config, policy)).target_shares(without, policy)
+                make_sampler(sampler_of(config, policy)).distribution(without, policy)
             except (UsageError, ZeroDivisionError) as error:
                 raise UsageError(f"agent {name!r}: without it {policy} has no opponent left: {error}") from None
     return [e.AgentRetired(agent=name, reason=reason, after=last.sequence)]

@@ -15,7 +15,6 @@
 - ``subjects``      names of streams and subjects
 - ``ids``           deterministic ids, digests and seeds
 - ``numbers``       bounds of the numbers in messages; sets of sequences as ranges
-- ``sketches``      sketches of the n-grams of actions
 - ``files``         locks, and folders that appear whole
 - ``retry``         exponential backoff with jitter
 - ``loggers``       loggers that import structlog with their first line

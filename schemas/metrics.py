@@ -16,6 +16,10 @@ REPLY_FAULTS = ("truncated", "empty", "unparsable", "illegal")
 """Kinds of replies without a legal action: cut off; without text; without a move; with a move that is not legal."""
 REMOTE_METRICS = "remote_"
 """Prefix of a seat's metrics that count requests to a remote agent."""
+NGRAMS = "ngrams"
+"""Metric of a seat in a training match: its distinct n-grams of actions."""
+NEW_NGRAMS = "ngrams_new"
+"""Metric of a seat in a training match: those n-grams that its player had not shown lately to the worker."""
 
 
 class InferenceMetrics(msgspec.Struct, frozen=True):

@@ -64,11 +64,8 @@ class Standings(msgspec.Struct, frozen=True):
     live: Mapping[str, LivePolicy]
     records: Mapping[str, Mapping[str, WinLoss]]
     """``records[policy][agent]``: results of the policy's versions against the agent."""
-    pairs: Mapping[str, Mapping[str, WinLoss]] = {}
-    """``pairs[agent][other]``: results of the agent against another in evaluation matches, seat by seat."""
-    novelty: Mapping[str, Mapping[str, float]] = {}
-    """``novelty[policy][agent]``, for agents whose matches were sketched: expected share, 0 to 1, of the n-grams in a
-    match of the agent that are new to the policy."""
+    novelty: Mapping[str, float] = {}
+    """Share of an opponent's n-grams of actions that were new when it played them, 0 to 1; by agents that were met."""
     rewards: Mapping[str, float] = {}
     """Mean reward of each policy in its last training matches, where populations choose by reward and it has enough."""
     slots: int | None = None

@@ -18,7 +18,7 @@ from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.matchmaking import pool
 from league.matchmaking.matchmaker import make_match
-from league.matchmaking.roles import reset_reason, sampler_of, select_parents
+from league.matchmaking.roles import reset_reason, select_parents
 from league.matchmaking.schedule import (
     RESET,
     admission_reason,
@@ -28,16 +28,15 @@ from league.matchmaking.schedule import (
 )
 from league.ratings.fold import RatingFold
 from league.run import Run
-from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, to_builtins
 from schemas.ids import agent_name, derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
-from schemas.sketches import make_sketch
 from schemas.standings import Agent
 from schemas.subjects import event_subject
+from workers.match_runner.ngrams import NgramMemory
 
 _START_NS = 1_700_000_000_000_000_000
 _STEP_NS = 1_000_000
@@ -93,7 +92,7 @@ class Simulation:
         config: The league's configuration.
         seats: Number of seats of the game.
         skill: Strength of an agent; a seat's score is its agent's skill plus a draw from [0, 1).
-        lines: Generates agents' actions, for samplers that use novelty; None for none.
+        lines: Generates agents' actions, whose n-grams are counted; None for none.
         registers: Whether workers register before their first match, as ``league verify`` expects.
     """
 
@@ -114,7 +113,7 @@ class Simulation:
         self._generate_actions = lines
         self._registers, self._registered = registers, set[str]()
         self._fold = RatingFold(config)
-        self._samplers = {policy: make_sampler(sampler_of(config, policy)) for policy in config.trained_policies}
+        self._ngrams = NgramMemory()
         self._policy = config.trainer.policy
 
     def run(self, steps: int, matches_per_step: int) -> list[RecordedEvent]:
@@ -202,8 +201,8 @@ class Simulation:
     def play_training_match(self, worker: str = "rollout-0", policy: str | None = None) -> str:
         """Make and play one training match; returns its id."""
         self._register(worker, "rollout")
-        index, sampler = self.state.next_match_index(worker), self._samplers[policy or self._policy]
-        match, sampled = make_match(self.state.standings(), self.config, sampler, worker, index, self.seats, policy)
+        index = self.state.next_match_index(worker)
+        match, sampled = make_match(self.state.standings(), self.config, worker, index, self.seats, policy)
         self.append(sampled)
         self.append(self.simulate_match(match, worker, sampled.hero_seat))
         return match.match_id
@@ -296,7 +295,15 @@ class Simulation:
             worker=worker,
             seed=match.seed,
             seats=[
-                e.SeatResult(seat, f"SEAT{seat}", agent, scores[seat], ranks[seat], trainable=seat == hero_seat)
+                e.SeatResult(
+                    seat,
+                    f"SEAT{seat}",
+                    agent,
+                    scores[seat],
+                    ranks[seat],
+                    trainable=seat == hero_seat,
+                    metrics={} if hero_seat is None else self._count_ngrams(match, seat),
+                )
                 for seat, agent in enumerate(match.seats)
             ],
             winner=ranks.index(1) if ranks.count(1) == 1 else None,
@@ -304,19 +311,13 @@ class Simulation:
             length=1,
             seconds=0.0,
             evaluation_id=match.evaluation_id,
-            ngrams="" if hero_seat is None else self._sketch(match, match.seats[hero_seat]),
         )
 
-    def _sketch(self, match: PlayMatch, hero: str) -> str:
-        policy = split_agent(hero)
-        sampler = self._samplers.get(policy[0]) if policy is not None else None
-        if self._generate_actions is None or sampler is None or not sampler.uses_novelty:
-            return ""
-        played = {
-            seat: self._generate_actions(agent, Random(derive_seed(match.seed, "line", seat)))
-            for seat, agent in enumerate(match.seats)
-        }
-        return make_sketch([played], self.seats, sampler.ngram).encode()
+    def _count_ngrams(self, match: PlayMatch, seat: int) -> dict[str, float]:
+        if self._generate_actions is None:
+            return {}
+        agent = match.seats[seat]
+        return self._ngrams.count(agent, self._generate_actions(agent, Random(derive_seed(match.seed, "line", seat))))
 
     def _make_step(self, step: int, matches: list[str], policy: str | None = None) -> e.GradientStepTaken:
         return e.GradientStepTaken(

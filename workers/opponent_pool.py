@@ -26,7 +26,13 @@ from inference.server.opponent_pool import (
     VersionRequest,
 )
 from league.matchmaking.schedule import external_version
-from league.matchmaking.sessions import SessionDraws, draw_session, session_expiry, session_result, virtual_models
+from league.matchmaking.sessions import (
+    draw_session,
+    session_distribution,
+    session_expiry,
+    session_result,
+    virtual_models,
+)
 from league.state.saved_state import EndedSession, SessionTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
@@ -54,7 +60,6 @@ class LeagueOpponents:
 
     def __init__(self, context: Context, models: ModelManager) -> None:
         self._context = context
-        self._draws = SessionDraws(lambda agent: context.state.is_model(agent))
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         """Heap of futures by the sequence that they wait for."""
@@ -192,7 +197,9 @@ class LeagueOpponents:
                 expires=now + config.inference.session_s,
                 eligible=sorted(others),
             )
-            distribution = self._draws.distribution(standings, config, body.model, agent, others)
+            distribution = session_distribution(
+                standings, config, body.model, agent, lambda name: name in others or state.is_model(name)
+            )
             await self._append(*draw_session(session, standings, config, distribution))
 
     def _session_roles(self, game: str, body: SessionRequest) -> Sequence[str]:

@@ -7,7 +7,6 @@ from functools import partial
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers import make_sampler
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
 from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.loggers import get_logger
@@ -55,11 +54,10 @@ class RolloutWorker:
         self._policy = policy
         self.executor = MatchExecutor(context, between_agents(context, models))
         self._next_match_index = context.state.next_match_index(context.name)
-        self._sampler_plugin = sampler_of(context.config, policy)
-        self._sampler = make_sampler(self._sampler_plugin)
+        sampler = sampler_of(context.config, policy)
         opponents = len(self.executor.environment.seats) - 1
         free = free_slots(context.config, context.state.standings())
-        if free < min(opponents, self._sampler_plugin.settings.get("max_distinct") or opponents):
+        if free < min(opponents, sampler.settings.get("max_distinct") or opponents):
             log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 
     async def play_matches(self) -> None:
@@ -76,16 +74,9 @@ class RolloutWorker:
         """Sample opponents, run the match, publish the hero's trajectory, append the result."""
         context = self._context
         executor = self.executor
-        plugin = sampler_of(context.config, self._policy)
-        if plugin != self._sampler_plugin:
-            # Otherwise the same instance, so that it can cache what it derives from standings.
-            self._sampler_plugin = plugin
-            self._sampler = make_sampler(plugin)
-        sampler = self._sampler
         job, sampled = make_match(
             context.state.standings(),
             context.config,
-            sampler,
             context.name,
             self._next_match_index,
             executor.seat_counts,
@@ -104,8 +95,7 @@ class RolloutWorker:
             await self._publish(tombstone)
         if completed is not None:
             trainable = [sampled.hero_seat] if experience else []
-            ngram = sampler.ngram if sampler.uses_novelty and experience else None
-            await executor.append_result(completed, trainable, experience, ngram)
+            await executor.append_result(completed, trainable, experience)
 
     def _make_trajectory(self, completed: CompletedMatch | None, seat: int) -> Trajectory | None:
         """The hero's trajectory; None when the match failed or an opponent's invalid move disqualifies it."""

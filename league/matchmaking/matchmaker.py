@@ -10,7 +10,7 @@ import msgspec
 
 from league.matchmaking.pool import fit_to_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
+from league.samplers import Distribution, live_hero, make_sampler
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
@@ -28,11 +28,9 @@ class RecomputedDraw(msgspec.Struct, frozen=True):
     match: PlayMatch
     """Recomputed line-up and seed."""
     picks: list[OpponentPick]
-    """Recomputed."""
-    distribution: dict[str, Bucket]
-    """Eligible agents: every bucket with its share for one seat and the weights of its agents."""
-    draws: list[SeatDraw]
-    """The numbers drawn for each seat and their results; clones share those of the seat they copy."""
+    """Recomputed opponents, clones included."""
+    distribution: Distribution
+    """Buckets that the opponents were drawn from."""
     differences: list[str]
     """Fields of the recorded draw that differ from the recomputed one: recorded, recomputed."""
 
@@ -45,30 +43,30 @@ class RecomputedDraw(msgspec.Struct, frozen=True):
 def make_match(
     standings: Standings,
     config: LeagueConfig,
-    sampler: OpponentSampler,
     worker: str,
     index: int,
     seats: int | SeatCounts,
     policy: str | None = None,
 ) -> tuple[PlayMatch, OpponentsSampled]:
-    """Makes the ``index``-th training match of a worker, and the event that records its draw.
+    """Make the ``index``-th training match of a worker, and the event that records its draw.
 
     The index begins at ``LeagueState.next_match_index``; the hero's seat rotates with it, unless ``matchmaking.seats``
-    fixes it. The sampler is that of ``roles.sampler_of`` the hero's policy, by default the trainer's.
+    fixes it. ``policy`` is the hero's, by default the trainer's.
 
     Raises:
         UsageError: no version of the hero's policy has been published.
     """
     match_id = f"{worker}-{index}"
     policy = policy or config.trainer.policy
+    plugin = sampler_of(config, policy)
     hero, _ = live_hero(standings, policy)
     match_seed = derive_seed(config.seed, "match", match_id)
     seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
     hero_seat = config.matchmaking.seats.get(policy, index // config.rollout.same_seat % seats)
     seed = derive_seed(config.seed, "opponents", match_id)
-    others = [seat for seat in range(seats) if seat != hero_seat]
-    draws = fit_to_slots(sampler.draws(standings, policy, others, Random(seed)), standings, config, policy)
-    picks = [drawn.pick for drawn in draws]
+    opponent_seats = [seat for seat in range(seats) if seat != hero_seat]
+    drawn = make_sampler(plugin).sample(standings, policy, opponent_seats, Random(seed))
+    picks = fit_to_slots(drawn, standings, config, policy)
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
         match_id=match_id, purpose=PURPOSE, seats=[agents[seat] for seat in range(seats)], seed=match_seed
@@ -78,8 +76,8 @@ def make_match(
         worker=worker,
         hero=hero,
         hero_seat=hero_seat,
-        sampler=sampler.name,
-        sampler_digest=digest(canonical_json(sampler_of(config, policy))),
+        sampler=plugin.name,
+        sampler_digest=digest(canonical_json(plugin)),
         standings_sequence=standings.sequence,
         draw=seed,
         picks=picks,
@@ -99,14 +97,11 @@ def recompute_draw(event: OpponentsSampled, standings: Standings, config: League
     if not (index.isascii() and index.isdigit()):
         raise UsageError(f"match id {event.match_id!r}; expected <worker>-<number>")
     policy = policy_of(event.hero) or config.trainer.policy
-    sampler = make_sampler(sampler_of(config, policy))
-    match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1, policy)
-    draws = sampler.draws(standings, policy, [pick.seat for pick in again.picks], Random(again.draw))
+    match, again = make_match(standings, config, event.worker, int(index), len(event.picks) + 1, policy)
     return RecomputedDraw(
         match=match,
         picks=again.picks,
-        distribution=sampler.distribution(standings, policy),
-        draws=fit_to_slots(draws, standings, config, policy),
+        distribution=make_sampler(sampler_of(config, policy)).distribution(standings, policy),
         differences=recorded_differences(event, again),
     )
 

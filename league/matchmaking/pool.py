@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 
 from league.matchmaking.schedule import EVALUATION_ONLY, LANDMARK, has_expired
-from league.samplers import SeatDraw, live_hero
+from league.samplers import live_hero
 from league.state import LeagueState
 from schemas.config import LeagueConfig
 from schemas.events import AgentActivated, AgentRetired, OpponentPick
@@ -152,30 +152,32 @@ def free_slots(config: LeagueConfig, standings: Standings | None = None) -> int:
     return max((most if fewest is None else min(most, fewest)) - 1, 0)
 
 
-def fit_to_slots(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig, policy: str) -> list[SeatDraw]:
-    """Clones opponents until their adapters fit the slots; returns the draws unchanged when they do.
+def fit_to_slots(
+    picks: Sequence[OpponentPick], standings: Standings, config: LeagueConfig, policy: str
+) -> list[OpponentPick]:
+    """Clone opponents until their adapters fit the slots; returns the picks unchanged when they do.
 
-    With no slot beside the hero's own, every opponent that needs an adapter is replaced by the mirror. ``draws`` are
-    those of all seats but the hero's, from these standings.
+    With no slot beside the hero's own, every opponent that needs an adapter is replaced by the mirror. ``picks`` are
+    for all seats but the hero's, from these standings.
     """
     free = free_slots(config, standings)
-    if len(draws) <= free:
-        return list(draws)
+    if len(picks) <= free:
+        return list(picks)
     hero, live = live_hero(standings, policy)
-    adapters = [_required_adapter(drawn.pick.agent, standings, live.adapter) for drawn in draws]
+    adapters = [_required_adapter(pick.agent, standings, live.adapter) for pick in picks]
     if len({adapter for adapter in adapters if adapter is not None}) <= free:
-        return list(draws)
-    first: dict[int, SeatDraw] = {}
-    dealt = []
-    for place, (drawn, adapter) in enumerate(zip(draws, adapters, strict=True)):
+        return list(picks)
+    leaders: dict[int, OpponentPick] = {}
+    fitted = []
+    for index, (pick, adapter) in enumerate(zip(picks, adapters, strict=True)):
         if adapter is None:
-            dealt.append(drawn)
+            fitted.append(pick)
         elif not free:
-            dealt.append(SeatDraw(OpponentPick(drawn.pick.seat, hero, "mirror"), drawn.steps))
+            fitted.append(OpponentPick(pick.seat, hero, "mirror"))
         else:
-            leader = first.setdefault(place % free, drawn)
-            dealt.append(SeatDraw(OpponentPick(drawn.pick.seat, leader.pick.agent, leader.pick.bucket), leader.steps))
-    return dealt
+            leader = leaders.setdefault(index % free, pick)
+            fitted.append(OpponentPick(pick.seat, leader.agent, leader.bucket))
+    return fitted
 
 
 def _required_adapter(agent: str, standings: Standings, own: str | None) -> str | None:

@@ -9,7 +9,7 @@ learning", Methods, and the pseudocode of its supplement):
   ``win_rate`` with the weighting ``linear_capped`` and without a mirror.
 
 An exploiter that takes enough points from its opponents has done its work: its last version stays in the league for
-others to learn from, and the policy is reset; so it is after a number of steps in any case. A reset goes back to the
+others to learn from, and the policy is reset. A number of steps brings a reset in any case. A reset goes back to the
 untrained adapter, or to an operator's offspring of checkpoints (``trainer.operators``); AlphaStar's league exploiters
 keep their weights in three resets of four.
 
@@ -22,8 +22,8 @@ keep their weights in three resets of four.
 from math import inf
 from random import Random
 
+from league.samplers import others
 from league.samplers.alphastar import newest_record, points_share
-from league.samplers.mix import others
 from schemas.config import LeagueConfig, Plugin, PolicyConfig
 from schemas.standings import Agent, Standings, WinLoss
 

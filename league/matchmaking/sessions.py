@@ -12,15 +12,14 @@ Only *eligible* agents are drawn: those that can answer the session's requests. 
 and the mirror is left out, since the external agent plays elsewhere: its share goes to the other buckets in proportion.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import isfinite
 from random import Random
 
 import msgspec
 
-from league.samplers import SAMPLERS, Bucket, WeightedChoice, WeightedDraw, make_sampler
-from league.samplers.mix import STANDINGS_PARTS, changed_parts
+from league.samplers import SAMPLERS, Bucket, Distribution, agent_probabilities, draw_agents, make_sampler
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import UsageError, format_choices
@@ -32,8 +31,6 @@ from schemas.standings import LivePolicy, Standings
 PREFIX = "league/"
 """Begins the name of every virtual model."""
 BEST = "best"
-
-_MAX_CACHED = 1_000
 
 
 def virtual_models() -> list[str]:
@@ -47,54 +44,29 @@ def _sampler_names() -> frozenset[str]:
     return frozenset(SAMPLERS.names())
 
 
-class SessionDraws:
-    """Distributions of virtual models, recomputed when the standings change.
-
-    ``is_model`` is whether an agent is a model of the server: the base model, or a published version.
-    """
-
-    def __init__(self, is_model: Callable[[str], bool]) -> None:
-        self._is_model = is_model
-        self._cache: dict[tuple[str, str, Collection[str]], tuple[Standings, LeagueConfig, Mapping[str, Bucket]]] = {}
-
-    def distribution(
-        self, standings: Standings, config: LeagueConfig, model: str, agent: str, others: frozenset[str] = frozenset()
-    ) -> Mapping[str, Bucket]:
-        """The opponents of a virtual model for an external agent's version: buckets with shares that sum to 1.
-
-        ``others`` are eligible agents other than models: bots, remote agents and those that search.
-
-        Raises:
-            UsageError: no such virtual model, or no eligible agent.
-        """
-        known = self._cache.get((model, agent, others))
-        if known is not None and known[1] is config:
-            policy = standings.agents[agent].policy
-            if not changed_parts(known[0], standings, policy, STANDINGS_PARTS):
-                return known[2]
-        distribution = _distribution(standings, config, model, agent, lambda one: one in others or self._is_model(one))
-        if len(self._cache) >= _MAX_CACHED:
-            self._cache.clear()
-        self._cache[model, agent, others] = standings, config, distribution
-        return distribution
-
-
-def _distribution(
+def session_distribution(
     standings: Standings, config: LeagueConfig, model: str, agent: str, is_eligible: Callable[[str], bool]
-) -> dict[str, Bucket]:
+) -> Distribution:
+    """The opponents of a virtual model for an external agent's version.
+
+    ``is_eligible`` tells whether an agent can answer the session's requests.
+
+    Raises:
+        UsageError: no such virtual model, or no eligible agent.
+    """
     name = model.removeprefix(PREFIX)
     if name in _sampler_names():
         return _eligible_buckets(standings, config, name, agent, is_eligible)
     if name == BEST:
         rated = [one for one in standings.agents.values() if one.active and is_eligible(one.name)]
         if not rated:
-            raise UsageError(f"model {model!r}: no active agent of the league can answer; expected one at least")
+            raise UsageError(f"model {model!r}: no active agent of the league can answer; expected at least one")
         return {BEST: Bucket(1.0, {max(rated, key=lambda one: (one.rating, one.name)).name: 1.0})}
     live = standings.live.get(name)
     fixed = name if live is None else agent_name(name, live.version)
     if not is_eligible(fixed):
         raise UsageError(
-            f"model {model!r}: no such one; expected {format_choices(virtual_models(), model)}, "
+            f"model {model!r}: not known; expected {format_choices(virtual_models(), model)}, "
             f"or {PREFIX}AGENT with the base model, a published version (league/main@20), a remote agent that this "
             "server has the key of, or an agent that searches or a bot of the league's game, where requests carry "
             "league_position"
@@ -104,7 +76,7 @@ def _distribution(
 
 def _eligible_buckets(
     standings: Standings, config: LeagueConfig, sampler: str, agent: str, is_eligible: Callable[[str], bool]
-) -> dict[str, Bucket]:
+) -> Distribution:
     member = standings.agents[agent]
     agents = {
         name: one if not one.active or is_eligible(name) else msgspec.structs.replace(one, active=False)
@@ -120,8 +92,8 @@ def _eligible_buckets(
     total = sum(bucket.share for name, bucket in buckets.items() if eligible[name])
     if not total > 0:
         raise UsageError(
-            f"model {PREFIX}{sampler}: for {agent} no agent can be drawn that answers these requests; "
-            f"expected one at least ({PREFIX}uniform draws from all of them, and from bots where requests carry "
+            f"model {PREFIX}{sampler}: no agent that {agent} could meet answers these requests; "
+            f"expected at least one ({PREFIX}uniform draws from all of them, and from bots where requests carry "
             "league_position)"
         )
     return {name: Bucket(bucket.share / total, eligible[name]) for name, bucket in buckets.items() if eligible[name]}
@@ -137,11 +109,11 @@ def session_sampler(config: LeagueConfig, name: str) -> Plugin:
 
 
 def draw_session(
-    session: SessionOpened, standings: Standings, config: LeagueConfig, distribution: Mapping[str, Bucket]
+    session: SessionOpened, standings: Standings, config: LeagueConfig, distribution: Distribution
 ) -> tuple[OpponentsSampled, SessionOpened]:
     """Draw the opponent of a session, which has none yet or another one; the events are one batch."""
     seed = derive_seed(config.seed, "session", session.match_id)
-    bucket, opponent = (step.key for step in draw_steps(distribution, seed))
+    [(bucket, opponent)] = draw_agents(distribution, 1, Random(seed))
     sampler = session.model.removeprefix(PREFIX)
     plugin = session_sampler(config, sampler) if sampler in _sampler_names() else Plugin(name=sampler)
     sampled = OpponentsSampled(
@@ -159,22 +131,6 @@ def draw_session(
     return sampled, msgspec.structs.replace(session, opponent=opponent, probabilities=probabilities)
 
 
-def draw_steps(distribution: Mapping[str, Bucket], seed: int) -> tuple[WeightedDraw, WeightedDraw]:
-    """The draws of a bucket and of an agent in it."""
-    rng = Random(seed)
-    bucket = WeightedChoice({name: one.share for name, one in distribution.items()}).draw(rng)
-    return bucket, WeightedChoice(distribution[bucket.key].weights).draw(rng)
-
-
-def agent_probabilities(distribution: Mapping[str, Bucket]) -> dict[str, float]:
-    """Probability of each agent, over all buckets; sorted by name."""
-    probabilities: dict[str, float] = {}
-    for bucket in distribution.values():
-        for agent, probability in bucket.probabilities().items():
-            probabilities[agent] = probabilities.get(agent, 0.0) + bucket.share * probability
-    return dict(sorted(probabilities.items()))
-
-
 def session_result(
     opened: SessionOpened,
     scores: Sequence[float],
@@ -184,7 +140,7 @@ def session_result(
     length: int = 0,
     rules: int = 1,
 ) -> MatchFinished:
-    """The result of a session of so many turns (``length``), with a score a seat; more is better.
+    """The result of a session of ``length`` turns; ``scores`` by seat, more is better.
 
     Raises:
         UsageError: another number of scores than seats, or one that is not a finite number.

@@ -14,7 +14,7 @@ from arena.records import is_episode_record, make_transcript
 from league.integrity.snapshots import BlobReader
 from league.log.base import EventReader
 from league.log.jetstream import JetStreamLog
-from league.matchmaking.explanation import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
+from league.matchmaking.audit import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
@@ -22,11 +22,11 @@ from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, LeagueError, UsageError, VersionError
 from schemas.events import AgentRegistered, MatchFinished
 from schemas.jobs import SeatCounts
-from schemas.metrics import REMOTE_METRICS, REPLY_METRICS
+from schemas.metrics import NGRAMS, REMOTE_METRICS, REPLY_METRICS
 
 MatchExplanation = DrawExplanation | EvaluationExplanation
-_CALL_METRICS = (REPLY_METRICS, REMOTE_METRICS)
-"""Prefixes of the metrics of model calls, which a resimulation cannot reproduce."""
+_WORKER_METRICS = (REPLY_METRICS, REMOTE_METRICS, NGRAMS)
+"""Prefixes of the metrics that the worker adds and a resimulation cannot reproduce."""
 
 
 def match_header(match: MatchEvents) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def print_explanation(explained: MatchExplanation, console: Console) -> None:
 
 
 def _print_draw(explained: DrawExplanation, console: Console) -> None:
-    """The eligible agents with their probabilities, and the numbers drawn."""
+    """Print the eligible agents with their probabilities, and who was drawn."""
     sampled = explained.sampled
     _print_line(
         console,
@@ -121,9 +121,8 @@ def _print_draw(explained: DrawExplanation, console: Console) -> None:
             rows.append([name, agent, rating, *shares])
     columns = ["bucket", "agent", *number_columns("rating", "share", "in bucket", "per seat")]
     print_table(console, columns, rows, ("rating",))
-    for drawn in explained.explanation.draws:
-        steps = ", ".join(f"{s.number:.6f} in [{s.low:.6f}, {s.high:.6f}) gives {s.key}" for s in drawn.steps)
-        _print_line(console, f"seat {drawn.pick.seat}: {drawn.pick.agent} from {drawn.pick.bucket}: {steps}")
+    for pick in explained.explanation.picks:
+        _print_line(console, f"seat {pick.seat}: {pick.agent} from {pick.bucket}")
 
 
 def print_resimulation(console: Console, match: MatchEvents, outcome: Resimulation) -> None:
@@ -221,7 +220,7 @@ def _recorded_outcome(result: MatchFinished) -> Outcome:
         ranks=tuple(seat.rank for seat in result.seats),
         winner=result.winner,
         metrics=tuple(
-            {name: value for name, value in seat.metrics.items() if not name.startswith(_CALL_METRICS)}
+            {name: value for name, value in seat.metrics.items() if not name.startswith(_WORKER_METRICS)}
             for seat in result.seats
         ),
         reason=result.reason,

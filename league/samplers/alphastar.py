@@ -1,14 +1,12 @@
 """AlphaStar's samplers: opponents by how often the policy beats them, and those of a main exploiter."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
-from league.samplers import SAMPLERS, Bucket, WeightedChoice, live_hero
-from league.samplers.bucketed import BucketedDraws, HeroContext
-from league.samplers.mix import MixDraws, MixSettings, normalise_mix, others
+from league.samplers import SAMPLERS, Bucket, Distribution, OpponentSampler, live_hero, mix_buckets, others
 from schemas.ids import agent_name, split_agent
 from schemas.numbers import PositiveFloat, PositiveInt, Share
-from schemas.standings import Agent, Standings, WinLoss
+from schemas.standings import Standings, WinLoss
 
 Weighting = Literal["variance", "linear", "linear_capped", "squared"]
 
@@ -19,10 +17,11 @@ _WEIGHTS: dict[str, Callable[[float], float]] = {
     "linear_capped": lambda lost: min(0.5, lost),
     "squared": lambda lost: lost * lost,
 }
+_NEVER_MET = WinLoss()
 
 
 @SAMPLERS.register("win_rate")
-class WinRate(BucketedDraws, MixSettings, frozen=True):
+class WinRate(OpponentSampler, frozen=True):
     """A share for the ``mirror``, the rest for the ``members`` by a weighting of the win rate.
 
     Without members the mirror is played.
@@ -36,7 +35,6 @@ class WinRate(BucketedDraws, MixSettings, frozen=True):
     """
 
     name: ClassVar[str] = "win_rate"
-    buckets = ("members",)
 
     weighting: Weighting = "squared"
     """Weight of an opponent that the policy beats with probability x: ``variance`` x(1-x), opponents of the same
@@ -46,21 +44,25 @@ class WinRate(BucketedDraws, MixSettings, frozen=True):
     prior_wins: PositiveFloat = 1.0
     """Wins added to every record: a Beta prior, with ``prior_losses``; 1 and 1 are the uniform prior."""
     prior_losses: PositiveFloat = 1.0
+    """Losses added to every record."""
 
-    def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedDraws.place``."""
-        won = record.wins + record.draws / 2 + self.prior_wins
-        lost = record.losses + record.draws / 2 + self.prior_losses
-        return {"members": _WEIGHTS[self.weighting](lost / (won + lost))}
-
-    def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedDraws.shares``."""
+    def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        records = standings.records.get(hero_policy, {})
+        weigh = _WEIGHTS[self.weighting]
+        members = {}
+        for agent in others(standings, hero_policy):
+            record = records.get(agent.name, _NEVER_MET)
+            won = record.wins + record.draws / 2 + self.prior_wins
+            lost = record.losses + record.draws / 2 + self.prior_losses
+            members[agent.name] = weigh(lost / (won + lost))
         mix = {"mirror": self.mirror, "members": 1.0 - self.mirror}
-        return normalise_mix(mix, {"mirror": True, "members": not urns["members"].is_empty})
+        return mix_buckets(mix, {"mirror": {hero: 1.0}, "members": members})
 
 
 @SAMPLERS.register("main_exploiter")
-class MainExploiter(MixDraws, MixSettings, frozen=True):
+class MainExploiter(OpponentSampler, frozen=True):
     """The bucket ``live`` holds the exploited policy's newest version, ``past`` its active checkpoints.
 
     While the exploiter takes more than ``worth_learning`` of the points, ``live`` is played. Below that, a match would
@@ -85,7 +87,7 @@ class MainExploiter(MixDraws, MixSettings, frozen=True):
     results: PositiveInt = 50
     """Number of results, seat by seat, from which the share is estimated: the newest versions' that give so many."""
 
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+    def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
         newest = standings.live.get(self.against)
@@ -93,8 +95,7 @@ class MainExploiter(MixDraws, MixSettings, frozen=True):
         live = {} if name == hero else {name: 1.0}
         recent = newest_record(standings, hero_policy, self.against, self.results)
         worth = points_share(recent) > self.worth_learning
-        # Most of the work, and not needed while the live version is played.
-        past = {} if live and worth else self._past(standings, hero_policy)
+        past = self._past(standings, hero_policy)
         played = "live" if live and (worth or not past) else "past" if past else "mirror"
         members = {"live": live, "past": past, "mirror": {hero: 1.0}}
         return {name: Bucket(1.0, weights) if name == played else Bucket(0.0, {}) for name, weights in members.items()}
@@ -102,7 +103,7 @@ class MainExploiter(MixDraws, MixSettings, frozen=True):
     def _past(self, standings: Standings, hero_policy: str) -> dict[str, float]:
         records = standings.records.get(hero_policy, {})
         past = [agent.name for agent in others(standings, hero_policy) if agent.policy == self.against]
-        shares = {name: points_share(records.get(name, WinLoss())) for name in past}
+        shares = {name: points_share(records.get(name, _NEVER_MET)) for name in past}
         return {name: x * (1.0 - x) for name, x in shares.items()}
 
 

@@ -5,24 +5,30 @@ exploitable, 10 % baselines; only baselines until two checkpoints exist; and clu
 cloned over the seats) where memory for adapters is short.
 """
 
-from collections.abc import Mapping, Sequence
 from math import isclose, isfinite
 from typing import ClassVar
 
 import msgspec
 
-from league.samplers import SAMPLERS, WeightedChoice
-from league.samplers.bucketed import BucketedDraws, HeroContext
-from league.samplers.mix import MixSettings, normalise_mix, shares_by_weight
+from league.samplers import (
+    SAMPLERS,
+    Distribution,
+    OpponentSampler,
+    is_cold_start,
+    live_hero,
+    mix_buckets,
+    others,
+    pool_buckets,
+)
 from schemas.errors import ConfigError
 from schemas.numbers import NonNegativeFloat, PositiveFloat
-from schemas.standings import Agent, WinLoss
+from schemas.standings import Agent, Standings
 
 BUCKETS = ("mirror", "peers", "exploitable", "baselines")
 
 
 @SAMPLERS.register("pfsp")
-class Pfsp(BucketedDraws, MixSettings, frozen=True):
+class Pfsp(OpponentSampler, frozen=True):
     """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion.
 
     An agent can be in several. Baselines are never peers, since they have a bucket of their own, but can be
@@ -31,16 +37,15 @@ class Pfsp(BucketedDraws, MixSettings, frozen=True):
     """
 
     name: ClassVar[str] = "pfsp"
-    buckets = ("peers", "exploitable", "baselines")
 
     mirror: NonNegativeFloat = 0.3
-    """The hero's own live version."""
+    """Share of the hero's own live version."""
     peers: NonNegativeFloat = 0.4
-    """Members of the league with a rating near the hero's."""
+    """Share of members of the league with a rating near the hero's."""
     exploitable: NonNegativeFloat = 0.2
-    """Members with more wins than losses against the policy's versions, and rated below the hero now."""
+    """Share of members with more wins than losses against the policy's versions that are rated below the hero now."""
     baselines: NonNegativeFloat = 0.1
-    """Baseline agents, and guests."""
+    """Share of baseline agents and guests."""
     peer_range: NonNegativeFloat = 100.0
     """Rating points on either side of the hero's."""
     baseline_weights: dict[str, NonNegativeFloat] = msgspec.field(default_factory=dict)
@@ -49,45 +54,39 @@ class Pfsp(BucketedDraws, MixSettings, frozen=True):
     """Relative weight of guests: reference bots drawn with the baselines, which no agent is measured against."""
 
     def __post_init__(self) -> None:
-        total = sum(getattr(self, key) for key in BUCKETS)
+        total = sum(getattr(self, bucket) for bucket in BUCKETS)
         if not isclose(total, 1.0, rel_tol=0.0, abs_tol=1e-9):
             raise ConfigError(f"mirror + peers + exploitable + baselines: sum is {total}; expected 1")
 
-    @property
-    def bounds(self) -> tuple[float, ...]:  # type: ignore[override]
-        """See ``BucketedDraws.bounds``."""
-        return -self.peer_range, 0.0, self.peer_range
+    def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
+        """See ``OpponentSampler.distribution``."""
+        hero, live = live_hero(standings, hero_policy)
+        records = standings.records.get(hero_policy, {})
+        weights: dict[str, dict[str, float]] = {bucket: {} for bucket in BUCKETS}
+        for agent in others(standings, hero_policy):
+            weight = self._baseline_weight(agent)
+            if weight is not None:
+                weights["baselines"][agent.name] = weight
+            elif abs(agent.rating - live.rating) <= self.peer_range:
+                weights["peers"][agent.name] = 1.0
+            record = records.get(agent.name)
+            if record is not None and record.losses > record.wins and agent.rating < live.rating:
+                weights["exploitable"][agent.name] = 1.0
+        if is_cold_start(standings) and any(weights["baselines"].values()):
+            weights["peers"], weights["exploitable"] = {}, {}
+        else:
+            weights["mirror"] = {hero: 1.0}
+        return mix_buckets({bucket: getattr(self, bucket) for bucket in BUCKETS}, weights)
 
-    def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedDraws.place``."""
-        weight = self._weight(agent)
-        place = {} if weight is None else {"baselines": weight}
-        if hero.is_cold:
-            return place
-        if weight is None and abs(agent.rating - hero.rating) <= self.peer_range:
-            place["peers"] = 1.0
-        if record.losses > record.wins and agent.rating < hero.rating:
-            place["exploitable"] = 1.0
-        return place
-
-    def _weight(self, agent: Agent) -> float | None:
-        """Weight in the baselines' bucket; None for agents outside it."""
+    def _baseline_weight(self, agent: Agent) -> float | None:
+        """Weight among the baselines; None for other agents."""
         if agent.baseline:
             return self.baseline_weights.get(agent.name, 1.0)
         return self.guest_weights.get(agent.name)
 
-    def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedDraws.shares``."""
-        is_filled = {"mirror": not hero.is_cold} | {bucket: not urn.is_empty for bucket, urn in urns.items()}
-        return normalise_mix({bucket: getattr(self, bucket) for bucket in BUCKETS}, is_filled)
-
-    def starts_cold(self, members: Sequence[Agent]) -> bool:
-        """See ``BucketedDraws.starts_cold``: when any agent can be drawn as a baseline."""
-        return any(self._weight(agent) for agent in members)
-
 
 @SAMPLERS.register("tiered")
-class Tiered(BucketedDraws, MixSettings, frozen=True):
+class Tiered(OpponentSampler, frozen=True):
     """Draws every agent by its weight; the buckets are ``peers``, ``near`` and ``far``, else ``mirror``.
 
     Until two checkpoints have joined only baselines are drawn, as in ``pfsp``, by these weights. An agent without a
@@ -98,12 +97,11 @@ class Tiered(BucketedDraws, MixSettings, frozen=True):
     """
 
     name: ClassVar[str] = "tiered"
-    buckets = ("peers", "near", "far")
 
     peer_weight: NonNegativeFloat = 5.0
     """Weight of an agent nearer than ``peer_range`` to the hero's rating."""
     near_weight: NonNegativeFloat = 2.0
-    """Weight of one that is not a peer and nearer than ``near_range``."""
+    """Weight of an agent that is nearer than ``near_range`` and not a peer."""
     far_weight: NonNegativeFloat = 0.5
     """Weight of all others."""
     baseline_factor: PositiveFloat = 2.0
@@ -119,27 +117,20 @@ class Tiered(BucketedDraws, MixSettings, frozen=True):
         if self.near_range < self.peer_range:
             raise ConfigError(f"near_range: {self.near_range}; expected peer_range, {self.peer_range}, or more")
 
-    @property
-    def bounds(self) -> tuple[float, ...]:  # type: ignore[override]
-        """See ``BucketedDraws.bounds``."""
-        return -self.near_range, -self.peer_range, self.peer_range, self.near_range
+    def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
+        """See ``OpponentSampler.distribution``."""
+        hero, live = live_hero(standings, hero_policy)
+        agents = others(standings, hero_policy)
+        if is_cold_start(standings):
+            agents = [agent for agent in agents if agent.baseline] or agents
+        weights: dict[str, dict[str, float]] = {"peers": {}, "near": {}, "far": {}}
+        tier_weights = {"peers": self.peer_weight, "near": self.near_weight, "far": self.far_weight}
+        for agent in agents:
+            tier = self._tier(abs(agent.rating - live.rating))
+            weights[tier][agent.name] = tier_weights[tier] * (self.baseline_factor if agent.baseline else 1.0)
+        return pool_buckets(weights, hero)
 
-    def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedDraws.place``."""
-        if hero.is_cold and not agent.baseline:
-            return {}
-        distance = abs(agent.rating - hero.rating)
-        factor = self.baseline_factor if agent.baseline else 1.0
-        if isfinite(distance) and distance < self.peer_range:
-            return {"peers": self.peer_weight * factor}
-        if isfinite(distance) and distance < self.near_range:
-            return {"near": self.near_weight * factor}
-        return {"far": self.far_weight * factor}
-
-    def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedDraws.shares``."""
-        return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})
-
-    def starts_cold(self, members: Sequence[Agent]) -> bool:
-        """See ``BucketedDraws.starts_cold``: with any baseline."""
-        return any(agent.baseline for agent in members)
+    def _tier(self, distance: float) -> str:
+        if not isfinite(distance) or distance >= self.near_range:
+            return "far"
+        return "peers" if distance < self.peer_range else "near"

@@ -18,7 +18,7 @@ from league.ratings.fold import RatingTableSnapshot, is_rated
 from league.state.artifacts import ArenaArtifacts
 from league.state.consumption import ExperienceConsumption, MatchesInPlay
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict
-from league.state.novelty import NoveltyTracker
+from league.state.novelty import NgramCounts
 from league.state.saved_state import (
     ActivityChange,
     LeagueStateSnapshot,
@@ -29,7 +29,7 @@ from league.state.saved_state import (
     WorkerRegistry,
     WorkerState,
 )
-from league.state.standings_rows import AgentPairRecords, AgentRows, PolicyRecords, RecentRewards
+from league.state.standings_rows import PolicyRecords, RecentRewards, rated_agents
 from schemas import events as e
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, convert, to_builtins
@@ -38,7 +38,7 @@ from schemas.standings import Agent, LivePolicy, Standings
 
 _DEFAULT_CONFIG = LeagueConfig()
 _NEVER = ActivityChange(0, resting=False)
-_PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions")
+_PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions", "ngrams")
 _PRIVATE = ("games", "next_index", "live", "steps", "seconds", "finished", "changed_at", "activity", "branched_at")
 _KEPT = {field: field for field in _PUBLIC} | {field: f"_{field}" for field in _PRIVATE} | {"spent": "spending"}
 """Fields of a snapshot that hold an attribute of the state as it is."""
@@ -81,7 +81,6 @@ class LeagueState:
         self._rated_to: dict[tuple[str, str], int] = {}
         self._counted_to: dict[tuple[str, str], int] = {}
         self._records = PolicyRecords()
-        self._pairs = AgentPairRecords()
         self.evaluation_table = EvaluationTable()
         self._seen = SeenIds()
         self.voided: set[str] = set()
@@ -93,14 +92,15 @@ class LeagueState:
         self._finished: dict[str, e.TrainingFinished] = {}
         self.in_play = MatchesInPlay()
         """Training matches begun, and trajectories that wait for the trainer."""
-        self._novelty = NoveltyTracker()
+        self.ngrams = NgramCounts()
         self._rewards = RecentRewards()
         self.consumption = ExperienceConsumption()
         """Outcomes of trajectories, and the trainers' positions in ``EXPERIENCE``."""
         self._workers = WorkerRegistry()
         self._branched_at = 0
         self._changed_at = 0
-        self._rows = AgentRows()
+        self._rated: dict[str, Agent] | None = None
+        """Agents with ratings; None once an event changed any."""
         self._standings: Standings | None = None
 
     def apply(self, sequence: int, event: e.Event | None) -> None:
@@ -124,8 +124,7 @@ class LeagueState:
                 agents=self._rated_agents(),
                 live={policy: self._live_entry(policy) for policy in self._live},
                 records=self._records.table(),
-                pairs=self._pairs.table(),
-                novelty=self._novelty.table(),
+                novelty={agent: count.novelty for agent, count in self.ngrams.by_agent.items()},
                 rewards=self._rewards.means(),
                 slots=self._workers.slots,
             )
@@ -263,13 +262,11 @@ class LeagueState:
             tables=[
                 RatingTableSnapshot(*p, to, self._tables[p].rated_agents()) for p, to in sorted(self._rated_to.items())
             ],
-            records=self._records.to_snapshot(),
+            records=self._records.table(),
             evaluations=[evaluation.to_snapshot() for evaluation in self.evaluations.values()],
             seen=self._seen.to_snapshot(),
             voided=sorted(self.voided),
             resets=self._starts.resets,
-            pairs=self._pairs.to_snapshot(),
-            coverage=self._novelty.to_snapshot(),
             consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
             pauses=self.pauses.last,
@@ -298,8 +295,6 @@ class LeagueState:
         state.evaluation_table = EvaluationTable.from_evaluations(saved.evaluations)
         state._seen = SeenIds.from_snapshot(saved.seen)
         state.voided = set(saved.voided)
-        state._pairs = AgentPairRecords(saved.pairs)
-        state._novelty = NoveltyTracker.from_snapshot(saved.coverage)
         state.consumption = ExperienceConsumption.from_snapshot(saved.consumption)
         state.artifacts = ArenaArtifacts.from_snapshot(saved.artifacts)
         state.pauses = Pauses(saved.pauses)
@@ -310,7 +305,9 @@ class LeagueState:
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
-        return self._rows.table(self.agents, self.rating_table, self._starts.base)
+        if self._rated is None:
+            self._rated = rated_agents(self.agents, self.rating_table)
+        return self._rated
 
     def _live_entry(self, policy: str) -> LivePolicy:
         version = self._live[policy]
@@ -342,7 +339,7 @@ class LeagueState:
     def _configure(self, config: LeagueConfig) -> None:
         self._systems = {plugin.name: make_rating_system(plugin) for plugin in config.ratings.systems}
         self.config = config
-        self._rows.invalidate()
+        self._rated = None
         for (_, system), table in self._tables.items():
             table.system = self._systems.get(system, table.system)
 
@@ -364,9 +361,7 @@ class LeagueState:
             agent = Agent(event.agent, "external", 0.0, 0, active=False, policy=event.policy, version=event.version)
         self.agents[event.agent] = agent
         self._count_external(agent)
-        self._rows.mark_stale([event.agent])
-        if event.agent == self._starts.base:
-            self._rows.invalidate()
+        self._rated = None
         if agent.reason == "elite":
             self.elite.append(event.agent)
         return True
@@ -393,7 +388,7 @@ class LeagueState:
 
     def _update_agent(self, agent: str, **fields: Any) -> bool:
         self.agents[agent] = msgspec.structs.replace(self.agents[agent], **fields)
-        self._rows.mark_stale([agent])
+        self._rated = None
         return True
 
     def _on_opponents_sampled(self, event: e.OpponentsSampled) -> None:
@@ -425,7 +420,7 @@ class LeagueState:
         if system is not None:
             self._counted_to[event.game, system] = self.sequence
         self.evaluation_table.finish_match(event, self.sequence, system)
-        changed = [fold.count(event) for fold in (self._records, self._pairs, self._novelty)]
+        changed = [fold.count(event) for fold in (self._records, self.ngrams)]
         if self.config is not None and event.purpose == "training" and self.config.chooses_by_reward:
             policies = self.config.trained_policies
             starts = {policy: self.training_start(policy) for policy in policies}
@@ -453,8 +448,8 @@ class LeagueState:
         self.voided.add(match.match_id)
         self._games[match.purpose] = self._games.get(match.purpose, 0) - 1
         self._settle_verdict(self.evaluation_table.void_match(match))
-        changed = [fold.count(match, -1) for fold in (self._records, self._pairs)]
-        return any([*changed, self._rewards.void(match)])
+        changed = [self._records.count(match, -1), self._rewards.void(match)]
+        return any(changed)
 
     def _on_ratings_corrected(self, event: e.RatingsCorrected) -> bool:
         place = (event.game, event.system)
@@ -462,7 +457,7 @@ class LeagueState:
             return False
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
-        self._rows.invalidate()
+        self._rated = None
         for evaluation in self.evaluation_table.rate_through(event.through, event.system):
             # Matches between two voids are in the correction and never get an update of their own.
             self._settle_verdict(evaluation)
@@ -487,11 +482,10 @@ class LeagueState:
             return False
         self._rated_to[place] = event.match_sequence
         self._table(*place).update(event.changes)
-        if is_official := self._tables[place] is self.rating_table:
-            self._rows.mark_stale(change.agent for change in event.changes)
+        self._rated = None
         self._settle_verdict(self.evaluation_table.rate_match(event.match_id, event.system))
         # Only the official system's ratings are in the standings.
-        return is_official
+        return self._tables[place] is self.rating_table
 
     def _on_policy_published(self, event: e.PolicyPublished) -> bool:
         versions = self.published.setdefault(event.policy, {})
@@ -504,9 +498,8 @@ class LeagueState:
     def _on_policy_reset(self, event: e.PolicyReset) -> bool:
         if not self._starts.record_reset(event):
             return False
-        self._rows.invalidate()
+        self._rated = None
         self._records.reset_policy(event.policy, event.version + 1)
-        self._novelty.reset_policy(event.policy)
         self._rewards.reset_policy(event.policy)
         return True
 

@@ -12,7 +12,7 @@ from league.ratings.fold import RatingTableSnapshot
 from league.state.artifacts import ArtifactsSnapshot
 from league.state.consumption import ConsumptionSnapshot, MatchesInPlay
 from league.state.evaluation_table import Evaluation
-from league.state.novelty import PolicyMemorySnapshot
+from league.state.novelty import NgramCounts
 from league.state.standings_rows import Reward
 from schemas import events as e
 from schemas.standings import Agent, WinLoss
@@ -185,9 +185,8 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     elite: list[str] = []
     alarms: dict[str, e.RegressionNoticed] = {}
     resets: dict[str, list[int]] = {}
-    pairs: dict[str, dict[str, WinLoss]] = {}
     activity: dict[str, ActivityChange] = {}
-    coverage: dict[str, PolicyMemorySnapshot] = {}
+    ngrams: NgramCounts = msgspec.field(default_factory=NgramCounts)
     spent: dict[str, RemoteSpending] = {}
     consumption: ConsumptionSnapshot = ConsumptionSnapshot()
     artifacts: ArtifactsSnapshot = ArtifactsSnapshot()

@@ -1,17 +1,15 @@
-"""Rows of the standings, updated only where an event changed them: agents, wins and losses, mean rewards."""
+"""Rows of the standings: agents with their ratings, wins and losses, mean rewards."""
 
-from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import permutations
 from math import isfinite
 
 import msgspec
 
-from league.fold_primitives import PersistentMap
 from league.ratings.base import RatingTable
 from schemas.events import MatchFinished, SeatResult
-from schemas.ids import agent_name, split_agent
-from schemas.jobs import BENCHMARK_PURPOSE, SESSION_PURPOSE
+from schemas.ids import split_agent
+from schemas.jobs import BENCHMARK_PURPOSE
 from schemas.standings import Agent, WinLoss
 
 REWARD_WINDOW = 64
@@ -20,75 +18,9 @@ FEWEST_REWARDS = 16
 """Matches from which a mean reward is known."""
 
 
-class AgentRows:
-    """Every agent with its rating: a table that is brought up to date on request.
-
-    An agent without a rating of its own follows another one's: a version follows the nearest rated version before it,
-    all others the base agent. Only the few unrated agents are searched for such followers.
-    """
-
-    def __init__(self) -> None:
-        self._table: PersistentMap[Agent] | None = None
-        self._stale: dict[str, None] = {}
-        self._versions: dict[str, list[int]] = {}
-        """Unrated versions in the league by policy, ascending."""
-        self._others: dict[str, None] = {}
-        """The other unrated agents."""
-
-    def mark_stale(self, names: Iterable[str]) -> None:
-        """Mark agents that joined, changed, or were rated."""
-        if self._table is not None:
-            self._stale.update(dict.fromkeys(names))
-
-    def invalidate(self) -> None:
-        """Mark all rows stale: other ratings count, or the ratings that unrated agents follow changed."""
-        self._table = None
-
-    def table(self, agents: Mapping[str, Agent], ratings: RatingTable, base: str | None) -> PersistentMap[Agent]:
-        """Returns all rows, up to date; ``agents`` in the order of joining, ``ratings`` the official ones."""
-        if self._table is None:
-            self._versions, self._others, self._stale = {}, {}, dict.fromkeys(agents)
-            self._index_unrated(agents, ratings)
-            self._table = PersistentMap({name: _make_row(agent, ratings) for name, agent in agents.items()})
-        elif self._stale:
-            stale = self._stale | dict.fromkeys(self._dependents(ratings, base))
-            self._table = self._table.with_changes(
-                {name: _make_row(agents[name], ratings) for name in stale if name in agents}
-            )
-            self._index_unrated(agents, ratings)
-        self._stale.clear()
-        return self._table
-
-    def _index_unrated(self, agents: Mapping[str, Agent], ratings: RatingTable) -> None:
-        """Update the index of unrated agents for the stale ones."""
-        for name in self._stale:
-            unrated, named = name in agents and name not in ratings.states, split_agent(name)
-            if named is None:
-                self._others[name] = None
-                if not unrated:
-                    del self._others[name]
-                continue
-            versions = self._versions.setdefault(named[0], [])
-            place = bisect_right(versions, named[1])
-            known = place > 0 and versions[place - 1] == named[1]
-            if unrated and not known:
-                insort(versions, named[1])
-            elif known and not unrated:
-                del versions[place - 1]
-
-    def _dependents(self, ratings: RatingTable, base: str | None) -> Iterator[str]:
-        """Agents whose ratings may follow a stale agent's."""
-        for name in self._stale:
-            if name == base:
-                yield from self._others
-                for policy, versions in self._versions.items():
-                    # Also versions behind a rated one: a reset policy follows the base agent again.
-                    yield from (agent_name(policy, version) for version in versions)
-            elif (named := split_agent(name)) is not None:
-                # Unrated versions after this one and before the next rated one.
-                versions, until = self._versions.get(named[0], []), ratings.next_version(*named)
-                end = len(versions) if until is None else bisect_right(versions, until)
-                yield from (agent_name(named[0], other) for other in versions[bisect_right(versions, named[1]) : end])
+def rated_agents(agents: Mapping[str, Agent], ratings: RatingTable) -> dict[str, Agent]:
+    """Every agent with its current rating, in the order of joining; ``ratings`` are the official ones."""
+    return {name: _make_row(agent, ratings) for name, agent in agents.items()}
 
 
 def _make_row(agent: Agent, ratings: RatingTable) -> Agent:
@@ -98,39 +30,7 @@ def _make_row(agent: Agent, ratings: RatingTable) -> Agent:
     )
 
 
-class _RecordTable:
-    """Base of tables of win-loss records, whose rows are handed out without a copy."""
-
-    def __init__(self, rows: Mapping[str, dict[str, WinLoss]] | None = None) -> None:
-        self._rows = {name: PersistentMap(dict(row)) for name, row in (rows or {}).items()}
-        self._table: Mapping[str, Mapping[str, WinLoss]] | None = None
-
-    def _add(self, results: Iterable[tuple[str, SeatResult, SeatResult]], matches: int) -> bool:
-        """Add results of one seat against another to the named rows; returns whether there were any."""
-        changes: dict[str, dict[str, WinLoss]] = {}
-        for name, own, other in results:
-            changed, row = changes.setdefault(name, {}), self._rows.get(name)
-            record = changed.get(other.agent) or (row.get(other.agent) if row is not None else None) or WinLoss()
-            won, lost = matches * (own.score > other.score), matches * (own.score < other.score)
-            drawn = matches - won - lost
-            changed[other.agent] = WinLoss(record.wins + won, record.draws + drawn, record.losses + lost)
-        for name, changed in changes.items():
-            self._rows[name] = self._rows.get(name, PersistentMap[WinLoss]()).with_changes(changed)
-            self._table = None
-        return bool(changes)
-
-    def table(self) -> Mapping[str, Mapping[str, WinLoss]]:
-        """``table[name][opponent]``; never changes, and is the same object until a row does."""
-        if self._table is None:
-            self._table = dict(self._rows)
-        return self._table
-
-    def to_snapshot(self) -> dict[str, dict[str, WinLoss]]:
-        """Returns ``table`` for a snapshot."""
-        return {name: row.to_dict() for name, row in self._rows.items()}
-
-
-class PolicyRecords(_RecordTable):
+class PolicyRecords:
     """Win-loss records by policy and opponent.
 
     Every seat of a policy's version is compared by score with every seat of another agent. Versions of one policy are
@@ -141,7 +41,8 @@ class PolicyRecords(_RecordTable):
     def __init__(
         self, rows: Mapping[str, dict[str, WinLoss]] | None = None, first_versions: Mapping[str, int] | None = None
     ) -> None:
-        super().__init__(rows)
+        self._rows = dict(rows or {})
+        """Rows by policy; replaced rather than changed, since ``table`` hands them out."""
         self._first_version = dict(first_versions or {})
         """The first version of each policy whose results count; 0 where absent."""
 
@@ -150,33 +51,29 @@ class PolicyRecords(_RecordTable):
         if match.purpose == BENCHMARK_PURPOSE:
             # Requested at will, perhaps under other settings: samplers would draw other opponents because of it.
             return False
-        policies = {
-            seat.agent: named[0]
-            for seat in match.seats
-            if (named := split_agent(seat.agent)) is not None and named[1] >= self._first_version.get(named[0], 0)
-        }
-        results = ((policies[own.agent], own, other) for own, other in _seat_pairs(match) if own.agent in policies)
-        return self._add(results, matches)
+        changed: dict[str, dict[str, WinLoss]] = {}
+        for own, other in _seat_pairs(match):
+            policy, version = split_agent(own.agent) or ("", 0)
+            if not policy or version < self._first_version.get(policy, 0):
+                continue
+            if policy not in changed:
+                changed[policy] = dict(self._rows.get(policy, {}))
+            record = changed[policy].get(other.agent, WinLoss())
+            won, lost = matches * (own.score > other.score), matches * (own.score < other.score)
+            drawn = matches - won - lost
+            changed[policy][other.agent] = WinLoss(record.wins + won, record.draws + drawn, record.losses + lost)
+        self._rows.update(changed)
+        return bool(changed)
 
     def reset_policy(self, policy: str, version: int) -> None:
         """Drop the results of a policy's versions before ``version``."""
         if version > self._first_version.get(policy, 0):
             self._first_version[policy] = version
-            self._table = None
             self._rows.pop(policy, None)
 
-
-class AgentPairRecords(_RecordTable):
-    """Win-loss records of evaluation matches and sessions by agent and opponent, seat by seat.
-
-    Both are immutable, so unlike a policy's records these do not mix strengths.
-    """
-
-    def count(self, match: MatchFinished, matches: int = 1) -> bool:
-        """Add a match, or take one back with -1; returns whether any record changed."""
-        if match.purpose not in ("evaluation", SESSION_PURPOSE):
-            return False
-        return self._add(((own.agent, own, other) for own, other in _seat_pairs(match)), matches)
+    def table(self) -> dict[str, dict[str, WinLoss]]:
+        """``table[policy][opponent]``; neither it nor its rows change later."""
+        return dict(self._rows)
 
 
 def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:

@@ -111,8 +111,6 @@ class MatchFinished(Event, frozen=True, tag=True):
     experience: str = ""
     """Digest of the trajectory that was published for training, if any."""
     evaluation_id: str = ""
-    ngrams: str = ""
-    """Sketch of the n-grams of actions that were played (``schemas.sketches``); empty where no sampler uses it."""
     environment: str = ""
     """Environment, in a game with several (TextArena's name); empty for other games."""
     rules: Count = 1

@@ -31,12 +31,11 @@ from league.history.corrections import apply_checked, pending_events
 from league.history.replay import verify_log
 from league.log.base import append_in_batches
 from league.log.server import EmbeddedServer, free_port
-from league.matchmaking.audit import total_variation
-from league.matchmaking.explanation import explain_draw
-from league.matchmaking.sessions import agent_probabilities
+from league.matchmaking.audit import explain_draw, total_variation
 from league.projections.projection import Projection
 from league.ratings.fold import RatingFold
 from league.run import Run
+from league.samplers import agent_probabilities
 from league.state import LeagueState
 from lifecycle.control import add_agent
 from lifecycle.open import open_league
@@ -372,8 +371,7 @@ def test_a_session_is_explained_by_its_draw(pool: Pool) -> None:
         explained = await explain_draw(context.log, context.blobs, drawn, None)
         assert explained.agrees, explained.differences
         assert agent_probabilities(explained.explanation.distribution) == opened.probabilities
-        steps = explained.explanation.draws[0].steps
-        assert [step.key for step in steps] == [drawn.picks[0].bucket, opened.opponent]
+        assert [pick.agent for pick in explained.explanation.picks] == [opened.opponent]
 
     asking(pool, ask)
 

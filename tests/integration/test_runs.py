@@ -125,7 +125,7 @@ def test_a_match_is_shown_with_its_seats_and_every_move(nim: Path, history: list
 
 
 def test_every_recorded_draw_and_line_up_is_reproduced(nim: Path, history: list[RecordedEvent]) -> None:
-    from league.matchmaking.explanation import explain_draw, explain_evaluation
+    from league.matchmaking.audit import explain_draw, explain_evaluation
 
     results = {match.match_id: match for purpose in ("training", "evaluation") for match in matches(history, purpose)}
 
@@ -147,7 +147,7 @@ def test_every_recorded_draw_and_line_up_is_reproduced(nim: Path, history: list[
     assert not any(differences), differences
 
 
-def test_an_explanation_names_everybody_who_was_eligible_and_the_numbers_drawn(
+def test_an_explanation_names_everybody_who_was_eligible_and_who_was_drawn(
     nim: Path, history: list[RecordedEvent]
 ) -> None:
     match = matches(history, "training")[-1]
@@ -155,9 +155,8 @@ def test_an_explanation_names_everybody_who_was_eligible_and_the_numbers_drawn(
     assert value["agrees"]
     buckets = value["explanation"]["distribution"]
     assert sum(bucket["share"] for bucket in buckets.values()) == pytest.approx(1.0)
-    for drawn in value["explanation"]["draws"]:
-        assert drawn["pick"]["agent"] in buckets[drawn["pick"]["bucket"]]["probabilities"]
-        assert all(step["low"] <= step["number"] < step["high"] for step in drawn["steps"])
+    for pick in value["explanation"]["picks"]:
+        assert pick["agent"] in buckets[pick["bucket"]]["probabilities"]
     text = league("match", "explain", match.match_id, run=nim)
     assert (text.exit_code, "agrees" in text.stdout) == (0, True)
     evaluation = league("match", "explain", matches(history, "evaluation")[0].match_id, run=nim)

@@ -188,7 +188,7 @@ def test_the_sampler_draws_who_joined_last() -> None:
     drawn = {pick.agent for _ in range(50) for pick in sampler.sample(standings, "main", [1], rng)}
     hero = f"main@{standings.live['main'].version}"
     assert drawn == set([name for name in joined if name != hero][-2:])
-    assert sum(sampler.target_shares(standings, "main").values()) == pytest.approx(1.0)
+    assert sum(bucket.share for bucket in sampler.distribution(standings, "main").values()) == pytest.approx(1.0)
 
 
 def test_the_rating_system_rates_one_match_and_many_with_the_same_bits() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from league.matchmaking.matchmaker import make_match, recompute_draw
-from league.samplers import make_sampler
+from league.samplers import bucket_shares, make_sampler
 from league.samplers.pfsp import Pfsp
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin
@@ -55,7 +55,7 @@ def test_a_populated_league_meets_the_mix_of_30_40_20_10() -> None:
     for _ in range(5_000):
         counts.update(pick.bucket for pick in pfsp().sample(POPULATED, "main", SEATS, rng))
     target = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
-    assert pfsp().target_shares(POPULATED, "main") == pytest.approx(target)
+    assert bucket_shares(pfsp().distribution(POPULATED, "main")) == pytest.approx(target)
     assert sum(abs(counts[b] / counts.total() - share) for b, share in target.items()) / 2 <= 0.02
 
 
@@ -84,7 +84,7 @@ def test_an_empty_buckets_share_goes_to_the_others_in_proportion(league: Standin
     mix = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
     left = sum(share for bucket, share in mix.items() if bucket not in empty)
     expected = {bucket: 0.0 if bucket in empty else share / left for bucket, share in mix.items()}
-    assert pfsp().target_shares(league, "main") == pytest.approx(expected)
+    assert bucket_shares(pfsp().distribution(league, "main")) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("checkpoints", [[], [checkpoint(10, 1200.0)]])
@@ -113,7 +113,7 @@ def test_cluster_sampling_clones_few_opponents_and_keeps_the_mix(limit: int) -> 
         assert len({pick.agent for pick in picks}) <= limit
         assert [pick.seat for pick in picks] == SEATS
         counts.update(pick.bucket for pick in picks)
-    target = pfsp().target_shares(POPULATED, "main")
+    target = bucket_shares(pfsp().distribution(POPULATED, "main"))
     assert sum(abs(counts[b] / counts.total() - share) for b, share in target.items()) / 2 <= 0.02
 
 
@@ -140,8 +140,7 @@ def test_a_share_within_rounding_of_1_is_accepted() -> None:
 
 
 def test_matches_are_named_seeded_and_rotated_by_their_index() -> None:
-    sampler = make_sampler(SMALL.matchmaking.sampler)
-    made = [make_match(POPULATED, SMALL, sampler, "rollout-3", index, 7) for index in range(14)]
+    made = [make_match(POPULATED, SMALL, "rollout-3", index, 7) for index in range(14)]
     assert [sampled.hero_seat for _, sampled in made] == [0, 1, 2, 3, 4, 5, 6] * 2
     for index, (match, sampled) in enumerate(made):
         assert match.match_id == sampled.match_id == f"rollout-3-{index}"
@@ -154,8 +153,7 @@ def test_matches_are_named_seeded_and_rotated_by_their_index() -> None:
 
 def test_matches_of_a_group_have_the_hero_in_one_seat() -> None:
     config = msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, same_seat=4))
-    sampler = make_sampler(config.matchmaking.sampler)
-    made = [make_match(POPULATED, config, sampler, "rollout-1", index, 2)[1].hero_seat for index in range(12)]
+    made = [make_match(POPULATED, config, "rollout-1", index, 2)[1].hero_seat for index in range(12)]
     assert made == [0] * 4 + [1] * 4 + [0] * 4
 
 
@@ -175,8 +173,7 @@ def test_every_recorded_draw_can_be_computed_again_from_the_history() -> None:
 
 
 def test_a_draw_that_was_altered_is_noticed() -> None:
-    sampler = make_sampler(SMALL.matchmaking.sampler)
-    _, sampled = make_match(POPULATED, SMALL, sampler, "w", 3, 7)
+    _, sampled = make_match(POPULATED, SMALL, "w", 3, 7)
     altered = msgspec.structs.replace(sampled, picks=list(reversed(sampled.picks)))
     other_mix = msgspec.structs.replace(
         SMALL, matchmaking=msgspec.convert({"sampler": {"name": "uniform"}}, type(SMALL.matchmaking))

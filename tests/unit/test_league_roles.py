@@ -13,7 +13,7 @@ from league.matchmaking.schedule import RESET, make_checkpoint_added
 from league.ratings.arrays import fold_arrays
 from league.ratings.fold import RatingFold, RatingsSnapshot
 from league.ratings.load import MatchArrayBuilder
-from league.samplers import make_sampler
+from league.samplers import bucket_shares, make_sampler
 from league.samplers.alphastar import newest_record, points_share
 from league.state import LeagueState, LeagueStateSnapshot
 from lifecycle.config_checks import check_config
@@ -67,7 +67,7 @@ def standings(
 
 
 def exploiter_shares(table: Standings) -> dict[str, float]:
-    return dict(make_sampler(sampler_of(CONFIG, "exploiter")).target_shares(table, "exploiter"))
+    return bucket_shares(make_sampler(sampler_of(CONFIG, "exploiter")).distribution(table, "exploiter"))
 
 
 # Whom a role plays.
@@ -142,8 +142,7 @@ def test_one_policys_draws_are_recorded_under_its_own_samplers_digest() -> None:
     table = standings({}, ("main@10", "main@20"))
     digests = set()
     for policy in CONFIG.trained_policies:
-        sampler = make_sampler(sampler_of(CONFIG, policy))
-        _, sampled = make_match(table, CONFIG, sampler, f"rollout-{policy}-1", 5, 3, policy)
+        _, sampled = make_match(table, CONFIG, f"rollout-{policy}-1", 5, 3, policy)
         assert sampled.match_id == f"rollout-{policy}-1-5"
         assert recompute_draw(sampled, table, CONFIG).agrees
         digests.add(sampled.sampler_digest)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from league.samplers import SAMPLERS, OpponentSampler, make_sampler
-from league.samplers.softmax import match_quality
+from league.samplers import SAMPLERS, OpponentSampler, bucket_shares, make_sampler
+from league.samplers.unstable_baselines import match_quality
 from schemas.config import Plugin
 from schemas.errors import ConfigError, UsageError
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
@@ -66,7 +66,7 @@ def test_tiers_weigh_5_2_and_a_half_by_rating_distance_and_baselines_twice_that(
 
 def test_an_empty_tier_leaves_its_share_to_the_others_in_proportion() -> None:
     table = standings(checkpoint(10), checkpoint(20, 300.0))
-    assert make("tiered").target_shares(table, "main") == pytest.approx(
+    assert bucket_shares(make("tiered").distribution(table, "main")) == pytest.approx(
         {"peers": 10 / 11, "near": 0.0, "far": 1 / 11, "mirror": 0.0}
     )
 
@@ -358,7 +358,7 @@ def test_a_hero_whose_rating_is_no_number_plays_all_the_same(name: str, rating: 
     hero = {"main": LivePolicy("main", 200, "1" * 64, rating)}
     table = Standings(7, PAST.agents, hero, {"main": {"main@100": WinLoss(1, 0, 2)}})
     sampler = make(name)
-    shares = sampler.target_shares(table, "main")
+    shares = bucket_shares(sampler.distribution(table, "main"))
     assert sum(shares.values()) == pytest.approx(1.0)
     picks = sampler.sample(table, "main", SEATS, Random(1))
     assert [pick.seat for pick in picks] == SEATS

@@ -8,13 +8,13 @@ import pytest
 import schemas.events as e
 from league.matchmaking.audit import total_variation
 from league.matchmaking.sessions import (
-    SessionDraws,
-    agent_probabilities,
     draw_session,
+    session_distribution,
     session_expiry,
     session_result,
     virtual_models,
 )
+from league.samplers import Distribution, agent_probabilities
 from league.state import LeagueState
 from league.state import saved_state as session_fold
 from schemas.config import LeagueConfig
@@ -42,8 +42,8 @@ def standings() -> Standings:
     return Standings(7, {agent.name: agent for agent in agents}, live, {"grpo": {"main@40": WinLoss(1, 0, 5)}})
 
 
-def draws() -> SessionDraws:
-    return SessionDraws(LANGUAGE.__contains__)
+def distribution(model: str) -> Distribution:
+    return session_distribution(standings(), CONFIG, model, "grpo@3", LANGUAGE.__contains__)
 
 
 def terms(number: int, **fields: Any) -> e.SessionOpened:
@@ -62,49 +62,49 @@ def terms(number: int, **fields: Any) -> e.SessionOpened:
 
 
 def opened(number: int = 1, **fields: Any) -> e.SessionOpened:
-    found = draws().distribution(standings(), CONFIG, "league/pfsp", "grpo@3")
+    found = distribution("league/pfsp")
     return draw_session(terms(number, **fields), standings(), CONFIG, found)[1]
 
 
 def test_the_mirror_and_ineligible_agents_leave_their_share_to_the_others() -> None:
-    found = draws().distribution(standings(), CONFIG, "league/pfsp", "grpo@3")
+    found = distribution("league/pfsp")
     assert {name: (bucket.share, sorted(bucket.weights)) for name, bucket in found.items()} == {
         "peers": (pytest.approx(0.4 / 0.7), ["main@10", "main@20", "main@30"]),
         "exploitable": (pytest.approx(0.2 / 0.7), ["main@40"]),
         "baselines": (pytest.approx(0.1 / 0.7), ["base_model"]),
     }
-    uniform = agent_probabilities(draws().distribution(standings(), CONFIG, "league/uniform", "grpo@3"))
+    uniform = agent_probabilities(distribution("league/uniform"))
     assert uniform == pytest.approx(dict.fromkeys(["base_model", "main@10", "main@20", "main@30", "main@40"], 0.2))
 
 
 def test_fixed_virtual_models_are_one_agent() -> None:
     def only(model: str) -> dict[str, float]:
-        return agent_probabilities(draws().distribution(standings(), CONFIG, model, "grpo@3"))
+        return agent_probabilities(distribution(model))
 
     assert only("league/best") == {"main@30": 1.0}
     assert only("league/main") == {"main@60": 1.0}
     assert only("league/main@50") == {"main@50": 1.0}
     for model in ("league/random_bot", "league/main@999", "league/nothing"):
-        with pytest.raises(UsageError, match="no such one"):
+        with pytest.raises(UsageError, match="not known"):
             only(model)
 
 
 def test_every_virtual_model_draws_eligible_agents_or_says_that_there_are_none() -> None:
     for model in virtual_models():
         try:
-            found = agent_probabilities(draws().distribution(standings(), CONFIG, model, "grpo@3"))
+            found = agent_probabilities(distribution(model))
         except UsageError as error:
-            assert "no agent can be drawn" in str(error)  # noqa: PT017
+            assert "no agent that grpo@3 could meet" in str(error)  # noqa: PT017
         else:
             assert set(found) <= LANGUAGE
             assert sum(found.values()) == pytest.approx(1.0)
 
 
 def test_five_thousand_sessions_follow_the_target() -> None:
-    sampling, now = draws(), standings()
+    now = standings()
     drawn = Counter[str]()
     for number in range(5000):
-        found = sampling.distribution(now, CONFIG, "league/pfsp", "grpo@3")
+        found = distribution("league/pfsp")
         sampled, session = draw_session(terms(number), now, CONFIG, found)
         drawn[session.opponent] += 1
         assert [pick.agent for pick in sampled.picks] == [session.opponent]

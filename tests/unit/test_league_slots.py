@@ -9,7 +9,7 @@ import pytest
 from league.matchmaking.audit import total_variation
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.pool import fit_to_slots
-from league.samplers import SeatDraw, make_sampler
+from league.samplers import bucket_shares, make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import (
@@ -62,10 +62,9 @@ def needed(match_seats: list[str], table: Standings) -> set[str]:
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 6])
 def test_a_match_never_needs_more_adapters_than_there_are_slots(slots: int) -> None:
     table, given = league(), config(slots)
-    sampler = make_sampler(given.matchmaking.sampler)
     most = 0
     for index in range(500):
-        match, sampled = make_match(table, given, sampler, "w", index, 7)
+        match, sampled = make_match(table, given, "w", index, 7)
         most = max(most, len(needed(match.seats, table)))
         assert recompute_draw(sampled, table, given).agrees
         assert all(match.seats[pick.seat] == pick.agent for pick in sampled.picks)
@@ -79,11 +78,12 @@ def test_shares_stay_on_target_where_slots_are_short(slots: int) -> None:
     seats: list[Counter[str]] = [Counter() for _ in range(6)]
     buckets = Counter[str]()
     for _ in range(12_000):
-        for place, drawn in enumerate(fit_to_slots(sampler.draws(table, "main", range(6), rng), table, given, "main")):
-            seats[place][drawn.pick.agent] += 1
-            buckets[drawn.pick.bucket] += 1
+        picks = fit_to_slots(sampler.sample(table, "main", range(6), rng), table, given, "main")
+        for index, pick in enumerate(picks):
+            seats[index][pick.agent] += 1
+            buckets[pick.bucket] += 1
     realised = {bucket: count / buckets.total() for bucket, count in buckets.items()}
-    assert total_variation(sampler.target_shares(table, "main"), realised) <= 0.01
+    assert total_variation(bucket_shares(sampler.distribution(table, "main")), realised) <= 0.01
     target = Counter[str]()
     for bucket in sampler.distribution(table, "main").values():
         for agent, probability in bucket.probabilities().items():
@@ -95,14 +95,14 @@ def test_shares_stay_on_target_where_slots_are_short(slots: int) -> None:
 def test_bots_and_the_mirror_are_never_replaced() -> None:
     table, given, sampler = league(), config(2), make_sampler(Plugin(name="pfsp"))
     for seed in range(300):
-        drawn = sampler.draws(table, "main", range(6), Random(seed))
+        drawn = sampler.sample(table, "main", range(6), Random(seed))
         dealt = fit_to_slots(drawn, table, given, "main")
         for before, after in zip(drawn, dealt, strict=True):
-            if before.pick.agent in (*BOTS, "base_model", "main@200"):
+            if before.agent in (*BOTS, "base_model", "main@200"):
                 assert after == before
             else:
-                assert after.pick.agent.startswith("main@")
-                assert after.pick.seat == before.pick.seat
+                assert after.agent.startswith("main@")
+                assert after.seat == before.seat
 
 
 def test_draws_that_fit_are_left_as_they_are() -> None:
@@ -110,7 +110,7 @@ def test_draws_that_fit_are_left_as_they_are() -> None:
     few = make_sampler(Plugin(name="pfsp", settings={"max_distinct": 2}))
     for seed in range(200):
         for given, one in ((config(7), sampler), (config(3), few)):
-            drawn = one.draws(table, "main", range(6), Random(seed))
+            drawn = one.sample(table, "main", range(6), Random(seed))
             assert fit_to_slots(drawn, table, given, "main") == drawn
 
 
@@ -121,9 +121,8 @@ def test_another_policys_live_version_takes_a_slot_and_the_heros_own_does_not() 
         OpponentPick(2, "other@200", "live"),
         OpponentPick(3, "main@10", "peers"),
     ]
-    drawn = [SeatDraw(pick, ()) for pick in picks]
-    assert fit_to_slots(drawn, table, config(3), "main") == drawn
-    assert [one.pick.agent for one in fit_to_slots(drawn, table, config(2), "main")] == [
+    assert fit_to_slots(picks, table, config(3), "main") == picks
+    assert [pick.agent for pick in fit_to_slots(picks, table, config(2), "main")] == [
         "main@200",
         "other@200",
         "other@200",

@@ -10,7 +10,7 @@ import pytest
 
 from league.log.base import RecordedEvent
 from league.matchmaking.audit import SamplingAudit, audit_sampling, total_variation
-from league.samplers import make_sampler
+from league.samplers import bucket_shares, make_sampler
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
 from schemas.errors import UsageError
@@ -48,7 +48,7 @@ def test_target_and_realised_shares_are_those_of_a_fold_draw_by_draw() -> None:
     realised: Counter[str] = Counter()
     for recorded in HISTORY:
         if isinstance(recorded.event, OpponentsSampled):
-            target.update(sampler.target_shares(state.standings(), CONFIG.trainer.policy))
+            target.update(bucket_shares(sampler.distribution(state.standings(), CONFIG.trainer.policy)))
             realised.update(pick.bucket for pick in recorded.event.picks)
         state.apply(recorded.sequence, recorded.event)
     whole = audited(HISTORY).whole

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from league.blobs import FolderBlobStore
-from league.matchmaking.explanation import explain_draw, explain_evaluation
-from league.samplers import make_sampler
+from league.matchmaking.audit import explain_draw, explain_evaluation
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, to_builtins
 from schemas.errors import ReplayError, UsageError
 from schemas.events import LeagueConfigured, MatchFinished, OpponentsSampled
@@ -26,7 +25,7 @@ class Reconfigured(Simulation):
             self.append(
                 LeagueConfigured(config=to_builtins(UNIFORM), config_digest="u", after=self.state.config_sequence)
             )
-            self.config, self._samplers["main"] = UNIFORM, make_sampler(UNIFORM.matchmaking.sampler)
+            self.config = UNIFORM
         super().publish(version, policy)
 
 

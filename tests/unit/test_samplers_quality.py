@@ -5,7 +5,7 @@ import math
 import pytest
 
 from league.samplers import make_sampler
-from league.samplers.softmax import match_quality
+from league.samplers.unstable_baselines import match_quality
 from schemas.config import Plugin
 from schemas.errors import ConfigError
 from schemas.standings import Agent, LivePolicy, Standings

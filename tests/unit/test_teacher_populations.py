@@ -9,8 +9,8 @@ import pytest
 from arena.environments import make_arena
 from arena.games.texts import evaluation_spec
 from league.matchmaking.matchmaker import make_match, recompute_draw
-from league.matchmaking.roles import reset_reason, sampler_of, select_parents
-from league.samplers import make_sampler
+from league.matchmaking.roles import reset_reason, select_parents
+from league.samplers import bucket_shares, make_sampler
 from league.state import LeagueState, LeagueStateSnapshot
 from league.state.standings_rows import FEWEST_REWARDS, REWARD_WINDOW
 from lifecycle.config_checks import check_config
@@ -68,10 +68,9 @@ PLAYED = fold_events(
 def test_teachers_ask_students_and_students_are_asked_by_teachers() -> None:
     for policy in CONFIG.trained_policies:
         mine, theirs = (TEACHERS, STUDENTS) if policy in TEACHERS else (STUDENTS, TEACHERS)
-        sampler = make_sampler(sampler_of(CONFIG, policy))
         assert required_policies(CONFIG, policy) == {policy, *theirs}
         for index in range(40):
-            job, drawn = make_match(PLAYED.standings(), CONFIG, sampler, f"rollout-{policy}", index, 2, policy)
+            job, drawn = make_match(PLAYED.standings(), CONFIG, f"rollout-{policy}", index, 2, policy)
             assert job.hero == drawn.hero_seat == (1 if policy in TEACHERS else 0)
             (pick,) = drawn.picks
             assert (split_agent(pick.agent) or ("", 0))[0] in theirs, mine
@@ -82,9 +81,13 @@ def test_teachers_ask_students_and_students_are_asked_by_teachers() -> None:
 def test_nobody_but_the_hero_is_there_to_be_met_before_the_others_begin() -> None:
     alone = fold_events(OPENED, published("main"))
     sampler = make_sampler(Plugin("policies", {"policies": ["teacher"]}))
-    assert dict(sampler.target_shares(alone.standings(), "main")) == {"live": 0.0, "past": 0.0, "mirror": 1.0}
+    assert bucket_shares(sampler.distribution(alone.standings(), "main")) == {"live": 0.0, "past": 0.0, "mirror": 1.0}
     only_live = make_sampler(Plugin("policies", {"policies": ["teacher"], "live": 1.0}))
-    assert dict(only_live.target_shares(PLAYED.standings(), "main")) == {"live": 1.0, "past": 0.0, "mirror": 0.0}
+    assert bucket_shares(only_live.distribution(PLAYED.standings(), "main")) == {
+        "live": 1.0,
+        "past": 0.0,
+        "mirror": 0.0,
+    }
 
 
 def test_the_one_that_earned_least_is_replaced_by_offspring_of_those_that_earned_most() -> None:

@@ -20,7 +20,6 @@ from schemas.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from schemas.sketches import make_sketch
 from tests.builders import gradient_step
 from tests.simulated_history import Simulation
 from workers.trackers import ChartFold, Row
@@ -173,18 +172,16 @@ def test_format_and_invalid_moves_are_shares_of_the_replies() -> None:
     assert row.values["collection-nim/invalid_moves"] == 0.125
 
 
-def test_unique_ngrams_count_what_is_new_in_the_newest_matches() -> None:
-    def sketched(number: int, actions: list[str]) -> MatchFinished:
-        drawn = make_sketch([{0: actions, 1: ["pass"], 2: ["pass"]}], 3, 1).encode()
-        return msgspec.structs.replace(match(number), ngrams=drawn)
+def test_unique_ngrams_of_opponents_are_summed() -> None:
+    def counted(number: int, new: float) -> MatchFinished:
+        played = match(number)
+        seats = [msgspec.structs.replace(seat, metrics={"ngrams": 4.0, "ngrams_new": new}) for seat in played.seats]
+        return msgspec.structs.replace(played, seats=seats)
 
-    same = rows_of(told(*[(float(n), sketched(n, ["a", "b"])) for n in range(4)], (65, match(9))))[0].values
-    varied = rows_of(told(*[(float(n), sketched(n, [f"a{n}", f"b{n}"])) for n in range(4)], (65, match(9))))[0].values
-    assert same["exploration-nim/trained_unique_ngrams"] == 2
-    assert varied["exploration-nim/trained_unique_ngrams"] == 8
-    assert same["exploration-nim/unique_ngrams"] == 3
-    assert varied["exploration-nim/trained_unique_ngrams_share"] == 1.0
-    assert same["exploration-nim/trained_unique_ngrams_share"] == 0.25
+    row = rows_of(told((0.0, counted(0, 4.0)), (1.0, counted(1, 1.0)), (65, match(9))))[0].values
+    opponent = next(seat.agent for seat in match(0).seats if not seat.trainable)
+    assert row[f"exploration/{opponent}/unique_ngrams"] == 5
+    assert row["collection-nim/ngrams_new"] == 2.5
 
 
 def test_costs_of_remote_agents_add_up() -> None:

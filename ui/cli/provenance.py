@@ -77,7 +77,7 @@ async def show(
 
 
 async def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
-    """Explain a match: the eligible opponents and the random numbers that chose; exits 1 if the record disagrees."""
+    """Explain a match: the eligible opponents and their probabilities; exits 1 if the record disagrees."""
     async with _open_match(run, match_id) as (history, match):
         explained = await explain_match(history, run.open_blob_store(history.client), match)
     if as_json:

@@ -18,7 +18,6 @@ from schemas.codec import canonical_json
 from schemas.errors import GameError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
-from schemas.sketches import make_sketch
 from schemas.trajectories import Trajectory
 from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager
@@ -79,10 +78,13 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         """See ``CompletedMatch``."""
         return self.players[seat].metrics()
 
-    def ngram_sketch(self, ngram: int) -> str:
+    def actions(self) -> list[list[str]]:
         """See ``CompletedMatch``."""
-        turns = self.spec.open_record(zstandard.decompress(self.record)).turns
-        return make_sketch(turns, len(self.job.seats), ngram).encode()
+        by_seat: list[list[str]] = [[] for _ in self.job.seats]
+        for turn in self.spec.open_record(zstandard.decompress(self.record)).turns:
+            for seat, parts in turn.items():
+                by_seat[seat].extend(parts)
+        return by_seat
 
 
 class _Variant(NamedTuple):

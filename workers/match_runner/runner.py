@@ -15,11 +15,12 @@ from league.blobs import open_blobs
 from players.remote.remote_player import RemoteAgents
 from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, describe_error
 from schemas.events import ArtifactStored, MatchFailed, MatchFinished, SeatResult
-from schemas.ids import digest
+from schemas.ids import digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
 from schemas.trajectories import Trajectory
+from workers.match_runner.ngrams import NgramMemory
 from workers.runtime import Context, RemoteUsageRecorder
 
 log = get_logger()
@@ -50,9 +51,9 @@ class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
         """Metrics of the seat's replies and of model calls left out of training, for ``SeatResult.metrics``."""
         raise NotImplementedError
 
-    def ngram_sketch(self, ngram: int) -> str:
-        """An encoded sketch of the n-grams of actions; empty where actions are not comparable, as free text."""
-        return ""
+    def actions(self) -> list[list[str]]:
+        """Parts of the actions of every seat, in order; empty where they cannot be compared, as free text."""
+        return []
 
 
 class MatchRunner(Protocol):
@@ -91,6 +92,7 @@ class MatchExecutor:
         self._remote_agents = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self.runner = make_runner(self.environment, self._remote_agents)
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
+        self._ngrams = NgramMemory()
         self._consecutive_failures = 0
         self._in_flight = self._played = self._failed = self._record_bytes = 0
         self._record_s = 0.0
@@ -134,13 +136,13 @@ class MatchExecutor:
         return completed
 
     async def append_result(
-        self, completed: CompletedMatch, trainable: Sequence[int] = (), experience: str = "", ngram: int | None = None
+        self, completed: CompletedMatch, trainable: Sequence[int] = (), experience: str = ""
     ) -> MatchFinished:
         """Store the game record, or its digest alone, and append the match's result.
 
         Additions to the arena's stores go before the result in the same atomic batch, so that a worker that is killed
         appends either all of them or none. Seats in ``trainable`` are trained on, by the published trajectory with the
-        digest ``experience``; n-grams of ``ngram`` actions, if given, are sketched in the result.
+        digest ``experience``.
         """
         outcome, job, record = completed.outcome, completed.job, completed.record
         if self._context.config.history.records == "digest":
@@ -150,6 +152,7 @@ class MatchExecutor:
             record_name = await self._context.persistently(lambda: self._records.put(record))
             self._record_bytes += len(record)
             self._record_s += time.monotonic() - began
+        ngrams = self._count_ngrams(completed, trainable)
         seats = [
             SeatResult(
                 seat=seat,
@@ -158,7 +161,7 @@ class MatchExecutor:
                 score=outcome.scores[seat],
                 rank=outcome.ranks[seat],
                 trainable=seat in trainable,
-                metrics=outcome.metrics[seat] | completed.seat_metrics(seat),
+                metrics=outcome.metrics[seat] | completed.seat_metrics(seat) | ngrams.get(seat, {}),
             )
             for seat, agent in enumerate(job.seats)
         ]
@@ -177,7 +180,6 @@ class MatchExecutor:
             record=record_name,
             experience=experience,
             evaluation_id=job.evaluation_id,
-            ngrams="" if ngram is None else completed.ngram_sketch(ngram),
             environment=outcome.environment,
             rules=self.environment.rules_version,
         )
@@ -186,6 +188,17 @@ class MatchExecutor:
             events = [*completed.additions, finished]
             await self._context.log.append_batch(events)
         return finished
+
+    def _count_ngrams(self, completed: CompletedMatch, trainable: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Metrics of the seats of a training match; all versions of a trained policy count as one player."""
+        if completed.job.purpose != "training":
+            return {}
+        agents = completed.job.seats
+        players = [policy_of(agent) if seat in trainable else agent for seat, agent in enumerate(agents)]
+        return {
+            seat: self._ngrams.count(players[seat] or agents[seat], parts)
+            for seat, parts in enumerate(completed.actions())
+        }
 
     async def append_failure(self, job: PlayMatch, error: str) -> None:
         """Append a ``MatchFailed``."""

@@ -16,14 +16,7 @@ from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.jobs import EXTERNAL_PURPOSE
 from workers.trackers import gauges
-from workers.trackers.gauges import (
-    NgramWindow,
-    OpponentDrawWindow,
-    RollingMeans,
-    finite_or_none,
-    match_metrics,
-    path_suffix,
-)
+from workers.trackers.gauges import OpponentDrawWindow, RollingMeans, finite_or_none, match_metrics, path_suffix
 
 _NS = 1_000_000_000
 
@@ -54,7 +47,6 @@ class ChartFold:
     def __init__(self) -> None:
         self.state = LeagueState()
         self._windows = RollingMeans()
-        self._grams: dict[str, NgramWindow] = {}
         self._draws: dict[str, OpponentDrawWindow] = {}
         self._pool = gauges.PoolRatings()
         self._play_totals: dict[str, _PlayTotals] = {}
@@ -102,8 +94,6 @@ class ChartFold:
         if isinstance(event, e.MatchFinished):
             for prefix, values in match_metrics(event, self.state, hero):
                 self._windows.add_all(prefix, values, size)
-            if event.ngrams and event.purpose == "training":
-                self._grams.setdefault(event.game, NgramWindow()).add(event, size)
             if event.purpose not in ("imported", EXTERNAL_PURPOSE):
                 played = self._play_totals.setdefault(event.worker, _PlayTotals())
                 played.games += 1
@@ -153,9 +143,9 @@ class ChartFold:
 
     def _collect_window(self, seconds: float) -> dict[str, float]:
         values = self._drain_latest() | self._windows.collect() | gauges.elo_metrics(self.state, self._hero)
-        windows = {f"exploration-{game}": grams.collect() for game, grams in self._grams.items()}
-        for policy, draws in self._draws.items():
-            windows[f"matchmaking{path_suffix(policy, self._hero)}"] = draws.collect()
+        windows = {
+            f"matchmaking{path_suffix(policy, self._hero)}": draws.collect() for policy, draws in self._draws.items()
+        }
         for prefix, metrics in windows.items():
             values |= {f"{prefix}/{name}": value for name, value in metrics.items()}
         for worker, played in self._play_totals.items():

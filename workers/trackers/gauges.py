@@ -1,23 +1,21 @@
-"""Metrics of single matches with their rolling means and n-grams, and of the folded state.
+"""Metrics of single matches with their rolling means, and of the folded state.
 
 ``collection-<game>`` covers the trained seats of training matches, ``evaluation-<game>`` the evaluated agent's seats.
 The league's main policy has no name in the path; others do: ``collection-nim/exploiter/reward``.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import TypeVar
 
 from league.matchmaking.audit import total_variation
 from league.matchmaking.roles import sampler_of
-from league.samplers import OpponentSampler, make_sampler
+from league.samplers import bucket_shares, make_sampler
 from league.state import LeagueState
-from schemas.config import Plugin
-from schemas.errors import DecodeError, LeagueError
+from schemas.errors import LeagueError
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, SeatResult
 from schemas.ids import split_agent
-from schemas.sketches import decode_sketch, hash_limit
 from schemas.standings import Agent
 
 T = TypeVar("T")
@@ -122,58 +120,11 @@ class RollingMeans:
         return means
 
 
-SeatHashes = tuple[int, tuple[tuple[int, ...], ...]]
-"""A sketch's level and the hashes of some of its seats."""
-
-
-class NgramWindow:
-    """Sketches of the newest matches of one game.
-
-    A sketch keeps one n-gram in 2^level. Matches are compared at their highest level, and counts are scaled up
-    accordingly: an estimate, exact where no match had more n-grams than a sketch can hold.
-    """
-
-    def __init__(self) -> None:
-        self._all: deque[SeatHashes] = deque()
-        self._trained: deque[SeatHashes] = deque()
-        self._changed = False
-
-    def add(self, match: MatchFinished, size: int) -> None:
-        """Add a match and drop those before the newest ``size``; one without a readable sketch is ignored."""
-        try:
-            sketch = decode_sketch(match.ngrams)
-        except DecodeError:
-            return
-        self._changed = True
-        trained = {seat.seat for seat in match.seats if seat.trainable}
-        _append_bounded(self._all, (sketch.level, tuple(sketch.seats)), size)
-        own = tuple(hashes for seat, hashes in enumerate(sketch.seats) if seat in trained)
-        _append_bounded(self._trained, (sketch.level, own), size)
-
-    def collect(self) -> dict[str, float]:
-        """Metrics of all seats and of the trained ones; empty if no match was added since the last call."""
-        if not self._changed:
-            return {}
-        self._changed = False
-        trained = _unique_ngram_metrics("trained_unique_ngrams", self._trained)
-        return _unique_ngram_metrics("unique_ngrams", self._all) | trained
-
-
 def _append_bounded(window: deque[T], value: T, size: int) -> None:
     """Append a value and drop those before the newest ``size``, which a new configuration may have changed."""
     window.append(value)
     while len(window) > size:
         window.popleft()
-
-
-def _unique_ngram_metrics(name: str, window: Iterable[SeatHashes]) -> dict[str, float]:
-    """Number of distinct n-grams, and their share of all n-grams (each counted once per match and seat)."""
-    level = max(level for level, _ in window)
-    below = hash_limit(level)
-    hashes = [number for _, seats in window for seat in seats for number in seat if number < below]
-    unique = len(set(hashes))
-    share = {f"{name}_share": unique / len(hashes)} if hashes else {}
-    return {name: float(unique << level), **share}
 
 
 _EXPERIENCE = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
@@ -234,10 +185,9 @@ def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
         }
     if state.spending:
         totals["cost/total"] = sum(spent.cost for spent in state.spending.values())
-    for policy, row in state.standings().novelty.items():
-        # Mean over the agents that a policy met of the share of their play that is new to it.
-        if row:
-            totals[f"exploration{path_suffix(policy, hero)}/novelty"] = sum(row.values()) / len(row)
+    for agent, count in state.ngrams.by_agent.items():
+        totals[f"exploration/{agent}/unique_ngrams"] = count.new
+        totals[f"exploration/{agent}/novelty"] = count.novelty
     return {name: float(total) for name, total in totals.items()}
 
 
@@ -273,8 +223,6 @@ class OpponentDrawWindow:
         """The buckets of a draw's picks, and its target shares."""
         self._count = 0
         self._changed = False
-        self._plugin: Plugin | None = None
-        self._sampler: OpponentSampler | None = None
 
     def add(self, event: OpponentsSampled, state: LeagueState, size: int) -> None:
         """Add a draw and drop those before the newest ``size``.
@@ -291,11 +239,8 @@ class OpponentDrawWindow:
         if state.config is None:
             return None
         try:
-            plugin = sampler_of(state.config, self._policy)
-            if self._sampler is None or plugin != self._plugin:
-                self._sampler = make_sampler(plugin)
-                self._plugin = plugin
-            return self._sampler.target_shares(state.standings(), self._policy)
+            sampler = make_sampler(sampler_of(state.config, self._policy))
+            return bucket_shares(sampler.distribution(state.standings(), self._policy))
         except LeagueError:
             # A draw that does not fit the state must not affect other charts.
             return None

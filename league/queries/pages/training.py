@@ -13,14 +13,13 @@ import msgspec
 
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
-from league.matchmaking.sessions import agent_probabilities
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
 from league.queries.reports import count_dead_letters
 from league.queries.stored import StoredHistory, reuse_until_s
 from league.ratings.elo import Elo, chance_deviation
-from league.samplers import make_sampler
+from league.samplers import agent_probabilities, bucket_shares, make_sampler
 from league.success_criteria import judge
 from schemas.errors import BusyError, UsageError
 
@@ -197,8 +196,8 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
     except UsageError:
         # No version of the policy has been published.
         return None
-    shares = {name: bucket.share for name, bucket in buckets.items()}
-    return {"policy": policy, "sampler": sampler.name, "buckets": shares, "agents": agent_probabilities(buckets)}
+    agents = agent_probabilities(buckets)
+    return {"policy": policy, "sampler": sampler.name, "buckets": bucket_shares(buckets), "agents": agents}
 
 
 @route("/matchmaking/audit", stays_s=15.0)

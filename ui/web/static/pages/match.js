@@ -78,7 +78,7 @@ function explained(found) {
   const rows = Object.entries(found.explanation.distribution).flatMap(([bucket, { share, probabilities }]) => Object.entries(probabilities).map(([agent, chance]) => ({ bucket, share, agent, chance, rating: found.ratings[agent] ?? null })));
   const shown = table(BUCKETS, { key: (r) => `${r.bucket} ${r.agent}`, caption: "Who could have been drawn" });
   shown.update(rows);
-  const draws = found.explanation.draws.map(({ pick, steps }) => h("li", null, `seat ${pick.seat}: ${pick.agent} from ${pick.bucket}: ${steps.map((step) => `${step.number.toFixed(6)} in [${step.low.toFixed(6)}, ${step.high.toFixed(6)}) gives ${step.key}`).join(", ")}`));
+  const draws = found.explanation.picks.map((pick) => h("li", null, `seat ${pick.seat}: ${pick.agent} from ${pick.bucket}`));
   return [verdict, shown.node, h("ul", null, draws)];
 }
 
