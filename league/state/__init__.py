@@ -6,7 +6,7 @@
                         which populations may choose
 - ``evaluation_table``  evaluations: requests, results, verdicts
 - ``consumption``       the outcome of every trajectory, and matches begun but not trained on
-- ``novelty``           how new an agent's play is to a policy
+- ``novelty``           how new an agent's play is
 - ``artifacts``         artifacts that matches added to an arena's stores
 """
 
