@@ -82,7 +82,7 @@ endef
 build/environments/.installed: pyproject.toml
 	@test -x build/environments/bin/python || $(PYTHON) -m venv build/environments
 	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -e '.[diplomacy,openspiel,pettingzoo,reasoning-gym,textarena,train]' 'verifiers>=0.4,<0.5' hypothesis pytest pytest-xdist
+	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -e '.[diplomacy,openenv,openspiel,pettingzoo,reasoning-gym,textarena,train]' 'verifiers>=0.4,<0.5' hypothesis pytest pytest-xdist
 	$(call from_repository,environments,kuhn-poker @ git+https://github.com/PrimeIntellect-ai/verifiers@a60a606ecc4d309247edf9ff92c3eabca362781f$(HASH)subdirectory=environments/kuhn_poker)
 	@touch $@
 

@@ -10,7 +10,6 @@ miniature inside ``make test`` (``--miniature``): its counts are given as ``size
 - ``learning``, ``soak``, ``simulate_scale``, ``ablation``  longer ones, which run only when they are named
 - ``inference_cases``, ``trainer_cases``, ``vllm_peer``, ``decision_parts``  models, cases and peers of the engines
 - ``fleet``, ``scale_costs``, ``scale_model``  simulated workers, and the simulation of many machines
-- ``synthetic_matches``  match arrays of agents of known strength
 - ``web_*``, ``chromium``  histories, servers, viewers and the browser for the pages
 - ``soak_samples``, ``soak_figures``  what ``soak`` records of a league's processes, and the slopes of it
 

@@ -1,212 +1,140 @@
-"""Rating seven-player matches: the fold over arrays against the packages of the same names, on one core.
+"""Rating seven-player matches against the packages of the same names, in plain Python on one core.
 
-Elo's peer is the specification's formula over dictionaries. Seconds are those of the thread that computes.
+Elo's peer is the specification's formula. Seconds are those of the thread that computes.
 """
 
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from itertools import combinations
+from random import Random
+from typing import Any, NamedTuple
 
-from benchmarks.bench_counterfactual import SEATS, make_matches, plain_formula
 from benchmarks.sizes import is_installed, size
-from league.ratings.arrays import MatchArrays, RatingRule, StartRating, fold_arrays
-from league.ratings.base import SYSTEMS, State, make_rating_system, rate_match
-from schemas.config import Plugin, RatingsConfig
-from schemas.events import MatchFinished, SeatResult
+from league.ratings.base import State, make_rating_system
+from schemas.config import Plugin
 
-MATCHES = size(300_000, 300)
-ROUNDS = size(3, 1)
-"""Of which the fastest counts, on both sides."""
-SINGLE_CALLS = size(1_000, 5)
-TRUESKILL_DELTA = 1e-4 * (25 / 6) / 200
-"""The default of the package, which takes beta for 25/6, in the league's points."""
+SEATS = 7
+AGENTS = [f"main@{number}" for number in range(199)]
+Match = list[tuple[str, float]]
+Ratings = dict[str, Any]
 
 
-class _Peer(Protocol):
-    """Keeps ratings in its own way."""
-
-    def begin(self, name: str, state: State) -> None:
-        """Take an agent's first state."""
-
-    def play(self, scores: dict[str, float]) -> None:
-        """Rate one match; this is what is timed."""
-
-    def state(self, name: str) -> State:
-        """Where an agent stands."""
-
-
-def make_distinct_matches(count: int) -> MatchArrays:
-    """Seven different agents a match, all of them from different ratings: the package's order of draws is then ours."""
-    matches = make_matches(count)
-    return replace(matches, starts={name: StartRating(1000.0 + at, 0) for at, name in enumerate(matches.agents)})
-
-
-class _EloFormula:
-    """The specification's Elo, which is given the table of a match's agents only."""
-
-    def __init__(self) -> None:
-        self._ratings: dict[str, float] = {}
-
-    def begin(self, name: str, state: State) -> None:
-        self._ratings[name] = state[0]
-
-    def play(self, scores: dict[str, float]) -> None:
-        self._ratings.update(plain_formula(scores, {name: self._ratings[name] for name in scores}, 32.0))
-
-    def state(self, name: str) -> State:
-        return (self._ratings[name],)
-
-
-class _TrueSkillPackage:
-    """The package trueskill in the league's points, with one of its normal distributions."""
-
-    def __init__(self, backend: str | None) -> None:
-        import trueskill
-
-        self._rating = trueskill.Rating
-        self._env = trueskill.TrueSkill(1000, 400, 200, 4, 0.1, backend)
-        self._ratings: dict[str, Any] = {}
-
-    def begin(self, name: str, state: State) -> None:
-        self._ratings[name] = self._rating(*state)
-
-    def play(self, scores: dict[str, float]) -> None:
-        # Draws in the order of the ratings, as in the league; the package takes them as they come.
-        names = sorted(scores, key=lambda name: (-scores[name], -self._ratings[name].mu))
-        teams = [(self._ratings[name],) for name in names]
-        found = self._env.rate(teams, [-scores[name] for name in names], min_delta=TRUESKILL_DELTA)
-        self._ratings.update(zip(names, (team[0] for team in found), strict=True))
-
-    def state(self, name: str) -> State:
-        return tuple(self._ratings[name])
-
-
-class _OpenSkillPackage:
-    """The package openskill in the league's points."""
-
-    def __init__(self) -> None:
-        from openskill.models import PlackettLuce
-
-        beta, tau, kappa, _ = make_rating_system(Plugin(name="openskill")).constants
-        self._model = PlackettLuce(1000, 2 * beta, beta, kappa, tau=tau * beta)
-        self._ratings: dict[str, Any] = {}
-
-    def begin(self, name: str, state: State) -> None:
-        self._ratings[name] = self._model.rating(*state)
-
-    def play(self, scores: dict[str, float]) -> None:
-        teams = [[self._ratings[name]] for name in scores]
-        found = self._model.rate(teams, ranks=[-score for score in scores.values()])
-        self._ratings.update(zip(scores, (team[0] for team in found), strict=True))
-
-    def state(self, name: str) -> State:
-        return self._ratings[name].mu, self._ratings[name].sigma
-
-
-@dataclass(frozen=True)
-class _Comparison:
-    """A system beside a peer."""
+class _Peer(NamedTuple):
+    """Another implementation of a system."""
 
     system: str
-    peer: str
-    make: Callable[[], _Peer]
-    sample: int
+    name: str
+    make: Callable[[], tuple[Callable[[State], Any], Callable[[Ratings, Match], None], Callable[[Any], State]]]
+    """Makes three functions: of a rating, of the effect of a match, and of a rating's numbers."""
+    matches: int
     tolerance: float
     """Rating points by which the two may differ after the sample; what the peer's arithmetic leaves open."""
-    aim: float | None
-    """How many times as fast the project set out to be; None where only the numbers are compared."""
-    packages: tuple[str, ...] = ()
-    """What the peer needs; where one is not installed the comparison is skipped."""
+    package: str = ""
 
 
-def _exact_trueskill() -> _Peer:
-    """The reference with many digits; the timed peer keeps the package's own normal distribution."""
-    import mpmath
-
-    mpmath.mp.dps = 30
-    return _TrueSkillPackage("mpmath")
+def make_matches(count: int) -> list[Match]:
+    """Seven different agents a match; scores are supply centres, so that ties occur as they do in Diplomacy."""
+    rng = Random(0)
+    return [[(agent, float(rng.randrange(12))) for agent in rng.sample(AGENTS, SEATS)] for _ in range(count)]
 
 
-COMPARISONS = [
-    _Comparison("elo", "formula over dictionaries", _EloFormula, size(9_999, 99), 0.0, 20.0),
-    _Comparison("openskill", "openskill", _OpenSkillPackage, size(9_999, 30), 1e-9, 20.0, ("openskill",)),
-    _Comparison("trueskill", "trueskill", lambda: _TrueSkillPackage(None), size(900, 9), 0.01, 100.0, ("trueskill",)),
-    _Comparison(
-        "trueskill", "trueskill with mpmath", _exact_trueskill, size(99, 3), 1e-9, None, ("trueskill", "mpmath")
-    ),
-]
-
-
-def rate_with_peer(comparison: _Comparison) -> tuple[dict[str, State], float]:
-    """States after the sample by the peer, and its matches per second."""
-    matches, peer = make_distinct_matches(comparison.sample), comparison.make()
-    system = make_rating_system(Plugin(name=comparison.system))
-    for name, start in matches.starts.items():
-        peer.begin(name, system.start(start.rating))
-    rows = zip(matches.agent_S.reshape(-1, SEATS).tolist(), matches.score_S.reshape(-1, SEATS).tolist(), strict=True)
-    results = [{matches.agents[code]: score for code, score in zip(*row, strict=True)} for row in rows]
-    fastest, chunk = 0.0, comparison.sample // ROUNDS
-    for first in range(0, comparison.sample, chunk):
-        part = results[first : first + chunk]
-        started = time.thread_time()
-        for scores in part:
-            peer.play(scores)
-        fastest = max(fastest, len(part) / (time.thread_time() - started))
-    return {name: peer.state(name) for name in matches.starts}, fastest
-
-
-def rate_folded(matches: MatchArrays, name: str) -> tuple[dict[str, State], float]:
-    """States by the fold over arrays, and matches per second."""
-    rules = [RatingRule(0, RatingsConfig(system=Plugin(name=name)))]
-    started = time.thread_time()
-    found = fold_arrays(matches, rules)["diplomacy", name]
-    seconds = time.thread_time() - started
-    return {rated.agent: (rated.rating, *rated.rest) for rated in found}, len(matches) / seconds
-
-
-def largest_difference(comparison: _Comparison, expected: dict[str, State]) -> float:
-    """Largest difference of any number of any state after the sample."""
-    found, _ = rate_folded(make_distinct_matches(comparison.sample), comparison.system)
-    return max(abs(x - y) for name, state in found.items() for x, y in zip(state, expected[name], strict=True))
-
-
-def single_call_rate(name: str) -> float:
-    """Calls of ``rate`` per second, each with seven agents."""
+def begin(name: str) -> dict[str, State]:
+    """States of all agents, at different ratings: the packages' order of draws is then ours."""
     system = make_rating_system(Plugin(name=name))
-    seats = [SeatResult(seat, f"S{seat}", f"main@{seat}", float(seat % 5), 1) for seat in range(SEATS)]
-    match = MatchFinished("m", "diplomacy", "evaluation", "w", 0, seats, None, "", 1, 0.0)
-    states = {seat.agent: system.start(1000.0 + seat.seat) for seat in seats}
+    return {agent: system.start(1000.0 + number) for number, agent in enumerate(AGENTS)}
+
+
+def rate(name: str, matches: list[Match]) -> tuple[dict[str, State], float]:
+    """States after the matches, and matches per second."""
+    system, states = make_rating_system(Plugin(name=name)), begin(name)
     started = time.thread_time()
-    for _ in range(SINGLE_CALLS):
-        rate_match(system, match, states, {})
-    return SINGLE_CALLS / (time.thread_time() - started)
+    for match in matches:
+        states.update(system.update({agent: states[agent] for agent, _ in match}, match))
+    return states, len(matches) / (time.thread_time() - started)
+
+
+def rate_with_peer(peer: _Peer, matches: list[Match]) -> tuple[dict[str, State], float]:
+    """The same by a peer."""
+    to_rating, play, to_state = peer.make()
+    ratings = {agent: to_rating(state) for agent, state in begin(peer.system).items()}
+    started = time.thread_time()
+    for match in matches:
+        play(ratings, match)
+    seconds = time.thread_time() - started
+    return {agent: to_state(rating) for agent, rating in ratings.items()}, len(matches) / seconds
+
+
+def make_formula(k: float = 32.0) -> Any:
+    """The specification's pairwise update."""
+
+    def play(ratings: Ratings, match: Match) -> None:
+        before = {agent: ratings[agent] for agent, _ in match}
+        for (a, score_a), (b, score_b) in combinations(match, 2):
+            expected = 1 / (1 + 10 ** ((before[b] - before[a]) / 400))
+            actual = 1.0 if score_a > score_b else 0.5 if score_a == score_b else 0.0
+            ratings[a] += (k / 6) * (actual - expected)
+            ratings[b] -= (k / 6) * (actual - expected)
+
+    return (lambda state: state[0]), play, (lambda rating: (rating,))
+
+
+def make_trueskill() -> Any:
+    """The package trueskill in the league's points, with its own normal distribution."""
+    import trueskill
+
+    env = trueskill.TrueSkill(1000, 400, 200, 4, 0.1, None)
+    # The default of the package, which takes beta for 25/6, in the league's points.
+    min_delta = 1e-4 * (25 / 6) / 200
+
+    def play(ratings: Ratings, match: Match) -> None:
+        # Draws in the order of the ratings, as in the league; the package takes them as they come.
+        order = sorted(match, key=lambda seat: (-seat[1], -ratings[seat[0]].mu))
+        teams = [(ratings[agent],) for agent, _ in order]
+        found = env.rate(teams, [-score for _, score in order], min_delta=min_delta)
+        ratings.update((agent, team[0]) for (agent, _), team in zip(order, found, strict=True))
+
+    return (lambda state: trueskill.Rating(*state)), play, tuple
+
+
+def make_openskill() -> Any:
+    """The package openskill in the league's points."""
+    from openskill.models import PlackettLuce
+
+    ours: Any = make_rating_system(Plugin(name="openskill"))
+    model = PlackettLuce(1000, ours.sigma, ours.beta, ours.kappa, tau=ours.tau)
+
+    def play(ratings: Ratings, match: Match) -> None:
+        found = model.rate([[ratings[agent]] for agent, _ in match], ranks=[-score for _, score in match])
+        ratings.update((agent, team[0]) for (agent, _), team in zip(match, found, strict=True))
+
+    return (lambda state: model.rating(*state)), play, (lambda rating: (rating.mu, rating.sigma))
+
+
+PEERS = [
+    _Peer("elo", "specification's formula", make_formula, size(50_000, 99), 0.0),
+    _Peer("openskill", "package openskill", make_openskill, size(10_000, 30), 1e-9, "openskill"),
+    _Peer("trueskill", "package trueskill", make_trueskill, size(2_000, 9), 0.01, "trueskill"),
+]
 
 
 def main() -> int:
     """Print the comparison; 1 when numbers differ by more than the peer's arithmetic leaves open."""
-    matches = make_distinct_matches(int(sys.argv[1]) if len(sys.argv) > 1 else MATCHES)
-    print(f"{len(matches):,} matches of {SEATS} seats folded as arrays; one call of rate, in plain Python, beside it")
-    print(f"{'system':<12}{'fold, matches/s':>18}{'single, matches/s':>20}")
-    speeds = {}
-    for name in SYSTEMS.names():
-        rate_folded(make_distinct_matches(1), name)
-        speeds[name] = max(rate_folded(matches, name)[1] for _ in range(ROUNDS))
-        print(f"{name:<12}{speeds[name]:>18,.0f}{single_call_rate(name):>20,.0f}")
-    print(f"\n{'peer':<28}{'matches/s':>12}{'ratio':>9}{'aim':>7}   largest difference in points")
+    print(f"matches of {SEATS} seats, per second on one core")
+    print(f"{'system':<12}{'league':>12}   {'peer':<26}{'':>10}{'ratio':>8}   largest difference in points")
     worst = 0
-    for comparison in COMPARISONS:
-        if missing := [package for package in comparison.packages if not is_installed(package)]:
-            print(f"{comparison.peer:<28}skipped: {', '.join(missing)} not installed")
+    for peer in PEERS:
+        if peer.package and not is_installed(peer.package):
+            print(f"{peer.system:<12}skipped: {peer.package} is not installed")
             continue
-        expected, speed = rate_with_peer(comparison)
-        difference = largest_difference(comparison, expected)
-        worst = max(worst, int(difference > comparison.tolerance))
-        aim = "" if comparison.aim is None else f"{comparison.aim:.0f}×"
+        matches = make_matches(peer.matches)
+        found, speed = rate(peer.system, matches)
+        expected, peer_speed = rate_with_peer(peer, matches)
+        difference = max(abs(x - y) for agent in AGENTS for x, y in zip(found[agent], expected[agent], strict=True))
+        worst = max(worst, int(difference > peer.tolerance))
         print(
-            f"{comparison.peer:<28}{speed:>12,.0f}{speeds[comparison.system] / speed:>8,.0f}×{aim:>7}   "
-            f"{difference:.1e} after {comparison.sample:,} matches"
+            f"{peer.system:<12}{speed:>12,.0f}   {peer.name:<26}{peer_speed:>10,.0f}{speed / peer_speed:>7.1f}×   "
+            f"{difference:.1e} after {peer.matches:,} matches"
         )
     return worst
 

@@ -1,16 +1,15 @@
 """Voiding of results: finds the matches, appends the events, and reports what the results had influenced."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 
 from league.history.corrections import record_pending
 from league.history.counterfactual import Counterfactual, RatingShift, compare_ratings, rating_shifts
-from league.history.lineage import QueryFunction
 from league.integrity import snapshots
 from league.log.base import append_in_batches
 from league.log.jetstream import JetStreamLog
-from league.projections.tables import sql_literal
 from league.queries.tables import is_sequence, open_tables, parse_sequence, parse_time
 from league.run import Run
 from schemas.errors import UsageError, format_choices
@@ -19,6 +18,12 @@ from schemas.events import AgentRating, MatchFinished, MatchVoided
 _MAX_GAP = 1_000
 """Largest gap, in events, between matches that are read in one range; farther ones are fetched one by one."""
 _MAX_NAMED = 5
+
+_TAINTED = """
+    SELECT policy, step, count(*) AS voided, any_value(total) AS matches
+    FROM (SELECT policy, step, len(matches) AS total, unnest(matches) AS match_id FROM gradient_steps)
+    WHERE match_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY policy, step ORDER BY policy, step
+"""
 
 
 class TaintedStep(msgspec.Struct, frozen=True):
@@ -31,17 +36,13 @@ class TaintedStep(msgspec.Struct, frozen=True):
 
 
 class VoidImpact(msgspec.Struct, frozen=True):
-    """Matches to void, and what they influenced."""
+    """Matches to void, and the steps that used them."""
 
     matches: list[str]
     sequences: list[int]
     already: int
     """Number of requested matches that are void already."""
     tainted: list[TaintedStep]
-    checkpoints: list[str]
-    """Checkpoints of the tainted steps' policies that were made at such a step or after it."""
-    evaluations: list[str]
-    """Evaluations of those policies' versions from such a step on, or that counted a voided match."""
 
 
 class VoidRequest(msgspec.Struct, frozen=True):
@@ -62,77 +63,66 @@ async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, l
     """Void matches; return the consequences, and how ratings move."""
     async with run.open_log() as history:
         async with open_tables(run, history) as tables:
-            impact = await _find_matches(tables.query, await _make_condition(tables.query, history, request))
-            before = await _read_ratings(tables.query)
+            impact = await _find_matches(tables.connection, history, request)
+            before = _read_ratings(tables.connection)
             if request.dry_run:
-                without = Counterfactual(without_matches=impact.sequences)
+                without = Counterfactual(without_matches=impact.matches)
                 return impact, compare_ratings(tables.connection, await history.last_sequence(), without).moves
-        await void_matches(run, history, impact, request.reason)
+        await void_matches(run, history, impact.sequences, request.reason)
         async with open_tables(run, history) as tables:
-            return impact, rating_shifts(before, await _read_ratings(tables.query))
+            return impact, rating_shifts(before, _read_ratings(tables.connection))
 
 
-async def _make_condition(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
-    if (worker := request.worker) is None:
-        condition = f"match_id IN ({', '.join(sql_literal(name) for name in request.matches)})"
-        rows = await query(f"SELECT match_id FROM matches WHERE {condition}")
-        if unknown := sorted(set(request.matches) - {name for (name,) in rows}):
-            more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
-            raise UsageError(
-                f"void: {', '.join(map(repr, unknown[:_MAX_NAMED]))}{more}: no such match was played to its end; "
-                'expected ids such as `league sql "SELECT match_id FROM matches"` lists'
-            )
-        return condition
-    names = [name for (name,) in await query("SELECT DISTINCT worker FROM matches ORDER BY worker")]
-    if worker not in names:
-        raise UsageError(f"--worker {worker}: finished no match; expected {format_choices(names[:20])}")
-    conditions = [f"worker = {sql_literal(worker)}"]
+async def _find_matches(connection: Any, history: JetStreamLog, request: VoidRequest) -> VoidImpact:
+    condition, parameters = await _make_condition(history, request)
+    rows = connection.execute(
+        f"SELECT match_id, sequence, voided_sequence IS NOT NULL FROM matches WHERE {condition} ORDER BY sequence",
+        parameters,
+    ).fetchall()
+    _check_found(connection, request, {name for name, _, _ in rows})
+    fresh = [(name, sequence) for name, sequence, is_void in rows if not is_void]
+    names = [name for name, _ in fresh]
+    return VoidImpact(
+        matches=names,
+        sequences=[sequence for _, sequence in fresh],
+        already=len(rows) - len(fresh),
+        tainted=[TaintedStep(*row) for row in connection.execute(_TAINTED, [names]).fetchall()],
+    )
+
+
+async def _make_condition(history: JetStreamLog, request: VoidRequest) -> tuple[str, list[Any]]:
+    """The SQL condition for the requested matches, and its parameters."""
+    if request.worker is None:
+        return "match_id IN (SELECT unnest(?::VARCHAR[]))", [request.matches]
+    conditions = ["worker = ?"]
+    parameters: list[Any] = [request.worker]
     for option, text, comparison in (("--since", request.since, ">="), ("--until", request.until, "<=")):
         if text is not None and is_sequence(text):
-            conditions.append(f"sequence {comparison} {await parse_sequence(history, text, option)}")
+            conditions.append(f"sequence {comparison} ?")
+            parameters.append(await parse_sequence(history, text, option))
         elif text is not None:
-            moment = sql_literal(parse_time(text, option).isoformat())
-            conditions.append(f"time {comparison} TIMESTAMPTZ {moment} AT TIME ZONE 'UTC'")
-    return " AND ".join(conditions)
+            conditions.append(f"time {comparison} ?::TIMESTAMPTZ AT TIME ZONE 'UTC'")
+            parameters.append(parse_time(text, option).isoformat())
+    return " AND ".join(conditions), parameters
 
 
-async def _find_matches(query: QueryFunction, condition: str) -> VoidImpact:
-    rows = await query(f"SELECT match_id, sequence, voided_sequence FROM matches WHERE {condition}")
-    fresh = sorted((sequence, name) for name, sequence, voided in rows if voided is None)
-    chosen = f"SELECT match_id, evaluation_id FROM matches WHERE ({condition}) AND voided_sequence IS NULL"
-    # One row per match of a step; a step names each match once.
-    used = f"""
-        WITH chosen AS ({chosen}), used AS (
-            SELECT policy, step, len(matches) AS matches, unnest(matches) AS match_id FROM gradient_steps
-        ), tainted AS (
-            SELECT policy, step, count(*) AS voided, any_value(matches) AS matches
-            FROM used WHERE match_id IN (SELECT match_id FROM chosen) GROUP BY policy, step
-        ), since AS (SELECT policy, min(step) AS step FROM tainted GROUP BY policy)
-    """
-    tainted = await query(f"{used} FROM tainted ORDER BY policy, step")
-    checkpoints = await query(
-        f"{used} SELECT agent FROM checkpoints c JOIN since s USING (policy) WHERE c.version >= s.step "
-        "ORDER BY joined_sequence"
-    )
-    evaluations = await query(
-        f"""{used} SELECT evaluation_id FROM evaluations e
-        WHERE evaluation_id IN (SELECT evaluation_id FROM chosen) OR EXISTS (
-            FROM since s WHERE starts_with(e.agent, s.policy || '@')
-            AND try_cast(substr(e.agent, len(s.policy) + 2) AS BIGINT) >= s.step)
-        ORDER BY requested_sequence"""
-    )
-    return VoidImpact(
-        matches=[name for _, name in fresh],
-        sequences=[sequence for sequence, _ in fresh],
-        already=len(rows) - len(fresh),
-        tainted=[TaintedStep(*row) for row in tainted],
-        checkpoints=[name for (name,) in checkpoints],
-        evaluations=[name for (name,) in evaluations],
-    )
+def _check_found(connection: Any, request: VoidRequest, found: set[str]) -> None:
+    if request.worker is not None:
+        rows = connection.execute("SELECT DISTINCT worker FROM matches ORDER BY worker").fetchall()
+        names = [name for (name,) in rows]
+        if request.worker not in names:
+            expected = format_choices(names[:20], request.worker)
+            raise UsageError(f"--worker {request.worker}: finished no match; expected {expected}")
+    elif unknown := sorted(set(request.matches) - found):
+        more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
+        raise UsageError(
+            f"void: {', '.join(map(repr, unknown[:_MAX_NAMED]))}{more}: no such match was played to its end; "
+            'expected ids such as `league sql "SELECT match_id FROM matches"` lists'
+        )
 
 
-async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reason: str) -> None:
-    """Append that the matches are void, and correct the ratings unless a rater is faster.
+async def void_matches(run: Run, history: JetStreamLog, sequences: list[int], reason: str) -> None:
+    """Append that the matches at these ascending sequences are void, and correct the ratings unless a rater is faster.
 
     Both are safe to interrupt: repeating the command appends what is missing, and so does the next rater.
 
@@ -140,7 +130,6 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
         ReplayError: the recorded ratings differ from what the history's rules give.
         VersionError: a newer version writes to this league. The matches are void; its raters correct the ratings.
     """
-    sequences = impact.sequences
     first = 0
     voids: list[MatchVoided] = []
     selected = set(sequences)
@@ -159,5 +148,6 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
     await record_pending(history, ratings)
 
 
-async def _read_ratings(query: QueryFunction) -> list[AgentRating]:
-    return [AgentRating(*row) for row in await query("SELECT agent, rating, rated_games FROM current_ratings")]
+def _read_ratings(connection: Any) -> list[AgentRating]:
+    rows = connection.execute("SELECT agent, rating, rated_games FROM current_ratings").fetchall()
+    return [AgentRating(*row) for row in rows]

@@ -266,19 +266,11 @@ class Simulation:
 
     def correct_ratings(self) -> None:
         """Correct the ratings after voids, as the rater does."""
-        for (game, system), due in list(self._fold.pending_corrections.items()):
-            without = RatingFold(self.config, skip=set(self._fold.voided))
-            for recorded in self.history[: due.through]:
-                without.apply(recorded.sequence, recorded.event)
-            event = e.RatingsCorrected(
-                game=game,
-                system=system,
-                first=due.first,
-                through=due.through,
-                voided=len(self._fold.voided),
-                ratings=without.rated_agents(game, system),
-            )
-            self.append(event)
+        for place, through in list(self._fold.due_corrections.items()):
+            refold = self._fold.begin_refold(through)
+            for recorded in self.history[:through]:
+                refold.apply(recorded.sequence, recorded.event)
+            self.append(self._fold.make_correction(place, through, refold))
 
     def _finished_matches(self) -> list[tuple[int, e.MatchFinished]]:
         return [(r.sequence, r.event) for r in self.history if isinstance(r.event, e.MatchFinished)]

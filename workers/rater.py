@@ -65,7 +65,7 @@ class Rater:
 
     async def record_ratings(self) -> bool:
         """Append the ratings or corrections that are due and fold them; False if none are due."""
-        if self._fold.pending_corrections:
+        if self._fold.due_corrections:
             # Voids come in batches, and the fold may have seen only part of one: a single correction covers all.
             await self._context.fold_through(await self._context.log.last_sequence())
         # The newest known before the refold: an update by another rater in the meantime makes ours a conflict.

@@ -13,10 +13,12 @@ from math import erfc, sqrt
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from league.analysis.bradley_terry import MAX_AGENTS
-from league.ratings.arrays import Floats
 from schemas.errors import LeagueError, UsageError
+
+Floats = NDArray[np.float64]
 
 _LAST = 1e-7
 _COOLING = 0.7

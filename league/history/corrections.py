@@ -19,7 +19,6 @@ from schemas.subjects import event_type_filter
 log = get_logger()
 
 _RETRY_S = 0.2
-_SKIPPED_PREFIXES = (b'{"type":"RatingUpdated"', b'{"type":"OpponentsSampled"')
 
 
 def apply_checked(fold: RatingFold, recorded: RecordedEvent) -> None:
@@ -42,35 +41,22 @@ async def pending_events(history: EventLog, fold: RatingFold) -> Sequence[Event]
 
 async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsCorrected]:
     """Make a correction per game and system in which a voided match had counted, by a refold without voided matches."""
-    # Imported here: workers need numba only after a void.
-    from league.ratings.arrays import fold_arrays
-    from league.ratings.load import MatchArrayBuilder
-
-    gatherer = MatchArrayBuilder(fold.voided.copy())
-    corrections = []
-
-    def add_batch(batch: list[RecordedEvent]) -> None:
-        for recorded in batch:
-            # A refold ignores half of a history, and decoding that would be half of the work.
-            if not recorded.payload.startswith(_SKIPPED_PREFIXES):
-                gatherer.apply(recorded.sequence, recorded.event)
-
-    for place, due in sorted(fold.pending_corrections.items(), key=lambda item: (item[1].through, item[0])):
-        if gatherer.sequence < due.through:
-            async for batch in history.batches(gatherer.sequence + 1, due.through):
-                await asyncio.to_thread(add_batch, batch)
-            standings = await asyncio.to_thread(lambda: fold_arrays(gatherer.build()))
-        corrections.append(
-            RatingsCorrected(
-                game=place[0],
-                system=place[1],
-                first=due.first,
-                through=due.through,
-                voided=gatherer.skipped_counts.get(place, 0),
-                ratings=standings.get(place, []),
-            )
-        )
+    corrections: list[RatingsCorrected] = []
+    due = sorted(fold.due_corrections.items(), key=lambda item: (item[1], item[0]))
+    if not due:
+        return corrections
+    # The voids after the first of these concern other games and systems.
+    refold = fold.begin_refold(due[-1][1])
+    for place, through in due:
+        async for batch in history.batches(refold.sequence + 1, through):
+            await asyncio.to_thread(_fold_batch, refold, batch)
+        corrections.append(fold.make_correction(place, through, refold))
     return corrections
+
+
+def _fold_batch(fold: RatingFold, batch: Sequence[RecordedEvent]) -> None:
+    for recorded in batch:
+        fold.apply(recorded.sequence, recorded.event)
 
 
 async def skip_undecodable(history: EventLog, known: int) -> int:

@@ -1,21 +1,27 @@
-"""Counterfactual ratings: the same history refolded under other rules, compared with the recorded ratings.
-
-Nothing here writes. The matches come from a projection as arrays, so that millions are rated in seconds.
-"""
+"""What-ifs: matches rated again under other rules, and compared with the recorded ratings. Nothing is written."""
 
 import math
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from league.ratings.arrays import RatingRule, fold_arrays
-from league.ratings.base import make_rating_system
-from league.ratings.load import load_matches
+from league.log.base import RecordedEvent
+from league.projections.tables import RECORDED_EVENTS
+from league.ratings.fold import RatingFold
 from schemas.config import Plugin, RatingsConfig, convert, to_builtins
 from schemas.config.base import assign_setting, parse_value
 from schemas.errors import ConfigError, UsageError, format_choices
-from schemas.events import AgentRating
+from schemas.events import AgentRating, MatchFinished
+
+_EVENTS = f"""
+    {RECORDED_EVENTS} WHERE sequence <= ? AND type IN (
+        'LeagueOpened', 'LeagueConfigured', 'AgentRegistered', 'CheckpointAdded', 'PolicyReset',
+        'MatchFinished', 'MatchFailed'
+    ) ORDER BY sequence
+"""
+_BATCH_EVENTS = 5_000
 
 
 class Counterfactual(msgspec.Struct, frozen=True):
@@ -24,10 +30,11 @@ class Counterfactual(msgspec.Struct, frozen=True):
     settings: Sequence[str] = ()
     """``ratings.<system>.<setting>=VALUE``, or any key of ``ratings``; values as in TOML."""
     system: str | None = None
+    """Rating system instead of the official one."""
     without_agents: Collection[str] = ()
     """Agents whose seats are left out; the other seats of the match are still compared."""
-    without_matches: Collection[int] = ()
-    """Sequences of matches to leave out."""
+    without_matches: Collection[str] = ()
+    """Matches to leave out."""
 
 
 class RatingShift(msgspec.Struct, frozen=True):
@@ -55,7 +62,7 @@ class RatingComparison(msgspec.Struct, frozen=True):
     recorded_system: str
     """The same system where the league records it, otherwise the official one."""
     matches: int
-    """Matches folded: rated or not, but none voided or left out."""
+    """Matches that were rated under the other rules."""
     moves: list[RatingShift]
     """All agents rated in either, by counterfactual rating, best first."""
 
@@ -66,7 +73,7 @@ class RatingComparison(msgspec.Struct, frozen=True):
 
 
 def compare_ratings(connection: Any, until: int, otherwise: Counterfactual) -> RatingComparison:
-    """Fold a projection's matches under other rules.
+    """Rate a projection's matches under other rules.
 
     The projection holds the history up to ``until`` at least; ratings recorded after it are ignored.
 
@@ -74,26 +81,45 @@ def compare_ratings(connection: Any, until: int, otherwise: Counterfactual) -> R
         ConfigError: a setting or system that does not exist; the message names it.
         UsageError: an agent that is in no match.
     """
-    matches = load_matches(connection, f"sequence <= {until} AND coalesce(voided_sequence > {until}, true)")
-    game, system, systems = connection.execute(
+    game, official, systems = connection.execute(
         "SELECT game, system, systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
     ).fetchone()
-    if otherwise.system in systems:
-        system = otherwise.system
-    recorded = f"SELECT agent, rating, rated_games FROM ratings_at({until}, under := ?)"
-    rows = connection.execute(recorded, [system]).fetchall()
-    rules = amend_rules([rule for rule in matches.rules if rule.sequence <= until], otherwise)
-    for agent in otherwise.without_agents:
-        if agent not in matches.agents:
-            known = format_choices(matches.agents[:20])
-            raise UsageError(f"agent {agent!r}: in no match up to there; expected {known}")
-    if otherwise.without_matches:
-        matches = matches.exclude_matches(otherwise.without_matches)
-    if otherwise.without_agents:
-        matches = matches.exclude_agents(otherwise.without_agents)
-    place = game, rules[-1].ratings.system.name
-    moves = rating_shifts([AgentRating(*row) for row in rows], fold_arrays(matches, rules).get(place, []))
-    return RatingComparison(until, *place, system, len(matches), moves)
+    _check_settings(connection, until, otherwise)
+    _check_agents(connection, until, otherwise.without_agents)
+    fold, matches = _refold(connection, until, otherwise)
+    recorded_system = next((name for name in systems if name == otherwise.system), official)
+    rows = connection.execute(
+        f"SELECT agent, rating, rated_games FROM ratings_at({until}, under := ?)", [recorded_system]
+    ).fetchall()
+    moves = rating_shifts([AgentRating(*row) for row in rows], fold.rated_agents(game))
+    return RatingComparison(until, game, fold.official_system, recorded_system, matches, moves)
+
+
+def _refold(connection: Any, until: int, otherwise: Counterfactual) -> tuple[RatingFold, int]:
+    """The fold of a history under other rules, and the number of matches that it rated."""
+    voided = connection.execute("SELECT match_id FROM voids WHERE sequence <= ?", [until]).fetchall()
+    without = {match_id for (match_id,) in voided}.union(otherwise.without_matches)
+    fold = RatingFold(without=without, amend=partial(amend_ratings, otherwise=otherwise))
+    matches = 0
+    rows = connection.execute(_EVENTS, [until])
+    while batch := rows.fetchmany(_BATCH_EVENTS):
+        for row in batch:
+            event = RecordedEvent(*row).event
+            if isinstance(event, MatchFinished) and otherwise.without_agents:
+                seats = [seat for seat in event.seats if seat.agent not in otherwise.without_agents]
+                event = msgspec.structs.replace(event, seats=seats)
+            matches += bool(fold.apply(row[0], event))
+    return fold, matches
+
+
+def _check_agents(connection: Any, until: int, agents: Collection[str]) -> None:
+    if not agents:
+        return
+    rows = connection.execute("SELECT DISTINCT agent FROM match_seats WHERE sequence <= ? ORDER BY agent", [until])
+    known = [agent for (agent,) in rows.fetchall()]
+    for agent in agents:
+        if agent not in known:
+            raise UsageError(f"agent {agent!r}: in no match up to there; expected {format_choices(known[:20], agent)}")
 
 
 def rating_shifts(recorded: Sequence[AgentRating], after: Sequence[AgentRating]) -> list[RatingShift]:
@@ -118,49 +144,51 @@ def _rank_ratings(ratings: Sequence[AgentRating]) -> dict[str, _Ranked]:
     return {rated.agent: (rank, rated.rating, rated.games) for rank, rated in enumerate(order, start=1)}
 
 
-def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[RatingRule]:
-    """Rules of a history with the changed settings applied to each.
+def amend_ratings(ratings: RatingsConfig, otherwise: Counterfactual) -> RatingsConfig:
+    """Apply the changes to one configuration of a history; settings of other systems than its own change nothing.
 
-    ConfigError for a setting that does not exist, or that concerns a system which no rule has.
+    Raises:
+        ConfigError: a setting or system that does not exist.
     """
-    amended = [
-        RatingRule(rule.sequence, _with_system(rule.ratings, otherwise.system))
-        for rule in rules or [RatingRule(0, RatingsConfig())]
-    ]
+    name = otherwise.system or ratings.system.name
+    # As configured, or with its defaults.
+    system = next((plugin for plugin in ratings.systems if plugin.name == name), Plugin(name=name))
+    amended = msgspec.structs.replace(ratings, system=system, also=())
     for setting in otherwise.settings:
-        key, equals, text = (part.strip() for part in setting.partition("="))
-        if not equals or not key.startswith("ratings."):
-            raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
-        value = parse_value(text)
-        path = key.split(".")[1:]
-        system = None
-        if len(path) == 2 and path[0] not in RatingsConfig.__struct_fields__:
-            # ``ratings.elo.k`` is a setting of the system where that is Elo.
-            system, name = path
-            path = ["system", "settings", name]
-            if system not in {rule.ratings.system.name for rule in amended}:
-                raise ConfigError(
-                    f"--set {key}: nothing was rated under {system!r}; expected ratings."
-                    f"{amended[-1].ratings.system.name}.{name}, or --system {system} with it"
-                )
-        amended = [
-            RatingRule(rule.sequence, _with_setting(rule.ratings, path, value))
-            if system in (None, rule.ratings.system.name)
-            else rule
-            for rule in amended
-        ]
-    for rule in amended:
-        make_rating_system(rule.ratings.system)
+        path, value = _parse_setting(setting)
+        own = _system_of(path)
+        if own is None or own == name:
+            changed = to_builtins(amended)
+            assign_setting(changed, path if own is None else ["system", "settings", path[1]], value, f"--set {setting}")
+            amended = convert(changed, RatingsConfig, "ratings")
     return amended
 
 
-def _with_system(ratings: RatingsConfig, name: str | None) -> RatingsConfig:
-    """Restrict the rules to one system: the official one, or the named one as configured or with its defaults."""
-    named = next((plugin for plugin in ratings.systems if plugin.name == name), Plugin(name=name) if name else None)
-    return msgspec.structs.replace(ratings, system=named or ratings.system, also=())
+def _check_settings(connection: Any, until: int, otherwise: Counterfactual) -> None:
+    """Refuse settings of a system that no configuration of the history has as its official one."""
+    rows = connection.execute(
+        "SELECT system FROM configurations WHERE sequence BETWEEN 1 AND ? ORDER BY sequence", [until]
+    )
+    official = [otherwise.system] if otherwise.system else [system for (system,) in rows.fetchall()]
+    for setting in otherwise.settings:
+        path, _ = _parse_setting(setting)
+        system = _system_of(path)
+        if system is not None and system not in official:
+            key, name = ".".join(path), path[1]
+            raise ConfigError(
+                f"--set ratings.{key}: nothing was rated under {system!r}; expected "
+                f"ratings.{official[-1]}.{name}, or --system {system} with it"
+            )
 
 
-def _with_setting(ratings: RatingsConfig, path: Sequence[str], value: Any) -> RatingsConfig:
-    changed = to_builtins(ratings)
-    assign_setting(changed, path, value, f"--set ratings.{'.'.join(path)}")
-    return convert(changed, RatingsConfig, "ratings")
+def _parse_setting(setting: str) -> tuple[list[str], Any]:
+    """The path below ``ratings``, and the value, of ``ratings.KEY=VALUE``."""
+    key, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals or not key.startswith("ratings."):
+        raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
+    return key.split(".")[1:], parse_value(text)
+
+
+def _system_of(path: Sequence[str]) -> str | None:
+    """The system that a setting names: ``elo`` in ``ratings.elo.k``; None for a key of ``ratings`` itself."""
+    return path[0] if len(path) == 2 and path[0] not in RatingsConfig.__struct_fields__ else None

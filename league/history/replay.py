@@ -1,11 +1,11 @@
 """Replay of a history from its first event: its contents, and whether the recorded ratings are reproducible.
 
 Ratings decide matchmaking and could be computed wrongly, so they are compared bit for bit: every ``RatingUpdated``
-with the refold of its match, and every ``RatingsCorrected`` with a refold that leaves the voided matches out.
+with the refold of its match, and every ``RatingsCorrected`` with a refold without the voided matches.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,12 +14,10 @@ from league.log.base import EventLog, RecordedEvent
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.codec import UnknownEventError
-from schemas.config import LeagueConfig
-from schemas.events import AgentRating, MatchVoided, RatingChange, RatingsCorrected, RatingUpdated
+from schemas.events import AgentRating, Event, MatchVoided, RatingChange, RatingsCorrected, RatingUpdated
 
 _KEPT_DIFFERENCES = 100
 _PROGRESS_EVENTS = 500
-_CORRECTION = b'{"type":"RatingsCorrected"'
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
@@ -178,44 +176,34 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 class RatingVerifier:
-    """Comparison of a history's events, in order, with their refold; ``report`` may be called at any time.
+    """Comparison of a history's events, in order, with their refold; ``report`` may be called at any time."""
 
-    ``config`` has the rules of the refold; None, as verification requires, for those of the history. ``voids`` says
-    where the history's matches were voided. ``corrected`` has the last sequences that its corrections cover: each needs
-    another refold beside the main one.
-    """
-
-    def __init__(
-        self, config: LeagueConfig | None = None, voids: Mapping[str, int] | None = None, corrected: Iterable[int] = ()
-    ) -> None:
+    def __init__(self) -> None:
         self._replay = HistoryReplay()
-        self._fold = RatingFold(config, follow=config is None)
-        self._refolds = {
-            through: RatingFold(skip={match for match, at in (voids or {}).items() if at <= through})
-            for through in corrected
-        }
+        self._fold = RatingFold()
+        self._due: set[tuple[str, str, int]] = set()
+        """Game, system and void of every correction that was due; a later void may come before its recording."""
         self._pending_updates: dict[tuple[str, str, str], RatingUpdated] = {}
-        self._first_due: dict[tuple[str, str, int], int] = {}
-        """By game, system and void: sequence of the oldest match that a correction through that void leaves out."""
         self._rated = self._corrections = self._different = 0
         self._compared_through: dict[tuple[str, str], int] = {}
         self._differences: list[RatingDifference] = []
 
-    def apply(self, recorded: RecordedEvent) -> None:
-        """Apply the next event."""
+    def begin_refold(self, event: Event | None) -> tuple[RatingFold | None, int]:
+        """Begin the refold that the next event needs, if any: an empty fold, and the last sequence to fold into it."""
+        if isinstance(event, RatingsCorrected) and (event.game, event.system, event.through) in self._due:
+            return self._fold.begin_refold(event.through), event.through
+        return None, 0
+
+    def apply(self, recorded: RecordedEvent, refold: RatingFold | None = None) -> None:
+        """Apply the next event; ``refold`` is what ``begin_refold`` gave for it, folded."""
         self._replay.apply(recorded)
-        for through, refold in self._refolds.items():
-            if recorded.sequence <= through:
-                refold.apply(recorded.sequence, recorded.event)
         event = recorded.event
         if isinstance(event, RatingsCorrected):
-            event = self._check_correction(recorded.sequence, event)
+            event = self._check_correction(recorded.sequence, event, refold)
         for refolded in self._fold.apply(recorded.sequence, event):
             self._pending_updates[refolded.game, refolded.system, refolded.match_id] = refolded
         if isinstance(event, MatchVoided):
-            # A later void of an older match may come between a correction and its recording.
-            for place, due in self._fold.pending_corrections.items():
-                self._first_due[*place, due.through] = due.first
+            self._due.update((*place, through) for place, through in self._fold.due_corrections.items())
         if isinstance(event, RatingUpdated):
             place = (event.game, event.system)
             if event.match_sequence > self._compared_through.get(place, 0):
@@ -235,31 +223,30 @@ class RatingVerifier:
             matches=replay.matches,
             rated=self._rated,
             corrections=self._corrections,
-            pending=len(self._pending_updates) + len(self._fold.pending_corrections),
+            pending=len(self._pending_updates) + len(self._fold.due_corrections),
             different=self._different,
             differences=list(self._differences),
             digest=replay.digest,
             compared={f"{system} of {game}": at for (game, system), at in self._compared_through.items()},
         )
 
-    def _check_correction(self, sequence: int, recorded: RatingsCorrected) -> RatingsCorrected | None:
-        """Returns the expected correction, so that later events are compared with the right ratings."""
+    def _check_correction(
+        self, sequence: int, recorded: RatingsCorrected, refold: RatingFold | None
+    ) -> RatingsCorrected | None:
+        """The expected correction, so that later events are compared with the right ratings; None for a duplicate."""
         place = (recorded.game, recorded.system)
         if recorded.through <= self._compared_through.get(place, 0):
             return None
         self._corrections += 1
-        due, refold = self._fold.pending_corrections.get(place), self._refolds.get(recorded.through)
-        if due is None or refold is None or recorded.through > due.through:
+        if refold is None:
             self._add_difference(RatingDifference(sequence, "", "", None, None))
             return None
         self._compared_through[place] = recorded.through
-        right = refold.rated_agents(*place)
-        are_equal = self._compare(sequence, "", recorded.system, recorded.ratings, right)
-        expected = self._first_due.get((*place, recorded.through)), refold.skipped_counts.get(place, 0)
-        itself = (recorded.first, recorded.voided) == expected
-        if not itself or (are_equal and recorded.ratings != right):
+        expected = self._fold.make_correction(place, recorded.through, refold)
+        are_equal = self._compare(sequence, "", recorded.system, recorded.ratings, expected.ratings)
+        if are_equal and recorded != expected:
             self._add_difference(RatingDifference(sequence, "", "", None, None))
-        return msgspec.structs.replace(recorded, ratings=right)
+        return expected
 
     def _compare(
         self,
@@ -269,7 +256,7 @@ class RatingVerifier:
         recorded: Sequence[RatingChange | AgentRating],
         refolded: Sequence[RatingChange | AgentRating],
     ) -> bool:
-        """Note the agents whose recorded and refolded ratings differ; returns whether there are none."""
+        """Note the agents whose recorded and refolded ratings differ; True if there are none."""
         before, after = ({rated.agent: rated for rated in ratings} for ratings in (recorded, refolded))
         wrong = [agent for agent in dict.fromkeys([*before, *after]) if before.get(agent) != after.get(agent)]
         for agent in wrong:
@@ -292,35 +279,28 @@ def _state_numbers(of: RatingChange | AgentRating | None) -> list[Any]:
 
 def verify_events(events: Sequence[RecordedEvent]) -> VerifyReport:
     """Refold and compare a history in memory."""
-    verifier = _make_verifier(events)
+    verifier = RatingVerifier()
     for recorded in events:
-        verifier.apply(recorded)
+        refold, through = verifier.begin_refold(recorded.event)
+        if refold is not None:
+            for earlier in events:
+                if earlier.sequence <= through:
+                    refold.apply(earlier.sequence, earlier.event)
+        verifier.apply(recorded, refold)
     return verifier.report()
 
 
 async def verify_log(
     history: EventLog, until: int | None = None, on_progress: Callable[[int], None] | None = None
 ) -> VerifyReport:
-    """Refold and compare a history, voids and corrections first; ``on_progress`` gets the number of events folded."""
-    last = await history.last_sequence() if until is None else until
-    few = [recorded async for recorded in history.read(1, last, only=MatchVoided)]
-    if few:
-        newest = history.read(1, last, only=RatingsCorrected)
-        few += [recorded async for recorded in newest if recorded.payload.startswith(_CORRECTION)]
-    verifier = _make_verifier(few)
-    async for recorded in history.read(1, last):
-        verifier.apply(recorded)
+    """Refold and compare a history; ``on_progress`` gets the number of events folded."""
+    verifier = RatingVerifier()
+    async for recorded in history.read(1, until):
+        refold, through = verifier.begin_refold(recorded.event)
+        if refold is not None:
+            async for earlier in history.read(1, through):
+                refold.apply(earlier.sequence, earlier.event)
+        verifier.apply(recorded, refold)
         if on_progress is not None and recorded.sequence % _PROGRESS_EVENTS == 0:
             on_progress(recorded.sequence)
     return verifier.report()
-
-
-def _make_verifier(events: Iterable[RecordedEvent]) -> RatingVerifier:
-    voids: dict[str, int] = {}
-    corrected: list[int] = []
-    for recorded in events:
-        if isinstance(recorded.event, MatchVoided):
-            voids.setdefault(recorded.event.match.match_id, recorded.sequence)
-        elif isinstance(recorded.event, RatingsCorrected):
-            corrected.append(recorded.event.through)
-    return RatingVerifier(voids=voids, corrected=corrected)

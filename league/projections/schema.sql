@@ -45,7 +45,7 @@ CREATE TABLE kept.opponents_sampled (
 );
 
 CREATE TABLE kept.corrections (
-    sequence BIGINT, time TIMESTAMP, game VARCHAR, system VARCHAR, first BIGINT, through BIGINT, voided BIGINT,
+    sequence BIGINT, time TIMESTAMP, game VARCHAR, system VARCHAR, through BIGINT, waited VARCHAR[],
     ratings STRUCT(agent VARCHAR, rating DOUBLE, games BIGINT, rest DOUBLE[])[]
 );
 
@@ -182,7 +182,7 @@ CREATE MACRO sequence_at(moment) AS
 -- and system; what came after it is counted on top.
 CREATE MACRO ratings_at(upto, under := NULL, playing := NULL) AS TABLE
     WITH conf AS (
-        SELECT coalesce(playing, game) AS game, coalesce(under, system) AS system, purposes
+        SELECT coalesce(playing, game) AS game, coalesce(under, system) AS system
         FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
     ), correction AS (
         SELECT c.sequence, c.ratings FROM kept.all_corrections c JOIN conf USING (game, system)
@@ -200,26 +200,19 @@ CREATE MACRO ratings_at(upto, under := NULL, playing := NULL) AS TABLE
            try_cast(regexp_extract(agent, '^(.+)@(0|[1-9][0-9]{0,17})$', 2) AS BIGINT) AS version
     FROM updated u FULL JOIN corrected c USING (agent);
 
--- Matches that were waiting for a correction are in its ratings and have no update of their own. The condition on the
--- seats is that of `league.ratings.fold.is_rated`.
+-- Matches that waited for a correction are in its ratings and have no update.
 CREATE MACRO rated_matches_at(upto, under := NULL, playing := NULL) AS TABLE
     WITH conf AS (
-        SELECT coalesce(playing, game) AS game, coalesce(under, system) AS system, purposes
+        SELECT coalesce(playing, game) AS game, coalesce(under, system) AS system
         FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
-    ), through AS (
-        SELECT coalesce(max(through), 0) AS through FROM kept.all_corrections JOIN conf USING (game, system)
-        WHERE sequence <= upto
-    ), updated AS (
+    ), rated AS (
         SELECT match_id FROM kept.all_ratings JOIN conf USING (game, system) WHERE sequence <= upto
+        UNION ALL
+        SELECT unnest(waited) FROM kept.all_corrections JOIN conf USING (game, system) WHERE sequence <= upto
     )
-    SELECT m.match_id, m.sequence, m.winner FROM kept.all_matches m JOIN conf ON m.game = conf.game
-    WHERE m.sequence <= upto
-      AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto)
-      AND (m.match_id IN (FROM updated) OR (
-           m.sequence <= (FROM through) AND list_contains(conf.purposes, m.purpose)
-           AND m.sequence IN (SELECT sequence FROM kept.all_match_seats WHERE sequence <= (FROM through)
-                              GROUP BY sequence HAVING min(agent) < max(agent) AND bool_and(isfinite(score))
-                                     AND count(DISTINCT seat) = count(*))));
+    SELECT m.match_id, m.sequence, m.winner FROM kept.all_matches m SEMI JOIN conf USING (game)
+    WHERE m.sequence <= upto AND m.match_id IN (FROM rated)
+      AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto);
 
 CREATE MACRO entrants_at(upto) AS TABLE
     WITH changed AS (
@@ -304,7 +297,7 @@ CREATE VIEW unreadable_events AS
 COMMENT ON VIEW unreadable_events IS 'events that this version cannot read, by type';
 
 CREATE VIEW rating_corrections AS
-    SELECT sequence, time, game, system, first, through, voided, r.agent, r.rating, r.games, r.rest[1] AS deviation
+    SELECT sequence, time, game, system, through, r.agent, r.rating, r.games, r.rest[1] AS deviation
     FROM (SELECT * EXCLUDE ratings, unnest(ratings) AS r FROM kept.all_corrections);
 COMMENT ON VIEW rating_corrections IS 'standings after a correction, one row per agent; they replace all ratings before';
 

@@ -51,23 +51,23 @@ async def compare_counterfactual(
     Raises:
         UsageError: a worker played no match, or a condition or setting is wrong.
     """
-    left_out: set[int] = set()
+    left_out: set[str] = set()
     for name in workers:
-        played = await _matching_sequences(run, history, f"worker = {sql_literal(name)}", until)
+        played = await _matching_matches(run, history, f"worker = {sql_literal(name)}", until)
         if not played:
             statement = "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20"
             known = [row[0] for row in (await query_history(run, history, statement)).rows]
             raise UsageError(f"--without-worker {name}: played no match; expected {format_choices(known)}")
         left_out |= played
     for predicate in predicates:
-        left_out |= await _matching_sequences(run, history, predicate, until)
+        left_out |= await _matching_matches(run, history, predicate, until)
     async with open_tables(run, history) as tables:
         return compare_ratings(tables.connection, until, msgspec.structs.replace(rules, without_matches=left_out))
 
 
-async def _matching_sequences(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[int]:
-    """Sequences of the matches for which a condition holds; a user's SQL is evaluated in a process of its own."""
+async def _matching_matches(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[str]:
+    """Ids of the matches for which a condition holds; a user's SQL is evaluated in a process of its own."""
     # On a line of its own, so that an error points into what was typed, and a comment at its end ends there.
-    statement = f"SELECT list(sequence) FROM matches WHERE (\n{predicate}\n) AND sequence <= {until}"
-    [(sequences,)] = (await query_history(run, history, statement)).rows
-    return set(sequences or ())
+    statement = f"SELECT list(match_id) FROM matches WHERE (\n{predicate}\n) AND sequence <= {until}"
+    [(match_ids,)] = (await query_history(run, history, statement)).rows
+    return set(match_ids or ())

@@ -1,15 +1,16 @@
-"""The fold of match results into ratings, used by the rater and by replays."""
+"""The fold of match results into ratings."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, SeenIdsSnapshot
-from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system, rate_match
+from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system
 from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig
+from schemas.events import RatingChange
 
 
 def is_rated(match: e.MatchFinished, config: RatingsConfig) -> bool:
@@ -27,13 +28,8 @@ def is_rated(match: e.MatchFinished, config: RatingsConfig) -> bool:
     )
 
 
-class PendingCorrection(msgspec.Struct, frozen=True):
-    """A correction that must be recorded before any further match is rated."""
-
-    first: int
-    """Sequence of the oldest voided match that counted and is not corrected yet."""
-    through: int
-    """Sequence of the newest ``MatchVoided``."""
+Place = tuple[str, str]
+"""A game and a rating system: what has ratings of its own."""
 
 
 class RatingTableSnapshot(msgspec.Struct, frozen=True):
@@ -55,9 +51,9 @@ class RatingsSnapshot(msgspec.Struct, frozen=True):
     starts: dict[str, float]
     base: str | None
     tables: list[RatingTableSnapshot]
-    voided: list[str]
-    due: list[tuple[str, str, PendingCorrection]]
-    deferred: list[tuple[int, str, e.MatchFinished]]
+    voided: dict[str, int]
+    due: list[tuple[str, str, int]]
+    waiting: list[tuple[int, str, e.MatchFinished]]
     unrecorded: list[e.RatingUpdated]
     resets: dict[str, list[int]] = {}
     opened: bool = False
@@ -71,48 +67,47 @@ class _RatingRules(NamedTuple):
     systems: dict[str, RatingSystem]
     """Systems by name; the official one first."""
 
-    @property
-    def official(self) -> str:
-        return self.ratings.system.name
-
 
 def _make_rules(since: int, ratings: RatingsConfig) -> _RatingRules:
     return _RatingRules(since, ratings, {plugin.name: make_rating_system(plugin) for plugin in ratings.systems})
 
 
 class RatingFold:
-    """Ratings of every game, folded in the order of the history.
+    """Ratings of every game, folded in the order of the history: for the rater, for replays and for what-ifs.
 
     The first outcome of a match id holds: duplicates and second outcomes are ignored. A match is rated by the rules in
     force at its place in the history. When a counted match is voided, no further match of its game is rated until the
     correction is in the history; then the matches after the void follow.
 
-    ``config`` is in force until the history changes it; a replay under other rules does not ``follow`` the changes.
-    Where matches of ``skip`` are left out, as if never played, voids and corrections in the history are ignored.
+    ``config`` is in force until the history changes it; ``amend`` changes the rules of each configuration. A fold
+    ``without`` some matches rates the others as if these had never been played, and ignores voids and corrections.
     """
 
     def __init__(
-        self, config: LeagueConfig | None = None, *, follow: bool = True, skip: Collection[str] | None = None
+        self,
+        config: LeagueConfig | None = None,
+        *,
+        without: Collection[str] | None = None,
+        amend: Callable[[RatingsConfig], RatingsConfig] = lambda ratings: ratings,
     ) -> None:
         self.sequence = 0
-        self.pending_corrections: dict[tuple[str, str], PendingCorrection] = {}
-        """Corrections to be recorded, by game and system."""
-        self.voided: dict[str, None] = {}
-        """Voided matches, in the order of voiding."""
+        self.due_corrections: dict[Place, int] = {}
+        """Sequence of the newest ``MatchVoided`` that a correction has to take into account."""
+        self.voided: dict[str, int] = {}
+        """Sequence of the ``MatchVoided`` of each voided match."""
         self.unrecorded: dict[str, e.RatingUpdated] = {}
-        """Updates by key that the history does not hold yet; not kept when matches are left out."""
+        """Updates by key that the history does not hold yet; not kept in a fold without some matches."""
         self.recorded_sequence = 0
         """Sequence of the newest ``RatingUpdated`` or ``RatingsCorrected``: the condition for recording another."""
-        self.skipped_counts: dict[tuple[str, str], int] = {}
-        """Number of matches of ``skip`` that would have counted, by game and system."""
-        self._follow = follow
-        self._skip = skip
+        self._without = without
+        self._amend = amend
         self._config = ConfigFold()
         self._seen = SeenIds()
         self._starts = StartRatings()
-        self._tables: dict[tuple[str, str], RatingTable] = {}
-        self._rated_to: dict[tuple[str, str], int] = {}
-        self._deferred: list[tuple[int, str, e.MatchFinished]] = []
+        self._tables: dict[Place, RatingTable] = {}
+        self._rated_to: dict[Place, int] = {}
+        self._waiting: list[tuple[int, str, e.MatchFinished]] = []
+        """Sequence, system and match of every rating that waits for a correction."""
         self._rules: list[_RatingRules] = []
         self._configure(config or LeagueConfig())
 
@@ -120,16 +115,17 @@ class RatingFold:
         """Whether a match has ended or failed; further results of it are ignored."""
         return match_id in self._seen
 
-    def rating(self, game: str, agent: str) -> float:
-        """An agent's rating in a game under the official system."""
-        return self._table(game, self._rules[-1].official).rating(agent)
+    @property
+    def official_system(self) -> str:
+        """Name of the official system by the newest configuration."""
+        return self._rules[-1].ratings.system.name
 
     def rated_agents(self, game: str, system: str | None = None) -> list[e.AgentRating]:
         """All agents ever rated in a game, under the official system by default."""
-        return self._table(game, system or self._rules[-1].official).rated_agents()
+        return self._table((game, system or self.official_system)).rated_agents()
 
     def apply(self, sequence: int, event: e.Event | None) -> list[e.RatingUpdated]:
-        """Fold one event; returns its rating updates.
+        """Fold one event, and list its rating updates.
 
         A counted match gives one update per system, a correction those of the matches that waited for it. Sequences at
         or below the last one, unknown events (None) and other types of event do nothing.
@@ -138,7 +134,7 @@ class RatingFold:
             return []
         self.sequence = sequence
         updates = self._apply(sequence, event)
-        if self._skip is None:
+        if self._without is None:
             self.unrecorded.update({update.key: update for update in updates})
         return updates
 
@@ -152,11 +148,11 @@ class RatingFold:
                 self._starts.register(event)
         elif isinstance(event, e.PolicyReset):
             self._starts.record_reset(event)
-        elif isinstance(event, e.LeagueOpened | e.LeagueConfigured) and self._follow:
+        elif isinstance(event, e.LeagueOpened | e.LeagueConfigured):
             config = self._config.apply(sequence, event)
             if config is not None:
                 self._configure(config)
-        elif self._skip is not None:
+        elif self._without is not None:
             return []
         elif isinstance(event, e.RatingUpdated):
             self.recorded_sequence = sequence
@@ -170,21 +166,22 @@ class RatingFold:
 
     def _apply_match(self, sequence: int, match: e.MatchFinished) -> list[e.RatingUpdated]:
         rules = self._rules[-1]
+        if (self._without is not None and match.match_id in self._without) or not is_rated(match, rules.ratings):
+            return []
         updates = []
-        for name in rules.systems if is_rated(match, rules.ratings) else ():
-            place = (match.game, name)
-            if self._skip is not None and match.match_id in self._skip:
-                self.skipped_counts[place] = self.skipped_counts.get(place, 0) + 1
-            elif place in self.pending_corrections:
-                self._deferred.append((sequence, name, match))
+        for system in rules.systems:
+            if (match.game, system) in self.due_corrections:
+                self._waiting.append((sequence, system, match))
             else:
-                updates.append(self._rate(sequence, match, rules, name))
+                updates.append(self._rate(sequence, match, rules, system))
         return updates
 
     def _rate(self, sequence: int, match: e.MatchFinished, rules: _RatingRules, system: str) -> e.RatingUpdated:
-        table = self._table(match.game, system)
-        states = {seat.agent: table.state(seat.agent) for seat in match.seats}
-        changes = rate_match(rules.systems[system], match, states, table.games)
+        table = self._table((match.game, system))
+        scores = [(seat.agent, seat.score) for seat in match.seats]
+        before = {agent: table.state(agent) for agent, _ in scores}
+        after = rules.systems[system].update(before, scores)
+        changes = [RatingChange(agent, before[agent][0], state[0], [*state[1:]]) for agent, state in after.items()]
         self._rated_to[match.game, system] = sequence
         table.update(changes)
         return e.RatingUpdated(
@@ -192,35 +189,55 @@ class RatingFold:
         )
 
     def _apply_void(self, sequence: int, event: e.MatchVoided) -> None:
-        name = event.match.match_id
-        if name in self.voided or name not in self._seen:
+        match = event.match
+        if match.match_id in self.voided or match.match_id not in self._seen:
             return
-        self.voided[name] = None
+        self.voided[match.match_id] = sequence
         rules = self._rules_at(event.match_sequence)
-        if is_rated(event.match, rules.ratings):
-            for name in rules.systems:
-                place = (event.match.game, name)
-                before = self.pending_corrections.get(place)
-                first = event.match_sequence if before is None else min(before.first, event.match_sequence)
-                self.pending_corrections[place] = PendingCorrection(first, sequence)
+        if is_rated(match, rules.ratings):
+            self.due_corrections.update({(match.game, system): sequence for system in rules.systems})
+
+    def begin_refold(self, through: int) -> "RatingFold":
+        """Make an empty fold without the matches that were voided up to a sequence."""
+        return RatingFold(without={match_id for match_id, sequence in self.voided.items() if sequence <= through})
+
+    def make_correction(self, place: Place, through: int, refold: "RatingFold") -> e.RatingsCorrected:
+        """Make the correction of a game's ratings under a system after the void at ``through``.
+
+        ``refold`` is what ``begin_refold`` made, with the history up to there.
+        """
+        waited = [match.match_id for sequence, match in self._waiting_at(place) if sequence <= through]
+        return e.RatingsCorrected(
+            game=place[0],
+            system=place[1],
+            through=through,
+            waited=[match_id for match_id in waited if self.voided.get(match_id, through + 1) > through],
+            ratings=refold.rated_agents(*place),
+        )
 
     def _apply_correction(self, event: e.RatingsCorrected) -> list[e.RatingUpdated]:
         place = (event.game, event.system)
         if event.through <= self._rated_to.get(place, 0):
             return []
-        self._table(*place).replace(event.ratings)
+        self._table(place).replace(event.ratings)
         self._rated_to[place] = event.through
-        due = self.pending_corrections.get(place)
-        if due is not None and due.through > event.through:
+        if self.due_corrections.get(place, 0) > event.through:
             # More matches were voided meanwhile: another correction must follow.
             return []
-        self.pending_corrections.pop(place, None)
-        mine = [(seq, match) for seq, system, match in self._deferred if (match.game, system) == place]
-        self._deferred = [waiting for waiting in self._deferred if (waiting[2].game, waiting[1]) != place]
-        return [self._rate(seq, match, self._rules_at(seq), event.system) for seq, match in mine if seq > event.through]
+        self.due_corrections.pop(place, None)
+        waiting = self._waiting_at(place)
+        self._waiting = [entry for entry in self._waiting if (entry[2].game, entry[1]) != place]
+        return [
+            self._rate(sequence, match, self._rules_at(sequence), event.system)
+            for sequence, match in waiting
+            if sequence > event.through
+        ]
+
+    def _waiting_at(self, place: Place) -> list[tuple[int, e.MatchFinished]]:
+        return [(sequence, match) for sequence, system, match in self._waiting if (match.game, system) == place]
 
     def to_snapshot(self) -> RatingsSnapshot:
-        """Returns the fold for a snapshot."""
+        """The fold for a snapshot."""
         return RatingsSnapshot(
             sequence=self.sequence,
             recorded=self.recorded_sequence,
@@ -231,9 +248,9 @@ class RatingFold:
             tables=[
                 RatingTableSnapshot(*p, to, self._tables[p].rated_agents()) for p, to in sorted(self._rated_to.items())
             ],
-            voided=list(self.voided),
-            due=[(*place, due) for place, due in sorted(self.pending_corrections.items())],
-            deferred=list(self._deferred),
+            voided=dict(self.voided),
+            due=[(*place, due) for place, due in sorted(self.due_corrections.items())],
+            waiting=list(self._waiting),
             unrecorded=list(self.unrecorded.values()),
             resets={policy: list(versions) for policy, versions in self._starts.resets.items()},
             opened=self._config.opened,
@@ -241,7 +258,7 @@ class RatingFold:
 
     @classmethod
     def from_snapshot(cls, saved: RatingsSnapshot) -> "RatingFold":
-        """Restores a fold that follows the history; ConfigError if this version cannot read its configuration."""
+        """Restore a fold; ConfigError if this version cannot read its configuration."""
         fold = cls()
         fold.sequence = saved.sequence
         fold.recorded_sequence = saved.recorded
@@ -250,23 +267,23 @@ class RatingFold:
         fold._seen = SeenIds.from_snapshot(saved.seen)
         fold._starts = StartRatings(saved.starts, saved.base, saved.resets)
         for table in saved.tables:
-            fold._table(table.game, table.system).replace(table.ratings)
+            fold._table((table.game, table.system)).replace(table.ratings)
             fold._rated_to[table.game, table.system] = table.rated_to
-        fold.voided = dict.fromkeys(saved.voided)
-        fold.pending_corrections = {(game, system): due for game, system, due in saved.due}
-        fold._deferred = list(saved.deferred)
+        fold.voided = dict(saved.voided)
+        fold.due_corrections = {(game, system): due for game, system, due in saved.due}
+        fold._waiting = list(saved.waiting)
         fold.unrecorded = {update.key: update for update in saved.unrecorded}
         return fold
 
-    def _table(self, game: str, system: str) -> RatingTable:
-        place = (game, system)
+    def _table(self, place: Place) -> RatingTable:
         if place not in self._tables:
+            system = place[1]
             known = (rules.systems[system] for rules in reversed(self._rules) if system in rules.systems)
             self._tables[place] = RatingTable(self._starts, next(known, UnknownSystem(system)))
         return self._tables[place]
 
     def _configure(self, config: LeagueConfig) -> None:
-        self._rules.append(_make_rules(self.sequence, config.ratings))
+        self._rules.append(_make_rules(self.sequence, self._amend(config.ratings)))
         for (_, system), table in self._tables.items():
             table.system = self._rules[-1].systems.get(system, table.system)
 

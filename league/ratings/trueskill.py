@@ -1,34 +1,26 @@
-"""TrueSkill for any number of seats, each agent a team of one.
+"""TrueSkill for any number of seats, each seat a team of one.
 
-Source: R. Herbrich, T. Minka and T. Graepel, "TrueSkill: A Bayesian Skill Rating System", NIPS 19 (2007). Its factor
+Source: R. Herbrich, T. Minka and T. Graepel, "TrueSkill: A Bayesian Skill Rating System", NIPS 19 (2007). The factor
 graph and the order of messages (schedule of figure 1) are those of the Python package ``trueskill`` 0.4.5, whose
-results are reproduced, in points of Elo's scale instead of the paper's.
-
-Inside ``update`` everything is in units of beta and relative to the first seat's rating. A Gaussian is kept by its
-natural parameters: precision (1 / variance) and precision times mean. One file: the messages make sense only together.
+results are reproduced in a tenth of its time, and in the tails too, where the package raises an error.
 """
 
+from collections.abc import Mapping, Sequence
 from math import erfc, exp, pi, sqrt
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from league.ratings.base import (
-    SYSTEMS,
-    Inheritance,
-    State,
-    Z,
-    has_other_seat,
-    performance_skill_variance,
-    scaled_distance,
-)
+from league.ratings.base import SYSTEMS, State
+from league.ratings.skills import inherit_deviation, scaled_distance, seat_games, skill_variance
 from schemas.errors import ConfigError
-from schemas.numbers import NonNegativeFloat, PositiveFloat, PositiveInt
+from schemas.numbers import NonNegativeFloat, PositiveFloat
 from schemas.plugins import PluginStruct
 
-_PACKAGE_BETA = 25 / 6
+_MIN_DELTA = 1e-4 * 25 / 6
+"""Messages have converged when none changes by more: the package's default, which is for a beta of 25/6."""
+_MAX_ROUNDS = 10
 _ROOT_HALF = sqrt(0.5)
 _ROOT_TWO_PI = sqrt(2 * pi)
-
 # From here on the ratio of density and tail is computed by its continued fraction: a quotient of two tiny numbers
 # less almost itself would keep few digits. This many levels fix a double's last digit from 5 on.
 _TAIL = 5.0
@@ -36,44 +28,27 @@ _TAIL_LEVELS = 26
 # Bounds that keep any finite states finite, far outside normal use. A result counts as at most so many standard
 # deviations against expectation; a draw's margin is at least so many, which also defines a draw where draws have
 # probability 0.
-_MOST_SURPRISE = 100.0
-_LEAST_MARGIN = 1e-3
-
-# Layout of the scratch space, in units of the number of seats. It begins with all seats by rank.
-# By rank in the game that is being inferred:
-_PLAYER = 1
-_PRIOR = 2
-_FROM_BETTER = 4
-_FROM_WORSE = 6
-_TO_DIFFERENCE = 8
-# By agent:
-_CHANGE = 10
-_FIELDS = 12
+_MAX_SURPRISE = 100.0
+_MIN_MARGIN = 1e-3
 
 
 @SYSTEMS.register("trueskill")
 class TrueSkill(PluginStruct, frozen=True):
-    """TrueSkill, every seat a team of one.
+    """TrueSkill; settings in rating points unless another unit is named.
 
     A state is (mu, sigma). Seats are ranked by score, and neighbours in the ranking are compared: the better one
-    performed better by the draw margin or, with equal scores, within it. With two seats this has the closed form of a
-    two-player game; with more, messages pass up and down the ranking until they converge.
+    performed better by the draw margin or, with equal scores, within it. Messages pass up and down the ranking until
+    they converge. The defaults are the paper's beta 25/6, sigma 25/3 and tau 1/12, 48 times as large.
 
     Comparisons of equal scores form a chain too, so the place in it matters. Seats of equal score are ranked by their
     ratings before the match, then by their deviations; those with equal states share the changes of their places: the
     mean over all orders in which they could stand. So seating has no effect.
 
-    An agent in several seats: each of its seats is rated in the game of that seat and all seats of other agents. The
-    agent takes the sum of these games' changes of its natural parameters, and ``tau`` is added once. Its seats thus
-    count as independent results: six seats of one bot against one hero are six results against that hero for the bot,
-    and a chain of six opponents for the hero. As they depend on each other, the deviations are too narrow.
-
-    The fields are its settings, ``[ratings.system.settings]``; in rating points unless another unit is named. The
-    defaults are the paper's beta 25/6, sigma 25/3 and tau 1/12, 48 times as large.
+    An agent in several seats takes the sum of its seats' changes of its natural parameters (precision, and precision
+    times mean); ``tau`` is added once. Its seats thus count as independent results, although they depend on each other.
     """
 
     name: ClassVar[str] = "trueskill"
-    work_per_seat: ClassVar[int] = _FIELDS
 
     beta: PositiveFloat = 200.0
     """Standard deviation of an agent's performance around its skill; this much more skill wins 76 %, as in Elo."""
@@ -85,193 +60,139 @@ class TrueSkill(PluginStruct, frozen=True):
     """Probability of a draw between equal agents."""
     inherited_factor: PositiveFloat = 2.0
     """A new version's sigma, in units of its predecessor's; at most ``sigma``. Unstable Baselines doubles it."""
-    min_delta: PositiveFloat = 1e-4
-    """Messages have converged when none changes by more, in the package's unit, which is for a beta of 25/6."""
-    iterations: PositiveInt = 10
-    """Largest number of rounds of messages."""
 
     def __post_init__(self) -> None:
         # Written so that the half that the margin is computed from does not round to 1 either.
         if not (self.draw_probability >= 0 and 0.5 + self.draw_probability / 2 < 1):
             raise ConfigError(f"draw_probability: {self.draw_probability}; expected at least 0 and less than 1")
 
-    @property
-    def inheritance(self) -> tuple[Inheritance, ...]:
-        """See ``RatingSystem.inheritance``: the same rating, with a larger deviation."""
-        return Inheritance(), Inheritance(self.inherited_factor, self.sigma)
-
-    @property
-    def constants(self) -> tuple[float, ...]:
-        """See ``RatingSystem.constants``: beta; in units of it tau, the draw margin and the least change; rounds."""
-        margin = NormalDist().inv_cdf(0.5 + self.draw_probability / 2) * sqrt(2)
-        settled = self.min_delta * _PACKAGE_BETA
-        return self.beta, self.tau / self.beta, margin, settled, float(self.iterations)
-
-    @property
-    def update(self) -> Any:
-        """See ``RatingSystem.update``."""
-        return update
-
     def start(self, rating: float) -> State:
-        """See ``RatingSystem.start``."""
+        """The rating, and ``sigma``."""
         return rating, self.sigma
 
+    def inherit(self, state: State) -> State:
+        """The same rating, with a larger deviation."""
+        return inherit_deviation(state, self.inherited_factor, self.sigma)
 
-def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, games_A: Z, constants: Z, work: Z) -> None:
-    """See ``RatingSystem.update``."""
-    _rank(seats, agent_N, score_N, before, work)
-    for agent in range(agents):
-        work[_CHANGE * seats + agent] = 0.0
-        work[(_CHANGE + 1) * seats + agent] = 0.0
-    # The game of all seats, for agents in one seat; then that of each seat of the others.
-    for only in range(-1, seats):
-        if only < 0 or has_other_seat(only, seats, agents, agent_N):
-            players = _infer(only, seats, agent_N, score_N, before, constants, work)
-            for place in range(players):
-                seat = int(work[_PLAYER * seats + place])
-                if seat == only or (only < 0 and not has_other_seat(seat, seats, agents, agent_N)):
-                    _add_skill_change(place, players, seats, agent_N, score_N, before, work)
-    reference = before[2 * agent_N[int(work[0])]]
-    for agent in range(agents):
-        precision = work[_CHANGE * seats + agent]
-        weighted = work[(_CHANGE + 1) * seats + agent] - precision * scaled_distance(
-            before[2 * agent], reference, constants
-        )
-        precision += 1.0 / performance_skill_variance(before[2 * agent + 1], constants)
-        after[2 * agent] = before[2 * agent] + constants[0] * weighted / precision
-        after[2 * agent + 1] = constants[0] / sqrt(precision)
-
-
-def _rank(seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> None:
-    """Order all seats from the best score to the worst; equal scores by rating, then deviation, higher first."""
-    for seat in range(seats):
-        place = seat
-        while place and _is_before(seat, int(work[place - 1]), agent_N, score_N, before):
-            work[place] = work[place - 1]
-            place -= 1
-        work[place] = float(seat)
-
-
-def _is_before(seat: Z, other: Z, agent_N: Z, score_N: Z, before: Z) -> Z:
-    a, b = 2 * agent_N[seat], 2 * agent_N[other]
-    if score_N[seat] != score_N[other]:
-        return score_N[seat] > score_N[other]
-    if before[a] != before[b]:
-        return before[a] > before[b]
-    return before[a + 1] > before[b + 1]
+    def update(self, ratings: Mapping[str, State], scores: Sequence[tuple[str, float]]) -> dict[str, State]:
+        """See ``RatingSystem.update``."""
+        # From the best score to the worst; equal scores by rating, then deviation, higher first.
+        keys = [(score, *ratings[agent]) for agent, score in scores]
+        order = sorted(range(len(scores)), key=keys.__getitem__, reverse=True)
+        reference = keys[order[0]][1]
+        means = {agent: scaled_distance(state[0], reference, self.beta) for agent, state in ratings.items()}
+        variances = {agent: skill_variance(state[1], self.beta, self.tau) for agent, state in ratings.items()}
+        # The largest difference of performances that is a draw.
+        margin = NormalDist().inv_cdf(0.5 + self.draw_probability / 2) * sqrt(2)
+        precisions, weighted = dict.fromkeys(ratings, 0.0), dict.fromkeys(ratings, 0.0)
+        agents = [agent for agent, _ in scores]
+        for players, counted in seat_games(agents):
+            inside = set(players)
+            ranking = [seat for seat in order if seat in inside]
+            chain = _Chain()
+            for seat in ranking:
+                chain.add(keys[seat][0], means[agents[seat]], variances[agents[seat]] + 1.0)
+            chain.infer(margin)
+            for seat in counted:
+                equal = [place for place, other in enumerate(ranking) if keys[other] == keys[seat]]
+                for place in equal:
+                    precision, change = chain.performance(place)
+                    # A performance has variance 1 around the skill, in units of beta squared.
+                    share = (1.0 + precision) * len(equal)
+                    precisions[agents[seat]] += precision / share
+                    weighted[agents[seat]] += change / share
+        after: dict[str, State] = {}
+        for agent, state in ratings.items():
+            precision = precisions[agent] + 1.0 / variances[agent]
+            change = weighted[agent] - precisions[agent] * means[agent]
+            after[agent] = state[0] + self.beta * change / precision, self.beta / sqrt(precision)
+        return after
 
 
-def _infer(only: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: Z, work: Z) -> Z:
-    """Pass messages in the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
+class _Chain:
+    """The performances in one game, best first, and the messages between neighbours.
 
-    Returns the number of players; their messages are in the scratch space.
+    Everything is in units of beta. A Gaussian is kept by its natural parameters: precision (1 / variance) and precision
+    times mean; each list of messages has one pair a place.
     """
-    players = 0
-    reference = before[2 * agent_N[int(work[0])]]
-    for rank in range(seats):
-        seat = int(work[rank])
-        if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
-            agent = agent_N[seat]
-            precision = 1.0 / (performance_skill_variance(before[2 * agent + 1], constants) + 1.0)
-            mean = scaled_distance(before[2 * agent], reference, constants)
-            work[_PLAYER * seats + players] = float(seat)
-            work[_PRIOR * seats + players] = precision
-            work[(_PRIOR + 1) * seats + players] = precision * mean
-            for field in range(_FROM_BETTER, _CHANGE):
-                work[field * seats + players] = 0.0
-            players += 1
-    _pass_messages(players, seats, score_N, constants, work)
-    return players
+
+    def __init__(self) -> None:
+        self._scores: list[float] = []
+        self._prior: list[tuple[float, float]] = []
+        self._from_better: list[tuple[float, float]] = []
+        self._from_worse: list[tuple[float, float]] = []
+        self._to_difference: list[tuple[float, float]] = []
+        """To the difference between the performance at a place and the next one's."""
+
+    def add(self, score: float, mean: float, variance: float) -> None:
+        """Add the next player of the ranking, with the prior of its performance."""
+        self._scores.append(score)
+        self._prior.append((1.0 / variance, 1.0 / variance * mean))
+        for messages in (self._from_better, self._from_worse, self._to_difference):
+            messages.append((0.0, 0.0))
+
+    def performance(self, place: int) -> tuple[float, float]:
+        """What the game says about the performance at a place."""
+        (better, better_weighted), (worse, worse_weighted) = self._from_better[place], self._from_worse[place]
+        return better + worse, better_weighted + worse_weighted
+
+    def infer(self, margin: float) -> None:
+        """Pass messages by the package's schedule: down and up until no truncation changes much; then to both ends."""
+        last = len(self._scores) - 2
+        for _ in range(_MAX_ROUNDS):
+            delta = 0.0
+            for place in range(last):
+                delta = max(delta, self._truncate(place, margin))
+                self._send_to_worse(place)
+            for place in range(last, 0, -1):
+                delta = max(delta, self._truncate(place, margin))
+                self._send_to_better(place)
+            if last == 0:
+                self._truncate(0, margin)
+            if delta <= _MIN_DELTA:
+                break
+        self._send_to_better(0)
+        self._send_to_worse(last)
+
+    def _outside(self, place: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Performances at a place and the next, without what their comparison says; precision and weighted mean."""
+        (prior, prior_weighted), (message, weighted) = self._prior[place], self._from_better[place]
+        (next_prior, next_weighted), (worse, worse_weighted) = self._prior[place + 1], self._from_worse[place + 1]
+        return (prior + message, prior_weighted + weighted), (next_prior + worse, next_weighted + worse_weighted)
+
+    def _truncate(self, place: int, margin: float) -> float:
+        """Update the message to a place's difference to the next (paper, table 1); its change."""
+        (better, better_weighted), (worse, worse_weighted) = self._outside(place)
+        mean = better_weighted / better - worse_weighted / worse
+        root = 1.0 / sqrt(1.0 / better + 1.0 / worse)
+        is_draw = self._scores[place] == self._scores[place + 1]
+        v, w = (_draw_correction if is_draw else _win_correction)(mean * root, margin * root)
+        precision = root * root * w / (1.0 - w)
+        weighted = (root * root * mean * w + root * v) / (1.0 - w)
+        old, old_weighted = self._to_difference[place]
+        self._to_difference[place] = precision, weighted
+        return max(sqrt(abs(precision - old)), abs(weighted - old_weighted))
+
+    def _send_to_worse(self, place: int) -> None:
+        """Send a comparison's message to the worse player: its performance is the better one's minus the difference."""
+        (better, weighted), _ = self._outside(place)
+        difference, difference_weighted = self._to_difference[place]
+        share = 1.0 + difference / better
+        message = difference / share, (difference * (weighted / better) - difference_weighted) / share
+        self._from_better[place + 1] = message
+
+    def _send_to_better(self, place: int) -> None:
+        """Send a comparison's message to the better player: its performance is the worse one's plus the difference."""
+        _, (worse, weighted) = self._outside(place)
+        difference, difference_weighted = self._to_difference[place]
+        share = 1.0 + difference / worse
+        message = difference / share, (difference * (weighted / worse) + difference_weighted) / share
+        self._from_worse[place] = message
 
 
-def _pass_messages(players: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> None:
-    """The package's schedule: down the ranking and up again until no truncation changes much; then both ends."""
-    last = players - 2
-    for _ in range(int(constants[4])):
-        delta = 0.0
-        for place in range(last):
-            change = _truncate(place, seats, score_N, constants, work)
-            delta = change if change > delta else delta
-            _send_to_worse(place, seats, work)
-        for place in range(last, 0, -1):
-            change = _truncate(place, seats, score_N, constants, work)
-            delta = change if change > delta else delta
-            _send_to_better(place, seats, work)
-        if last == 0:
-            _truncate(0, seats, score_N, constants, work)
-        if delta <= constants[3]:
-            break
-    _send_to_better(0, seats, work)
-    _send_to_worse(last, seats, work)
-
-
-def _truncate(place: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> Z:
-    """Update the message to a place's difference of performances to the next (paper, table 1); returns its change."""
-    better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
-    worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
-    mean = (work[(_PRIOR + 1) * seats + place] + work[(_FROM_BETTER + 1) * seats + place]) / better
-    mean -= (work[(_PRIOR + 1) * seats + place + 1] + work[(_FROM_WORSE + 1) * seats + place + 1]) / worse
-    root = 1.0 / sqrt(1.0 / better + 1.0 / worse)
-    seat, other = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + place + 1])
-    if score_N[seat] == score_N[other]:
-        v, w = _draw_correction(mean * root, constants[2] * root)
-    else:
-        v, w = _win_correction(mean * root, constants[2] * root)
-    precision = root * root * w / (1.0 - w)
-    weighted = (root * root * mean * w + root * v) / (1.0 - w)
-    at, weighted_at = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
-    change, weighted_change = sqrt(abs(precision - work[at])), abs(weighted - work[weighted_at])
-    work[at], work[weighted_at] = precision, weighted
-    return change if change > weighted_change else weighted_change
-
-
-def _send_to_worse(place: Z, seats: Z, work: Z) -> None:
-    """Send a comparison's message to the worse player: its performance is the better one's minus the difference."""
-    at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
-    better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
-    mean = (work[(_PRIOR + 1) * seats + place] + work[(_FROM_BETTER + 1) * seats + place]) / better
-    share = 1.0 + work[at] / better
-    work[_FROM_BETTER * seats + place + 1] = work[at] / share
-    work[(_FROM_BETTER + 1) * seats + place + 1] = (work[at] * mean - work[at_weighted]) / share
-
-
-def _send_to_better(place: Z, seats: Z, work: Z) -> None:
-    """Send a comparison's message to the better player: its performance is the worse one's plus the difference."""
-    at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
-    worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
-    mean = (work[(_PRIOR + 1) * seats + place + 1] + work[(_FROM_WORSE + 1) * seats + place + 1]) / worse
-    share = 1.0 + work[at] / worse
-    work[_FROM_WORSE * seats + place] = work[at] / share
-    work[(_FROM_WORSE + 1) * seats + place] = (work[at] * mean + work[at_weighted]) / share
-
-
-def _add_skill_change(place: Z, players: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> None:
-    """Add the game's message about the skill at a place to the change of its agent."""
-    first, stop = place, place + 1
-    while first > 0 and _has_equal_state(first - 1, place, seats, agent_N, score_N, before, work):
-        first -= 1
-    while stop < players and _has_equal_state(stop, place, seats, agent_N, score_N, before, work):
-        stop += 1
-    agent = agent_N[int(work[_PLAYER * seats + place])]
-    for one in range(first, stop):
-        precision = work[_FROM_BETTER * seats + one] + work[_FROM_WORSE * seats + one]
-        weighted = work[(_FROM_BETTER + 1) * seats + one] + work[(_FROM_WORSE + 1) * seats + one]
-        # A performance has variance 1 around the skill, in units of beta squared.
-        share = (1.0 + precision) * (stop - first)
-        work[_CHANGE * seats + agent] += precision / share
-        work[(_CHANGE + 1) * seats + agent] += weighted / share
-
-
-def _has_equal_state(place: Z, other: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> Z:
-    seat, another = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + other])
-    a, b = 2 * agent_N[seat], 2 * agent_N[another]
-    return score_N[seat] == score_N[another] and before[a] == before[b] and before[a + 1] == before[b + 1]
-
-
-def _win_correction(difference: Z, margin: Z) -> Z:
+def _win_correction(difference: float, margin: float) -> tuple[float, float]:
     """V and W of the paper for a win: shift and shrinkage of a standard normal cut off below ``margin``."""
-    t = margin - difference
-    t = t if t < _MOST_SURPRISE else _MOST_SURPRISE
+    t = min(margin - difference, _MAX_SURPRISE)
     if t < _TAIL:
         v = exp(-0.5 * t * t) / _ROOT_TWO_PI / (0.5 * erfc(t * _ROOT_HALF))
         return v, v * (v - t)
@@ -279,11 +200,10 @@ def _win_correction(difference: Z, margin: Z) -> Z:
     return t + excess, (t + excess) * excess
 
 
-def _draw_correction(difference: Z, margin: Z) -> Z:
+def _draw_correction(difference: float, margin: float) -> tuple[float, float]:
     """V and W of the paper for a draw: of a standard normal cut off beyond ``margin`` on both sides."""
-    h = margin if margin > _LEAST_MARGIN else _LEAST_MARGIN
-    x = abs(difference)
-    x = x if x < _MOST_SURPRISE + h else _MOST_SURPRISE + h
+    h = max(margin, _MIN_MARGIN)
+    x = min(abs(difference), _MAX_SURPRISE + h)
     near, far = x - h, x + h
     if near < _TAIL:
         at_near = exp(-0.5 * near * near) / _ROOT_TWO_PI
@@ -299,7 +219,7 @@ def _draw_correction(difference: Z, margin: Z) -> Z:
     return (v if difference >= 0.0 else -v), w
 
 
-def _hazard_excess(t: Z) -> Z:
+def _hazard_excess(t: float) -> float:
     """Excess over ``t`` of the normal's density divided by its upper tail, from 5 on: Laplace's continued fraction."""
     x = t
     for level in range(_TAIL_LEVELS, 1, -1):

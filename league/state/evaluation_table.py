@@ -32,22 +32,14 @@ class EvaluationVerdict(msgspec.Struct, frozen=True):
         return {name: one for name, one in sorted(self.baselines.items()) if self.rated and one > self.rating}
 
 
-class UnratedMatch(msgspec.Struct, frozen=True):
-    """A match waiting for its ratings."""
-
-    sequence: int
-    system: str
-    """The official rating system at that sequence."""
-
-
 class Evaluation(msgspec.Struct):
     """One evaluation, running or finished."""
 
     requested: EvaluationRequested
     waiting: set[str]
     """Matches that have not ended."""
-    unrated: dict[str, UnratedMatch]
-    """Matches that ended, count for ratings, and have not been rated yet."""
+    unrated: dict[str, str]
+    """The official system of matches that ended, count for ratings, and have not been rated yet."""
     games: int = 0
     failed: int = 0
     wins: int = 0
@@ -150,13 +142,13 @@ class EvaluationTable:
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
             self.index(self.by_id[event.evaluation_id])
 
-    def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
+    def finish_match(self, match: MatchFinished, system: str | None) -> None:
         """Count a match that an evaluation waits for; ``system`` will rate it, None if it does not count."""
         evaluation = self._waiting_for(match.match_id)
         if evaluation is not None:
             evaluation.count(match)
             if system is not None:
-                evaluation.unrated[match.match_id] = UnratedMatch(sequence, system)
+                evaluation.unrated[match.match_id] = system
             else:
                 del self._owner[match.match_id]
 
@@ -171,8 +163,8 @@ class EvaluationTable:
         if evaluation.finished is None:
             evaluation.count(match, -1)
             evaluation.failed += 1
-        waiting = evaluation.unrated.get(match.match_id)
-        return self.rate_match(match.match_id, waiting.system) if waiting is not None else None
+        system = evaluation.unrated.get(match.match_id)
+        return self.rate_match(match.match_id, system) if system is not None else None
 
     def fail_match(self, match_id: str) -> None:
         """Count a match that could not be completed."""
@@ -185,21 +177,10 @@ class EvaluationTable:
     def rate_match(self, match_id: str, system: str) -> Evaluation | None:
         """Mark a match as rated; returns the evaluation that waited for it."""
         evaluation = self.by_id.get(self._owner.get(match_id, ""))
-        waiting = evaluation.unrated.get(match_id) if evaluation is not None else None
-        if evaluation is None or waiting is None or waiting.system != system:
+        if evaluation is None or evaluation.unrated.get(match_id) != system:
             return None
         del evaluation.unrated[match_id], self._owner[match_id]
         return evaluation
-
-    def rate_through(self, sequence: int, system: str) -> list[Evaluation]:
-        """Mark all matches up to a sequence as rated; returns the evaluations they belonged to."""
-        rated_evaluations = []
-        for evaluation in self.by_id.values():
-            rated = [name for name, at in evaluation.unrated.items() if at.sequence <= sequence and at.system == system]
-            for name in rated:
-                del evaluation.unrated[name], self._owner[name]
-            rated_evaluations += [evaluation] if rated else []
-        return rated_evaluations
 
     def index(self, evaluation: Evaluation) -> None:
         """Enter an evaluation that has just begun or got its verdict."""

@@ -419,7 +419,7 @@ class LeagueState:
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         if system is not None:
             self._counted_to[event.game, system] = self.sequence
-        self.evaluation_table.finish_match(event, self.sequence, system)
+        self.evaluation_table.finish_match(event, system)
         changed = [fold.count(event) for fold in (self._records, self.ngrams)]
         if self.config is not None and event.purpose == "training" and self.config.chooses_by_reward:
             policies = self.config.trained_policies
@@ -458,9 +458,8 @@ class LeagueState:
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
         self._rated = None
-        for evaluation in self.evaluation_table.rate_through(event.through, event.system):
-            # Matches between two voids are in the correction and never get an update of their own.
-            self._settle_verdict(evaluation)
+        for match_id in event.waited:
+            self._settle_verdict(self.evaluation_table.rate_match(match_id, event.system))
         return self._tables[place] is self.rating_table
 
     def _on_league_branched(self, event: e.LeagueBranched) -> bool:

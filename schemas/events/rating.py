@@ -82,13 +82,11 @@ class RatingsCorrected(Event, frozen=True, tag=True):
     """One correction per game, system and newest void."""
     game: str
     system: str
-    first: Count
-    """Sequence of the oldest voided match that had counted: from there on ratings were wrong."""
     through: Count
     """Sequence of the newest ``MatchVoided`` taken into account. The standings hold all matches before it; later ones
     are rated from here on."""
-    voided: Count
-    """Number of matches that had counted and are left out, over all corrections."""
+    waited: list[str]
+    """Matches that waited for this correction and are in its standings; they have no ``RatingUpdated``."""
     ratings: list[AgentRating]
     """Every agent that was ever rated, in the order of first rated matches."""
 

@@ -50,7 +50,7 @@ def test_the_three_events_that_the_seed_names_have_its_names() -> None:
     assert EXTERNAL_NAMES["OpponentsSampled"] == "league.opponent_sampled"
     assert EXTERNAL_NAMES["LeagueOpened"] == "league.opened"
     assert rated("elo") == "league.elo_updated"
-    assert rated("glicko2") == "league.rating_updated"
+    assert rated("trueskill") == "league.rating_updated"
 
 
 def test_every_type_has_a_name_of_its_own() -> None:

@@ -186,7 +186,7 @@ def test_voided_matches_are_taken_out_of_the_ratings_of_a_stopped_league(run: Pa
         move["agent"]: move["rating"] for move in predicted["moves"]
     }
     assert kinds(events_of(run, len(HISTORY) + 1)) == {"MatchVoided": 2, "RatingsCorrected": 1}
-    fold = RatingFold(skip=names)
+    fold = RatingFold(without=names)
     for recorded in HISTORY:
         fold.apply(recorded.sequence, recorded.event)
     rows = told(run, "leaderboard")
@@ -298,7 +298,7 @@ def test_a_rater_killed_around_a_void_leaves_one_correction(run: Path, delay_s: 
     assert through == sorted(set(through))
     report = verify_events(records)
     assert (report.is_identical, report.pending) == (True, 0)
-    fold, state = RatingFold(skip=[EVALUATED[place].match_id for place in (3, 5, 7)]), LeagueState()
+    fold, state = RatingFold(without=[EVALUATED[place].match_id for place in (3, 5, 7)]), LeagueState()
     for recorded in records:
         fold.apply(recorded.sequence, recorded.event)
         state.apply(recorded.sequence, recorded.event)

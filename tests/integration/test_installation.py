@@ -47,7 +47,7 @@ WHERE_INSTALLED = {"pandas", "polars"}
 HIDE_OPTIONAL_PACKAGES = """
 import contextlib, importlib.machinery, io, json, sys
 
-missing = {"torch", "transformers", "peft", "safetensors", "matplotlib", "numba", "llvmlite", "scipy"}
+missing = {"torch", "transformers", "peft", "safetensors", "matplotlib", "scipy"}
 missing |= {"huggingface_hub", "pandas", "polars", "pyarrow", "tokenizers", "tqdm"}
 find = importlib.machinery.PathFinder.find_spec
 importlib.machinery.PathFinder.find_spec = classmethod(
@@ -293,7 +293,7 @@ def complete(core: Installation) -> Installation:
 def test_the_wheel_without_extras_is_small(core: Installation) -> None:
     assert core.shell("league --version") == f"league {importlib.metadata.version('event-sourced-league')}\n"
     names = {path.name for path in core.packages.iterdir()}
-    assert names & {"torch", "pyarrow", "numba", "llvmlite", "matplotlib", "pandas", "scipy", "transformers"} == set()
+    assert names & {"torch", "pyarrow", "matplotlib", "pandas", "scipy", "transformers"} == set()
     assert names & {"huggingface_hub", "tokenizers"} == set()
     # Bytecode and pip included.
     assert sum(path.stat().st_size for path in core.packages.rglob("*") if path.is_file()) < 300e6

@@ -129,7 +129,7 @@ def standings(events: Sequence[RecordedEvent]) -> list[e.AgentRating]:
     fold = RatingFold(CONFIG)
     for recorded in events:
         fold.apply(recorded.sequence, recorded.event)
-    assert not fold.pending_corrections
+    assert not fold.due_corrections
     assert not fold.unrecorded
     return fold.rated_agents("nim")
 

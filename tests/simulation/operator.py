@@ -7,7 +7,7 @@ from typing import Any
 from league.log.jetstream import JetStreamLog
 from league.run import Run
 from lifecycle import control
-from lifecycle.void_matches import VoidImpact, void_matches
+from lifecycle.void_matches import void_matches
 from schemas import events as e
 
 SETTINGS = (
@@ -33,8 +33,7 @@ async def _void(run: Run, history: JetStreamLog, seconds: float, share: float) -
     if results:
         chosen = results[int(share * len(results))]
         assert isinstance(chosen.event, e.MatchFinished)
-        impact = VoidImpact([chosen.event.match_id], [chosen.sequence], 0, [], [], [])
-        await void_matches(run, history, impact, "simulated")
+        await void_matches(run, history, [chosen.sequence], "simulated")
 
 
 async def _pause(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:

@@ -30,19 +30,7 @@ for words in json.loads(sys.argv[1]):
         print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
 """
 
-NEVER = {
-    "llvmlite",
-    "matplotlib",
-    "numba",
-    "pandas",
-    "prompt_toolkit",
-    "pyarrow",
-    "pydantic",
-    "scipy",
-    "structlog",
-    "textual",
-    "torch",
-}
+NEVER = {"matplotlib", "pandas", "prompt_toolkit", "pyarrow", "pydantic", "scipy", "structlog", "textual", "torch"}
 SCANT = {"duckdb", "league", "msgspec", "nats", "numpy", "workers"}
 
 

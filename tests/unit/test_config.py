@@ -108,7 +108,7 @@ def test_plugins_are_checked_before_anything_starts():
 def test_a_plugin_without_settings_may_be_given_by_its_name_alone():
     short = {
         "game": "nim",
-        "ratings": {"also": ["trueskill", {"name": "glicko2", "settings": {"tau": 0.4}}]},
+        "ratings": {"also": ["trueskill", {"name": "openskill", "settings": {"tau": 0.4}}]},
         "policies": {"hunter": {"role": "main_exploiter", "sampler": "uniform"}},
         "trainer": {"backend": "native", "reward": "outcome", "buffer": {"strategy": "uniform"}},
     }

@@ -49,12 +49,12 @@ def test_a_pause_holds_until_it_is_taken_back_and_is_said_once() -> None:
 def test_other_settings_are_in_force_once_they_are_folded() -> None:
     state = simulated().state
     told = control.configure(
-        state, ["rollout.ahead_steps=1.5", "stop.steps=", "stop.minutes=30", "ratings.system.name=glicko2"]
+        state, ["rollout.ahead_steps=1.5", "stop.steps=", "stop.minutes=30", "ratings.system.name=trueskill"]
     )
     config = after(state, *told).config
     assert config is not None
     assert (config.rollout.ahead_steps, config.stop.steps, config.stop.minutes) == (1.5, None, 30.0)
-    assert config.ratings.system.name == "glicko2"
+    assert config.ratings.system.name == "trueskill"
     assert control.configure(state, ["rollout.ahead_steps=1.5"]) == []
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from arena.environments.openenv.client import Server, ServerError, parse_message
 from arena.model_call import Limits
 from schemas.episodes import EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError, EpisodeError
+
+pytest.importorskip("websockets", reason="make test-environments installs websockets")
 
 PYTHON = Path(__file__).parents[2] / "build" / "openenv" / "bin" / "python"
 APPLES = {"unit": "apples"}
@@ -302,6 +305,12 @@ def test_an_action_is_read_from_a_reply(reply: str, schema: dict[str, Any], acti
     assert parse_action(reply, {"a": schema}) == action
     if action is None or "b" not in str(action):
         assert parse_action("no object", {"a": schema, "c": schema}) is None
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "websockets.asyncio.client", None)
+    with pytest.raises(ConfigError, match=r"pip install 'event-sourced-league\[openenv\]'"):
+        make_environment("openenv", {"url": "http://127.0.0.1:8000"})
 
 
 @pytest.mark.parametrize(

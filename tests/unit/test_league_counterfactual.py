@@ -5,10 +5,15 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from league.history.counterfactual import Counterfactual, RatingComparison, amend_rules, compare_ratings, rating_shifts
+from league.history.counterfactual import (
+    Counterfactual,
+    RatingComparison,
+    amend_ratings,
+    compare_ratings,
+    rating_shifts,
+)
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
-from league.ratings.arrays import RatingRule
 from league.ratings.fold import RatingFold
 from schemas import events as e
 from schemas.codec import encode_event
@@ -30,8 +35,8 @@ def league() -> Iterator[Projection]:
 
 
 def refolded(records: list[RecordedEvent], **ratings: object) -> dict[str, float]:
-    """Ratings by the fold over events, under one configuration throughout."""
-    fold = RatingFold(LeagueConfig(ratings=RatingsConfig(**ratings)), follow=False)  # type: ignore[arg-type]
+    """Ratings by a fold under one configuration throughout."""
+    fold = RatingFold(amend=lambda _: RatingsConfig(**ratings))  # type: ignore[arg-type]
     for recorded in records:
         fold.apply(recorded.sequence, recorded.event)
     return {rated.agent: rated.rating for rated in fold.rated_agents("diplomacy")}
@@ -89,8 +94,8 @@ def test_without_an_agent_the_others_still_compare(league: Projection) -> None:
 
 
 def test_matches_left_out_count_for_nothing(league: Projection) -> None:
-    some = [r.sequence for r in HISTORY if isinstance(r.event, e.MatchFinished)][::3]
-    left = [r for r in HISTORY if r.sequence not in some]
+    some = [r.event.match_id for r in HISTORY if isinstance(r.event, e.MatchFinished)][::3]
+    left = edited(lambda match: None if match.match_id in some else match)
     comparison = compare_ratings(league.connection, len(HISTORY), Counterfactual(without_matches=some))
     assert rated_otherwise(comparison) == refolded(left)
 
@@ -129,9 +134,9 @@ def test_a_void_counts_from_its_own_place_on() -> None:
         ("ratings.elo.k", r"expected ratings\.KEY=VALUE"),
     ],
 )
-def test_a_setting_that_does_not_exist_is_refused_by_name(settings: str, message: str) -> None:
+def test_a_setting_that_does_not_exist_is_refused_by_name(league: Projection, settings: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        amend_rules([RatingRule(1, RatingsConfig())], Counterfactual(settings=[settings]))
+        compare_ratings(league.connection, len(HISTORY), Counterfactual(settings=[settings]))
 
 
 def test_an_unknown_system_or_agent_is_refused_with_those_there_are(league: Projection) -> None:
@@ -141,11 +146,10 @@ def test_an_unknown_system_or_agent_is_refused_with_those_there_are(league: Proj
         compare_ratings(league.connection, len(HISTORY), Counterfactual(without_agents=["nobody"]))
 
 
-def test_settings_hold_in_every_rule_of_the_history() -> None:
-    rules = [RatingRule(1, RatingsConfig(system=elo(8.0))), RatingRule(9, RatingsConfig(purposes=("training",)))]
-    changed = amend_rules(rules, Counterfactual(settings=["ratings.elo.k=4"]))
-    assert [(rule.sequence, rule.ratings.system.settings) for rule in changed] == [(1, {"k": 4}), (9, {"k": 4})]
-    assert [rule.ratings.purposes for rule in changed] == [("evaluation",), ("training",)]
+def test_a_setting_of_another_system_changes_nothing() -> None:
+    otherwise = Counterfactual(settings=["ratings.trueskill.tau=1", 'ratings.purposes=["training"]'])
+    changed = amend_ratings(RatingsConfig(system=elo(8.0), also=(Plugin(name="openskill"),)), otherwise)
+    assert changed == RatingsConfig(system=elo(8.0), purposes=("training",))
 
 
 def test_moves_rank_both_tables() -> None:
@@ -172,5 +176,5 @@ def test_a_system_beside_the_official_one_is_compared_with_its_own_record_under_
         )
         assert other.changed_count > 0
         assert {m.agent: m.recorded_rating for m in other.moves} == {m.agent: m.rating for m in same.moves}
-        unrecorded = compare_ratings(projection.connection, len(records), Counterfactual(system="glicko2"))
-        assert (unrecorded.system, unrecorded.recorded_system) == ("glicko2", "trueskill")
+        unrecorded = compare_ratings(projection.connection, len(records), Counterfactual(system="openskill"))
+        assert (unrecorded.system, unrecorded.recorded_system) == ("openskill", "trueskill")

@@ -10,7 +10,6 @@ from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.projections.tables import TABLES, VIEWS
 from league.ratings.fold import RatingFold
-from league.ratings.load import MatchArrayBuilder
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import decode_event, encode_event
@@ -164,16 +163,6 @@ def test_a_whole_history_that_comes_again_changes_no_table() -> None:
         assert {name for name in names if found[0][name] != again[name]} == set()
     assert len(found[0]["configurations"]) == 1 + 3
     assert len(found[0]["branches"]) == 2
-
-
-def test_a_whole_history_that_comes_again_changes_no_rules_of_a_replay() -> None:
-    rules = []
-    for records in (ONCE, AGAIN):
-        gathering = MatchArrayBuilder(())
-        for record in records:
-            gathering.apply(record.sequence, record.event)
-        rules.append(gathering.build().rules)
-    assert rules[0] == rules[1]
 
 
 def test_another_account_of_a_fact_is_found_and_named() -> None:

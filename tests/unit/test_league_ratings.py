@@ -1,6 +1,7 @@
 """Ratings: the specification's formula, where unrated agents stand, and which matches count."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -8,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import make_rating_system, rate_match
-from league.ratings.fold import PendingCorrection, RatingFold
+from league.ratings.base import make_rating_system
+from league.ratings.fold import RatingFold
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.errors import ConfigError
 from schemas.events import (
@@ -19,7 +20,6 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
-    RatingChange,
     RatingsCorrected,
 )
 from tests.builders import match_finished
@@ -37,15 +37,21 @@ def registered(agent: str, rating: float, kind: str = "bot") -> AgentRegistered:
     return AgentRegistered(agent=agent, kind=kind, baseline=True, rating=rating)
 
 
-def fold_with_agents(skip: list[str] | None = None) -> RatingFold:
-    fold = RatingFold(LeagueConfig(), skip=skip)
-    fold.apply(1, registered("base_model", 1000.0, "base"))
-    fold.apply(2, registered("random_bot", 800.0))
+PLACE = ("diplomacy", "elo")
+REGISTERED = [registered("base_model", 1000.0, "base"), registered("random_bot", 800.0)]
+
+
+def fold_with_agents() -> RatingFold:
+    fold = RatingFold()
+    for sequence, event in enumerate(REGISTERED, start=1):
+        fold.apply(sequence, event)
     return fold
 
 
-def elo(played: MatchFinished, ratings: dict[str, float]) -> list[RatingChange]:
-    return rate_match(ELO, played, {agent: (rating,) for agent, rating in ratings.items()}, {})
+def elo(seats: Iterable[tuple[str, float]], ratings: dict[str, float]) -> dict[str, float]:
+    """Ratings after a match."""
+    after = ELO.update({agent: (rating,) for agent, rating in ratings.items()}, list(seats))
+    return {agent: rating for agent, (rating,) in after.items()}
 
 
 def seed_formula(results: dict[str, float], ratings: dict[str, float], k: float = 32) -> dict[str, float]:
@@ -70,8 +76,7 @@ def test_elo_is_the_specifications_formula_bit_for_bit(scores: list[int], rating
     agents = [f"agent{seat}" for seat in range(7)]
     table = dict(zip(agents, ratings, strict=True))
     results = dict(zip(agents, map(float, scores), strict=True))
-    changes = elo(match(*results.items()), table)
-    assert {change.agent: change.after for change in changes} == seed_formula(results, table)
+    assert elo(results.items(), table) == seed_formula(results, table)
 
 
 @given(
@@ -79,15 +84,15 @@ def test_elo_is_the_specifications_formula_bit_for_bit(scores: list[int], rating
     ratings=st.lists(st.floats(0, 3_000), min_size=4, max_size=4),
 )
 def test_elo_gives_what_it_takes(seats: list[tuple[str, int]], ratings: list[float]) -> None:
-    changes = elo(match(*((a, float(s)) for a, s in seats)), dict(zip("abcd", ratings, strict=True)))
-    assert sum(change.after - change.before for change in changes) == pytest.approx(0.0, abs=1e-9)
+    before = dict(zip("abcd", ratings, strict=True))
+    after = elo([(agent, float(score)) for agent, score in seats], before)
+    assert sum(after[agent] - before[agent] for agent in before) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_agent_in_several_seats_gains_their_sum_and_nothing_from_itself() -> None:
-    ratings = {"hero": 1000.0, "bot": 1000.0}
-    hero, bot = elo(match(("hero", 2.0), ("bot", 1.0), ("bot", 3.0), ("bot", 1.0)), ratings)
-    assert hero.after - 1000.0 == pytest.approx(32 / 3 * (0.5 - 0.5 + 0.5))
-    assert bot.after - 1000.0 == pytest.approx(-(hero.after - 1000.0))
+    after = elo([("hero", 2.0), ("bot", 1.0), ("bot", 3.0), ("bot", 1.0)], {"hero": 1000.0, "bot": 1000.0})
+    assert after["hero"] - 1000.0 == pytest.approx(32 / 3 * (0.5 - 0.5 + 0.5))
+    assert after["bot"] - 1000.0 == pytest.approx(-(after["hero"] - 1000.0))
 
 
 @pytest.mark.parametrize("k", [0, -1, math.inf])
@@ -96,17 +101,24 @@ def test_a_step_that_is_not_positive_is_refused(k: float) -> None:
         make_rating_system(Plugin(name="elo", settings={"k": float(k)}))
 
 
+def rating_before(fold: RatingFold, agent: str, game: str = "diplomacy") -> float:
+    """The rating with which an agent would go into a match now."""
+    copy = RatingFold.from_snapshot(fold.to_snapshot())
+    [update] = copy.apply(99, match((agent, 1.0), ("chaos_bot", 0.0), match_id="next", game=game))
+    return update.changes[0].before
+
+
 def test_unrated_versions_stand_at_the_nearest_lower_rated_one_else_at_the_base() -> None:
     fold = fold_with_agents()
-    assert fold.rating("diplomacy", "main@10") == 1000.0
+    assert rating_before(fold, "main@10") == 1000.0
     [update] = fold.apply(3, match(("main@10", 1.0), ("random_bot", 0.0)))
     assert update.changes[0].before == 1000.0
     after = update.changes[0].after
-    assert fold.rating("diplomacy", "main@12") == after
-    assert fold.rating("diplomacy", "main@9") == 1000.0
-    assert fold.rating("diplomacy", "other@12") == 1000.0
-    assert fold.rating("nim", "main@12") == 1000.0
-    assert fold.rating("diplomacy", "random_bot") == update.changes[1].after
+    assert rating_before(fold, "main@12") == after
+    assert rating_before(fold, "main@9") == 1000.0
+    assert rating_before(fold, "other@12") == 1000.0
+    assert rating_before(fold, "main@12", "nim") == 1000.0
+    assert rating_before(fold, "random_bot") == update.changes[1].after
 
 
 @pytest.mark.parametrize(
@@ -144,9 +156,13 @@ def test_a_changed_configuration_holds_from_its_place_on() -> None:
     fold.apply(4, change)
     fold.apply(5, unreadable)
     assert fold.apply(6, msgspec.structs.replace(training, match_id="e-1")) != []
-    pinned = RatingFold(LeagueConfig(), follow=False)
-    pinned.apply(1, change)
-    assert pinned.apply(2, training) == []
+
+
+def test_amended_rules_hold_for_every_configuration_of_the_history() -> None:
+    fold = RatingFold(amend=lambda ratings: RatingsConfig(purposes=("training",), system=ratings.system))
+    fold.apply(1, LeagueConfigured(config=to_builtins(LeagueConfig()), config_digest="", after=0))
+    assert fold.apply(2, match(("main@1", 1.0), ("random_bot", 0.0))) == []
+    assert fold.apply(3, match(("main@1", 1.0), ("random_bot", 0.0), match_id="w-1", purpose="training")) != []
 
 
 def voided(finished: MatchFinished, sequence: int) -> MatchVoided:
@@ -163,19 +179,18 @@ def test_after_a_void_nothing_is_rated_until_the_correction_and_then_what_came_b
     fold.apply(3, one)
     fold.apply(4, two)
     assert fold.apply(5, voided(one, 3)) == []
-    assert fold.pending_corrections == {("diplomacy", "elo"): PendingCorrection(first=3, through=5)}
+    assert fold.due_corrections == {PLACE: 5}
     assert fold.apply(6, three) == []
-    clean = fold_with_agents(skip=["e-0"])
-    for sequence, event in ((3, one), (4, two), (5, voided(one, 3))):
+    clean = fold.begin_refold(5)
+    for sequence, event in enumerate((*REGISTERED, one, two, voided(one, 3)), start=1):
         clean.apply(sequence, event)
-    correction = RatingsCorrected(
-        game="diplomacy", system="elo", first=3, through=5, voided=1, ratings=clean.rated_agents("diplomacy")
-    )
+    correction = fold.make_correction(PLACE, 5, clean)
+    assert correction.ratings == clean.rated_agents("diplomacy")
     [deferred] = fold.apply(7, correction)
     assert [deferred] == clean.apply(6, three)
-    assert fold.pending_corrections == {}
+    assert fold.due_corrections == {}
     assert fold.apply(8, voided(two, 4)) == []
-    assert fold.pending_corrections == {("diplomacy", "elo"): PendingCorrection(first=4, through=8)}
+    assert fold.due_corrections == {PLACE: 8}
     assert list(fold.voided) == ["e-0", "e-1"]
 
 
@@ -184,11 +199,11 @@ def test_a_second_void_before_the_correction_asks_for_another_one() -> None:
     fold = fold_with_agents()
     for sequence, event in ((3, one), (4, two), (5, voided(one, 3)), (6, three), (7, voided(two, 4))):
         fold.apply(sequence, event)
-    stale = RatingsCorrected(game="diplomacy", system="elo", first=3, through=5, voided=1, ratings=[])
+    stale = RatingsCorrected(game="diplomacy", system="elo", through=5, waited=[], ratings=[])
     assert fold.apply(8, stale) == []
-    assert fold.pending_corrections["diplomacy", "elo"].through == 7
+    assert fold.due_corrections[PLACE] == 7
     assert fold.apply(9, msgspec.structs.replace(stale, through=7)) == []
-    assert fold.pending_corrections == {}
+    assert fold.due_corrections == {}
 
 
 def test_voids_of_unknown_and_of_unrated_matches_ask_for_nothing() -> None:
@@ -197,7 +212,7 @@ def test_voids_of_unknown_and_of_unrated_matches_ask_for_nothing() -> None:
     fold.apply(3, training)
     fold.apply(4, voided(training, 3))
     fold.apply(5, voided(game(9, ("main@1", 1.0), ("random_bot", 0.0)), 3))
-    assert fold.pending_corrections == {}
+    assert fold.due_corrections == {}
 
 
 def test_a_saved_fold_goes_on_like_the_one_that_was_saved() -> None:
@@ -228,12 +243,12 @@ def test_redelivery_gives_the_same_ratings(again: list[tuple[int, int]]) -> None
 
 
 def test_a_correction_that_lacks_what_a_system_keeps_does_not_stop_the_fold() -> None:
-    fold = RatingFold(LeagueConfig(ratings=RatingsConfig(system=Plugin(name="glicko2"))))
+    fold = RatingFold(LeagueConfig(ratings=RatingsConfig(system=Plugin(name="trueskill"))))
     first = match(("main@1", 1.0), ("random_bot", 0.0))
     fold.apply(1, first)
     fold.apply(2, MatchVoided(match=first, match_sequence=1, reason=""))
-    wrong = [AgentRating("main@1", 1200.0, 3), AgentRating("random_bot", 900.0, 3, [50.0, 0.06])]
-    correction = RatingsCorrected(game="diplomacy", system="glicko2", first=1, through=2, voided=1, ratings=wrong)
+    wrong = [AgentRating("main@1", 1200.0, 3), AgentRating("random_bot", 900.0, 3, [50.0])]
+    correction = RatingsCorrected(game="diplomacy", system="trueskill", through=2, waited=[], ratings=wrong)
     fold.apply(3, correction)
     [update] = fold.apply(4, match(("main@1", 1.0), ("main@2", 0.0), ("random_bot", 0.0), match_id="w-1"))
     assert [change.before for change in update.changes] == [1200.0, 1200.0, 900.0]

@@ -10,9 +10,7 @@ import pytest
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.roles import exploiter_points_share, reset_reason, sampler_of, select_parents
 from league.matchmaking.schedule import RESET, make_checkpoint_added
-from league.ratings.arrays import fold_arrays
 from league.ratings.fold import RatingFold, RatingsSnapshot
-from league.ratings.load import MatchArrayBuilder
 from league.samplers import bucket_shares, make_sampler
 from league.samplers.alphastar import newest_record, points_share
 from league.state import LeagueState, LeagueStateSnapshot
@@ -362,17 +360,6 @@ def test_the_parent_of_a_checkpoint_lies_this_side_of_the_reset() -> None:
     offspring = e.PolicyPublished(policy="exploiter", version=6, adapter="1" * 64, parent="exploiter@2")
     crossed = fold_events(OPENED, BASE, checkpoint(2), checkpoint(5), RESET_AT_5, offspring)
     assert make_checkpoint_added(crossed, "exploiter", 8, "0" * 64, "recent").parent == "exploiter@2"
-
-
-def test_events_and_arrays_fold_a_league_with_resets_to_the_same_bits() -> None:
-    fold, gatherer = RatingFold(CONFIG), MatchArrayBuilder(())
-    for record in SIMULATED.history:
-        fold.apply(record.sequence, record.event)
-        gatherer.apply(record.sequence, record.event)
-    expected = fold.rated_agents("diplomacy")
-    assert fold_arrays(gatherer.build())["diplomacy", "elo"] == expected
-    assert {policy_of(rated.agent) for rated in expected} >= {"main", "exploiter", "rogue"}
-    assert not fold.unrecorded
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])

@@ -26,7 +26,7 @@ CONFIG = LeagueConfig(
     ),
     schedule=CheckpointScheduleConfig(recent_every=2, recent_window=12, landmark_every=5),
     matchmaking=MatchmakingConfig(max_active_adapters=4),
-    ratings=RatingsConfig(system=Plugin(name="elo"), also=(Plugin(name="glicko2"),)),
+    ratings=RatingsConfig(system=Plugin(name="elo"), also=(Plugin(name="trueskill"),)),
 )
 
 
@@ -47,7 +47,7 @@ def history(seed: int) -> list[e.Event | None]:
         if version == 11:
             simulation.append(e.PolicyReset(policy="main", version=version, reason="strong enough"))
     simulation.append(e.AgentRegistered(agent="late_bot", kind="bot", baseline=False, rating=777.0))
-    other = RatingsConfig(system=Plugin(name="glicko2"), also=(Plugin(name="elo"),))
+    other = RatingsConfig(system=Plugin(name="trueskill"), also=(Plugin(name="elo"),))
     changed = msgspec.structs.replace(config, ratings=other)
     simulation.append(e.LeagueConfigured(config=to_builtins(changed), config_digest="", after=1))
     simulation.publish(18)

@@ -275,7 +275,7 @@ def test_a_correction_replaces_the_ratings_of_its_game() -> None:
         match_id="w-0", match_sequence=1, game="diplomacy", system="elo", changes=[e.RatingChange("x", 1000.0, 1016.0)]
     )
     correction = e.RatingsCorrected(
-        game="diplomacy", system="elo", first=1, through=3, voided=1, ratings=[e.AgentRating("y", 990.0, 4)]
+        game="diplomacy", system="elo", through=3, waited=[], ratings=[e.AgentRating("y", 990.0, 4)]
     )
     state = fold_events(update, update, correction)
     assert state.rating("y") == 990.0

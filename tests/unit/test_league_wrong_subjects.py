@@ -41,7 +41,7 @@ def forged() -> list[tuple[e.Event, str]]:
         (won, "league.league.agent.registered"),
         (e.MatchFailed(match_id="rollout-0-4", purpose="training", worker="w", error=""), mine),
         (rated, mine),
-        (e.RatingsCorrected(game="nim", system="elo", first=0, through=10**6, voided=1, ratings=[]), mine),
+        (e.RatingsCorrected(game="nim", system="elo", through=10**6, waited=[], ratings=[]), mine),
         (e.AgentRegistered(agent="mallory", kind="bot", baseline=False, rating=1.0), mine),
         (e.AgentRetired(agent="random_bot", reason="forged"), "league.league.worker.left.mallory"),
         (e.LeaguePaused(reason="forged"), "league.league"),

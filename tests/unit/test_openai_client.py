@@ -195,15 +195,8 @@ def test_keys_are_found_by_name_and_never_told(monkeypatch, chat_server, say):
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-other-1234567890")
     assert OpenAIClient.for_openrouter("openai/some")._url == OPENROUTER_URL
     server = chat_server(lambda asked, _: say(raw=str(asked.headers).encode(), status=400))
-
-    async def refused() -> None:
-        client = OpenAIClient(server.url, "m", "OPENAI_API_KEY", QUICK)
-        try:
-            await client.complete(TALK)
-        finally:
-            await client.close()
-
+    client = OpenAIClient(server.url, "m", "OPENAI_API_KEY", QUICK)
     with pytest.raises(RemoteError) as caught:
-        asyncio.run(refused())
+        asyncio.run(client.complete(TALK))
     assert server.asked[0].headers["Authorization"] == "Bearer sk-hidden-1234567890"
     assert "sk-hidden" not in str(caught.value)

@@ -12,7 +12,7 @@ import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import State, inherit_state, make_rating_system
+from league.ratings.base import State, make_rating_system
 from league.ratings.trueskill import TrueSkill
 from schemas.config import Plugin
 from schemas.errors import ConfigError
@@ -39,12 +39,11 @@ def rated(
     system: TrueSkill, states: Sequence[State], scores: Sequence[float], seating: Sequence[int] | None = None
 ) -> list[State]:
     """States after a match, of the agent in every seat or in the order of a seating."""
-    agents, before = len(states), [number for state in states for number in state]
-    after, seats = before.copy(), list(range(agents)) if seating is None else seating
-    # Nothing may be read from the scratch space before it is written.
-    work = [math.nan] * (len(seats) * system.work_per_seat)
-    system.update(len(seats), agents, seats, scores, before, after, [0] * agents, system.constants, work)
-    return [(after[2 * agent], after[2 * agent + 1]) for agent in range(agents)]
+    seats = [str(agent) for agent in (range(len(states)) if seating is None else seating)]
+    # In the order of their first seats, as the fold has them.
+    before = {agent: states[int(agent)] for agent in dict.fromkeys(seats)}
+    after = system.update(before, list(zip(seats, scores, strict=True)))
+    return [after[str(agent)] for agent in range(len(states))]
 
 
 def package(env: trueskill.TrueSkill, states: Sequence[State], scores: Sequence[float]) -> list[State]:
@@ -239,18 +238,18 @@ def test_drift_is_added_once_however_many_seats_an_agent_has() -> None:
 
 @pytest.mark.parametrize(("sigma", "doubled"), [(50.0, 100.0), (300.0, 400.0)])
 def test_a_version_inherits_the_rating_with_twice_the_deviation_at_most_the_first(sigma: float, doubled: float) -> None:
-    assert inherit_state(made(), (1234.0, sigma)) == (1234.0, doubled)
-    assert inherit_state(made(inherited_factor=1.5), (1234.0, 100.0)) == (1234.0, 150.0)
+    assert made().inherit((1234.0, sigma)) == (1234.0, doubled)
+    assert made(inherited_factor=1.5).inherit((1234.0, 100.0)) == (1234.0, 150.0)
 
 
-@pytest.mark.parametrize("name", ["beta", "sigma", "tau", "draw_probability", "inherited_factor", "min_delta"])
+@pytest.mark.parametrize("name", ["beta", "sigma", "tau", "draw_probability", "inherited_factor"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_a_setting_that_makes_no_sense_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"{name}: {value}; expected"):
         made(**{name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("draw_probability", 1.0), ("iterations", 0), ("beta", 0.0)])
+@pytest.mark.parametrize(("name", "value"), [("draw_probability", 1.0), ("beta", 0.0)])
 def test_a_setting_at_the_edge_of_sense_is_refused_by_name(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=rf"{name}: {value}; expected"):
         made(**{name: value})

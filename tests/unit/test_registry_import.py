@@ -104,7 +104,7 @@ def test_matches_are_recorded_as_imported_and_move_no_rating_unless_told() -> No
     assert matches[0].seats[0].metrics == {"step": 50.0}
 
     counting = LeagueConfig(agents=config.agents, ratings=RatingsConfig(purposes=("imported",)))
-    fold, updates = RatingFold(counting, follow=False), []
+    fold, updates = RatingFold(amend=lambda _: counting.ratings), []
     for sequence, event in enumerate(events(registry(), counting, v50="a"), 1):
         updates += fold.apply(sequence, event)
     assert [update.match_id for update in updates] == ["import-0", "import-1"]

@@ -174,7 +174,7 @@ def test_a_reply_has_to_come_in_time_even_if_it_trickles(chat_server, say):
 def test_a_server_that_is_not_there(chat_server, say):
     server = chat_server(lambda asked, number: say("yes"))
     server.stop()
-    with pytest.raises(RemoteError, match=r"no connection or a broken one, ClientConnectorError \(2 requests\)"):
+    with pytest.raises(RemoteError, match=r"no connection or a broken one, ConnectError \(2 requests\)"):
         ask(config(server.url, tries=2))
 
 

@@ -39,8 +39,8 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def league(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """A league that records Elo and Glicko-2, and has trained for some steps."""
-    ratings = RatingsConfig(also=(Plugin(name="glicko2"),))
+    """A league that records Elo and TrueSkill, and has trained for some steps."""
+    ratings = RatingsConfig(also=(Plugin(name="trueskill"),))
     simulation = Simulation(msgspec.structs.replace(CONFIG, ratings=ratings), seats=3)
     simulation.run(6, 4)
     with asyncio.Runner() as runner:
@@ -87,7 +87,7 @@ def test_a_recorded_history_is_every_update_of_an_agent(league: Shared) -> None:
     league.visit(body)
 
 
-@pytest.mark.parametrize("system", ["elo", "glicko2"])
+@pytest.mark.parametrize("system", ["elo", "trueskill"])
 def test_long_histories_are_thinned_and_a_part_of_them_shows_what_lies_between(
     league: Shared, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
@@ -233,8 +233,8 @@ def test_the_criteria_are_told_with_their_figures(league: Shared) -> None:
 def test_systems_are_told_apart_by_where_their_ratings_come_from(league: Shared) -> None:
     async def body(site: Site) -> None:
         systems = await site.get("/systems")
-        assert (systems["official"], systems["recorded"]) == ("elo", ["elo", "glicko2"])
-        found = await site.get("/ratings?agents=random_bot&system=glicko2")
+        assert (systems["official"], systems["recorded"]) == ("elo", ["elo", "trueskill"])
+        found = await site.get("/ratings?agents=random_bot&system=trueskill")
         assert all(len(point) == 4 for point in found["series"][0]["points"])
 
     league.visit(body)

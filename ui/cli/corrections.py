@@ -42,8 +42,7 @@ async def void(
 ) -> None:
     """Void results: they no longer count, and ratings are corrected as if they had never been.
 
-    Prints the gradient steps that used them, the checkpoints made from those, and how ratings move. The matches
-    themselves stay in the history.
+    Prints the gradient steps that used them, and how ratings move. The matches themselves stay in the history.
     """
     from lifecycle.void_matches import VoidRequest
 
@@ -66,17 +65,11 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
         return
     already = f", {impact.already:,} were void already" if impact.already else ""
     print(f"{len(impact.matches):,} matches {'would be voided' if request.dry_run else 'voided'}{already}")
-    all_listed = "(--json lists all)"
     if impact.tainted:
         print(f"{len(impact.tainted):,} gradient steps had used them:")
         for step in impact.tainted[:_MAX_SHOWN]:
             print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
-        print_omitted(len(impact.tainted), _MAX_SHOWN, all_listed, indent="  ")
-    checkpoints, evaluations = "checkpoints made from those steps", "evaluations that they touch"
-    for label, names in (checkpoints, impact.checkpoints), (evaluations, impact.evaluations):
-        if names:
-            print(f"{len(names):,} {label}: {', '.join(names[:_MAX_SHOWN])}")
-            print_omitted(len(names), _MAX_SHOWN, all_listed, indent="  ")
+        print_omitted(len(impact.tainted), _MAX_SHOWN, "(--json lists all)", indent="  ")
     moved = [move for move in moves if move.rating != move.recorded_rating]
     print(f"{len(moved):,} ratings {'would move' if request.dry_run else 'moved'}")
     for move in moved:

@@ -24,6 +24,7 @@ from arena.environments import ArenaSpec, DatasetSpec, register
 from arena.environments.openenv.client import Description, Result, Server, ServerError, Session
 from arena.episodes import Episode
 from arena.games.texts import strip_thinking
+from arena.games.third_party import require_package
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError
@@ -220,5 +221,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
 
 @register("openenv")
 def make(settings: Mapping[str, Any]) -> ArenaSpec:
-    """Make the environment; ``ConfigError`` for a bad setting."""
+    """Makes the environment; ``ConfigError`` for a bad setting, or without the package for connections."""
+    with require_package("openenv", "websockets"):
+        import websockets.asyncio.client  # noqa: F401
     return OpenEnvSpec.of(settings)

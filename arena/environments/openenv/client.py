@@ -11,14 +11,12 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import httpx2
 import msgspec
 
 from schemas.errors import EpisodeError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 _RETRY_S = 0.1
 """Seconds between attempts to open a session of a server that has none free."""
@@ -63,11 +61,12 @@ class Server:
 
     async def describe(self) -> Description:
         """The environment's description and actions, from ``/metadata`` and ``/schema`` of an OpenEnv server."""
-        async with self.translate_errors(), self._open_client() as client:
+        async with self.translate_errors(), httpx2.AsyncClient(base_url=self._url, timeout=None) as client:
             answers = []
             for path in ("/metadata", "/schema"):
-                async with client.get(f"{self._url}{path}", raise_for_status=True) as response:
-                    answers.append(_replace_surrogates(await response.json(content_type=None)))
+                response = await client.get(path)
+                response.raise_for_status()
+                answers.append(_replace_surrogates(response.json()))
         try:
             metadata, schema = answers
             fields = {name: each for name, each in schema["action"]["properties"].items() if name != "metadata"}
@@ -80,46 +79,39 @@ class Server:
     @asynccontextmanager
     async def open_session(self, reset: Mapping[str, Any]) -> "AsyncIterator[tuple[Session, Result]]":
         """A session after its reset with these arguments, and its first result. Waits for a free one."""
-        from aiohttp import ClientWSTimeout
+        from websockets.asyncio.client import connect
 
-        address, patience = re.sub(r"^http", "ws", self._url) + "/ws", ClientWSTimeout(ws_close=_RETRY_S)
+        address = re.sub(r"^http", "ws", self._url) + "/ws"
         socket = None
-        async with self._open_client() as client:
-            try:
-                async with self.translate_errors():
-                    while True:
-                        socket = await client.ws_connect(address, timeout=patience, max_msg_size=_MAX_MESSAGE)
-                        session = Session(self, socket)
-                        try:
-                            first = await session.exchange("reset", reset)
-                            break
-                        except ServerError as error:
-                            if error.code != "CAPACITY_REACHED":
-                                raise
-                        await socket.close()
-                        await asyncio.sleep(_RETRY_S)
-                yield session, first
-            finally:
-                if socket is not None:
+        try:
+            async with self.translate_errors():
+                while True:
+                    socket = await connect(address, open_timeout=None, close_timeout=_RETRY_S, max_size=_MAX_MESSAGE)
+                    session = Session(self, socket)
+                    try:
+                        first = await session.exchange("reset", reset)
+                        break
+                    except ServerError as error:
+                        if error.code != "CAPACITY_REACHED":
+                            raise
                     await socket.close()
-
-    def _open_client(self) -> "aiohttp.ClientSession":
-        import aiohttp
-
-        # ``translate_errors`` bounds the time.
-        return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(), trust_env=True)
+                    await asyncio.sleep(_RETRY_S)
+            yield session, first
+        finally:
+            if socket is not None:
+                await socket.close()
 
     @asynccontextmanager
     async def translate_errors(self) -> AsyncIterator[None]:
         """A time limit, and an ``EpisodeError`` for all that can go wrong on the way to the server."""
-        from aiohttp import ClientError
+        from websockets.exceptions import WebSocketException
 
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield
         except TimeoutError:
             raise EpisodeError(f"{self.where}: no answer within {self._timeout_s:g} s") from None
-        except (OSError, ClientError) as error:
+        except (OSError, httpx2.HTTPError, WebSocketException) as error:
             raise EpisodeError(f"{self.where}: the server is away ({type(error).__name__}: {error})") from error
         except json.JSONDecodeError as error:
             raise EpisodeError(f"{self.where}: expected JSON ({error})") from error
@@ -130,7 +122,7 @@ class Session:
     """An open session; ``Server.open_session`` makes one."""
 
     _server: Server
-    _socket: "aiohttp.ClientWebSocketResponse"
+    _socket: Any
 
     async def step(self, action: Mapping[str, Any]) -> Result:
         """Apply an action; ``ServerError`` if the server refuses it, or its environment raises."""
@@ -139,15 +131,12 @@ class Session:
 
     async def exchange(self, kind: str, data: Mapping[str, Any]) -> Result:
         """Send a message and wait for the server's answer."""
-        from aiohttp import ClientConnectionError, WSMsgType
+        from websockets.exceptions import ConnectionClosed
 
         # A server without a free session answers before it reads a message, and closes.
-        with suppress(ClientConnectionError):
-            await self._socket.send_str(json.dumps({"type": kind, "data": data}))
-        message = await self._socket.receive()
-        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-            raise ClientConnectionError(f"the connection was closed ({self._socket.close_code})")
-        return parse_message(message.data, self._server.where)
+        with suppress(ConnectionClosed):
+            await self._socket.send(json.dumps({"type": kind, "data": data}))
+        return parse_message(await self._socket.recv(), self._server.where)
 
 
 def parse_message(text: str | bytes, where: str) -> Result:
