@@ -11,7 +11,7 @@
 - ``ratings/``           rating systems, one file each, and the fold over match results
 - ``samplers/``          opponent samplers
 - ``matchmaking/``       training matches, roles, the checkpoint schedule, the active pool
-- ``evaluation/``        evaluation plans, promotion tests, regression alarms
+- ``evaluation/``        evaluation plans, promotion tests, benchmarks
 - ``success_criteria/``  criteria that a league is judged by
 - ``auth/``              keys, tokens and permissions of a broker's users
 - ``projections/``       the history as DuckDB tables, for SQL

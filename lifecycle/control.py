@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from arena.environments import evaluation_seat_counts, make_environment
+from arena.environments import make_environment
 from arena.games.texts import evaluation_spec, seat_counts
-from league.evaluation.outlook import EvaluationOutlook, make_outlook, rater_decisions
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.queues import WorkQueue
@@ -234,24 +233,6 @@ def _require_agent(state: LeagueState, name: str) -> Any:
     if name not in state.agents:
         raise UsageError(f"agent {name!r}: not in this league; expected {format_choices(state.agents, name)}")
     return state.agents[name]
-
-
-async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutlook, list[e.Event]]:
-    """Returns the decisions that are due, and the events appended for them and for what follows; none in a dry run."""
-    appended = dict[str, e.Event]()
-    async with run.open_log() as history:
-        state = await load_state_at(history, run.open_blob_store(history.client))
-        game = (state.config or LeagueConfig()).game
-        outlook = make_outlook(state, evaluation_seat_counts(game.name, game.settings))
-        if dry_run:
-            return outlook, []
-        while events := [event for event in rater_decisions(state) if event.key not in appended]:
-            for event in events:
-                await history.append(event)
-                appended[event.key] = event
-            async for read in history.read(state.sequence + 1):
-                state.apply(read.sequence, read.event)
-    return outlook, list(appended.values())
 
 
 def _check_config(config: LeagueConfig) -> None:

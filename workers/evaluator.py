@@ -8,8 +8,6 @@ import asyncio
 import time
 from functools import partial
 
-import msgspec
-
 from league.evaluation import plan as evaluations
 from league.log.metrics import count_messages
 from league.log.queues import ACK_WAIT_S, ClaimedJob
@@ -46,7 +44,6 @@ class Evaluator:
         self._context = context
         self.executor = MatchExecutor(context, between_agents(context, models))
         self._in_flight: dict[asyncio.Task[None], ClaimedJob] = {}
-        self._logged_cuts: set[evaluations.CappedEvaluation] = set()
 
     async def plan(self) -> None:
         """Append requested and finished evaluations; runs until cancelled."""
@@ -60,10 +57,6 @@ class Evaluator:
                 looked_at = time.monotonic()
             for finished in evaluations.finished_evaluations(state):
                 await self._context.wait_for_sequence(await self._context.append(finished))
-            for cut in evaluations.capped_evaluations(state, seats):
-                if cut not in self._logged_cuts:
-                    self._logged_cuts.add(cut)
-                    log.info("a cap of evaluations leaves less", **msgspec.structs.asdict(cut))
             is_paused = state.pauses.active_pause() is not None
             for requested in [] if is_paused else evaluations.plan_evaluations(state, seats):
                 await self._context.wait_for_sequence(await self._context.append(requested))

@@ -16,7 +16,7 @@ from league.history.corrections import pending_events, skip_undecodable
 from league.log.base import RecordedEvent, append_in_batches
 from league.matchmaking import pool, schedule
 from schemas.errors import ConflictError
-from schemas.events import Event, PromotionDecided, RegressionNoticed
+from schemas.events import Event, PromotionDecided
 from schemas.loggers import get_logger
 from schemas.standings import Standings
 from workers.membership import SilenceRecorder
@@ -85,7 +85,7 @@ class Rater:
         return True
 
     async def record_decisions(self) -> None:
-        """Append verdicts of promotion tests, promotions, regressions, retirements, and budget and pool changes."""
+        """Append verdicts of promotion tests, promotions, retirements, and budget and pool changes."""
         state = self._context.state
         recorded = set[str]()
         # Repeated, since a recorded verdict leads to a promotion; each event is appended once at most.
@@ -111,10 +111,6 @@ class Rater:
                 await self._record(change)
 
     async def _record(self, event: Event) -> None:
-        if isinstance(event, RegressionNoticed):
-            log.warning(
-                "a trained policy is below a baseline", agent=event.agent, rating=event.rating, below=event.below
-            )
-        elif isinstance(event, PromotionDecided):
+        if isinstance(event, PromotionDecided):
             log.info("promotion decided", candidate=event.candidate, verdict=event.verdict, pairs=len(event.scores))
         await self._context.wait_for_sequence(await self._context.append(event))

@@ -78,7 +78,7 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
     ("rater",): (
         *(e.RatingUpdated, e.RatingsCorrected, e.CheckpointPromoted, e.PromotionDecided),
         # Also versions that no schedule has let join, as elite.
-        *(e.CheckpointAdded, e.RegressionNoticed, e.AgentRetired, e.AgentActivated),
+        *(e.CheckpointAdded, e.AgentRetired, e.AgentActivated),
     ),
     ("trainer",): (e.PolicyPublished, e.PolicyReset, e.GradientStepTaken, e.CheckpointAdded, e.TrainingFinished),
     ("archivist",): (e.HistorySealed, e.HistoryArchived, e.SnapshotTaken),

@@ -34,18 +34,6 @@ from schemas.jobs import PlayMatch, SeatCounts
 PURPOSE = "evaluation"
 
 
-class CappedEvaluation(msgspec.Struct, frozen=True):
-    """An evaluation that a cap of the table ``evaluation`` reduces or prevents."""
-
-    evaluation_id: str
-    agent: str
-    suite: str
-    wanted: int
-    """Number of matches without the cap."""
-    matches: int
-    """Number of matches left; with 0 it is not requested."""
-
-
 def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[EvaluationRequested]:
     """Plan the evaluations that are due and not requested yet.
 
@@ -58,18 +46,20 @@ def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[Evalua
 
     ``seats`` is the number of seats of the evaluated game, or of each of its environments.
     """
-    return [request for request, _ in _planned_requests(state, seats) if request.matches]
-
-
-def capped_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[CappedEvaluation]:
-    """Requests that ``plan_evaluations`` reduces or omits because of a cap of the table ``evaluation``."""
-    if not _has_cap(state.config_or_default):
+    if state.config is None:
         return []
-    return [
-        CappedEvaluation(request.evaluation_id, request.agent, request.suite, uncapped, len(request.matches))
-        for request, uncapped in _planned_requests(state, seats)
-        if len(request.matches) < uncapped
-    ]
+    allowance = _Allowance(state, state.config, _seat_counts(seats))
+    distinct = {request.evaluation_id: request for request in _routine_requests(state, state.config)}.values()
+    planned = [allowance.cut(request) for request in distinct]
+    # With one seat there is no opponent: a test would compare nothing.
+    for request in _promotion_requests(state, state.config) if allowance.counts.most > 1 else ():
+        planned.append(allowance.cut(request, 2 * state.config.promotion.test.least_pairs))
+        if planned[-1].matches:
+            break
+    if state.config.evaluation.newest_games:
+        newest = [_newest_request(state, state.config, policy, allowance) for policy in state.policies]
+        planned += [request for request in newest if request is not None]
+    return [request for request in planned if request.matches]
 
 
 def _has_cap(config: LeagueConfig) -> bool:
@@ -127,24 +117,6 @@ def _decision_summary(evaluation: Evaluation) -> str:
     if decision is None or not evaluation.dropped:
         return ""
     return f"{decision.verdict} after {len(decision.scores)} pairs"
-
-
-def _planned_requests(state: LeagueState, seats: int | SeatCounts) -> list[tuple[EvaluationRequested, int]]:
-    """Requests, reduced to their agents' remaining matches, each with its number of matches without the caps."""
-    if state.config is None:
-        return []
-    allowance = _Allowance(state, state.config, _seat_counts(seats))
-    distinct = {request.evaluation_id: request for request in _routine_requests(state, state.config)}.values()
-    planned = [(allowance.cut(request), len(request.matches)) for request in distinct]
-    # With one seat there is no opponent: a test would compare nothing.
-    for request in _promotion_requests(state, state.config) if allowance.counts.most > 1 else ():
-        planned.append((allowance.cut(request, 2 * state.config.promotion.test.least_pairs), len(request.matches)))
-        if planned[-1][0].matches:
-            break
-    if state.config.evaluation.newest_games:
-        newest = [_newest_request(state, state.config, policy, allowance) for policy in state.policies]
-        planned += [(request, len(request.matches)) for request in newest if request is not None]
-    return planned
 
 
 class _Allowance:

@@ -302,7 +302,7 @@ class ReferenceChecker:
         for match_id in event.matches:
             self._requested.add(match_id)
 
-    def _on_evaluated(self, event: e.EvaluationFinished | e.PromotionDecided | e.RegressionNoticed) -> None:
+    def _on_evaluated(self, event: e.EvaluationFinished | e.PromotionDecided) -> None:
         measured = self._evaluations.get(event.evaluation_id)
         agent = event.candidate if isinstance(event, e.PromotionDecided) else event.agent
         if measured != agent:

@@ -72,3 +72,10 @@ CREATE VIEW version_ratings AS
          LEFT JOIN agents a ON a.agent = c.rated
     WHERE coalesce(h.rating, a.start_rating) IS NOT NULL ORDER BY c.policy, c.version, baseline, c.rated;
 COMMENT ON VIEW version_ratings IS 'official ratings of every evaluated version, and of the baselines beside it, when its evaluation was settled';
+
+CREATE VIEW regressions AS
+    SELECT v.policy, v.version, v.agent, v.sequence, v.rating, map_from_entries(list((b.agent, b.rating))) AS below
+    FROM version_ratings v JOIN version_ratings b
+         ON b.policy = v.policy AND b.version = v.version AND b.baseline AND b.rating > v.rating
+    WHERE NOT v.baseline GROUP BY ALL ORDER BY v.sequence;
+COMMENT ON VIEW regressions IS 'evaluated versions that were rated below a baseline: `below` says which, and at what rating';

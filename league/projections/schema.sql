@@ -101,12 +101,6 @@ CREATE TABLE promotions (
 );
 COMMENT ON TABLE promotions IS 'verdicts of sequential tests, to promote or to keep; `matches`: the ids of every pair''s matches';
 
-CREATE TABLE regressions (
-    evaluation_id VARCHAR, agent VARCHAR, sequence BIGINT, time TIMESTAMP, rating DOUBLE,
-    below MAP(VARCHAR, DOUBLE)
-);
-COMMENT ON TABLE regressions IS 'evaluated versions that are rated below a baseline: `below` says which, and at what rating';
-
 CREATE TABLE remote_requests (
     agent VARCHAR, match_id VARCHAR, sequence BIGINT, time TIMESTAMP, worker VARCHAR, since BIGINT, number BIGINT,
     requests BIGINT, prompt_tokens BIGINT, completion_tokens BIGINT, tokens BIGINT, uncounted BIGINT, cost DOUBLE

@@ -183,7 +183,6 @@ SMALL_STATEMENTS = [
         """,
     ),
     _insert_first("PromotionDecided", "promotions", "evaluation_id", **_SCORES, elo0="test.elo0", elo1="test.elo1"),
-    _insert_first("RegressionNoticed", "regressions", "evaluation_id"),
     _insert_first("RemoteAsked", "remote_requests", "worker, since, number"),
     _insert_first("ArtifactStored", "artifacts", "match_id, number", data="coalesce(data, 'null')"),
     # NULL beyond the range of timestamps, which a client may ask for.

@@ -17,6 +17,7 @@ from league.log.pull import newest_present
 from league.ratings.elo import Elo, chance_deviation
 from league.run import Run
 from league.state import LeagueState
+from league.state.evaluation_table import Evaluation
 from league.state.saved_state import WorkerState
 from schemas import subjects
 from schemas.config import LeagueConfig
@@ -269,21 +270,33 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
 
 
 def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
-    for policy, noticed in sorted(state.alarms.items()):
-        evaluated = [split_agent(one.agent) for one in state.evaluations.values() if one.verdict is not None]
-        # An evaluated newer version without an alarm ends it.
-        alarmed = (split_agent(noticed.agent) or (policy, 0))[1]
-        if any(named is not None and named[0] == policy and named[1] > alarmed for named in evaluated):
+    """An alarm per policy whose newest evaluated version is rated below a baseline by more than chance explains.
+
+    Exploiters have none: they target one opponent, and start again at the base model's strength.
+    """
+    for policy, role in sorted(state.config_or_default.trained_policies.items()):
+        newest = max(
+            ((named[1], one) for one in state.evaluations.values() if (named := _settled(one)) and named[0] == policy),
+            key=lambda pair: pair[0],
+            default=None,
+        )
+        if newest is None or role.is_exploiter or (verdict := newest[1].verdict) is None:
             continue
-        own = _rating_deviation(state, noticed.agent)
+        agent = newest[1].agent
+        own = _rating_deviation(state, agent)
         surely = {
             name: rating
-            for name, rating in sorted(noticed.below.items())
-            if rating - noticed.rating > Z_95 * math.hypot(own, _rating_deviation(state, name))
+            for name, rating in verdict.below.items()
+            if rating - verdict.rating > Z_95 * math.hypot(own, _rating_deviation(state, name))
         }
         if surely:
             others = ", ".join(f"{name} ({rating:.0f})" for name, rating in surely.items())
-            yield Alarm(f"regression:{policy}", f"{noticed.agent} is rated {noticed.rating:.0f}, below {others}")
+            yield Alarm(f"regression:{policy}", f"{agent} is rated {verdict.rating:.0f}, below {others}")
+
+
+def _settled(evaluation: Evaluation) -> tuple[str, int] | None:
+    """Policy and version of an evaluation with a verdict."""
+    return None if evaluation.verdict is None else split_agent(evaluation.agent)
 
 
 def _rating_deviation(state: LeagueState, agent: str) -> float:

@@ -56,7 +56,6 @@ class Evaluation(msgspec.Struct):
     decision: PromotionDecided | None = None
     dropped: int = 0
     """Matches made unnecessary by the decision."""
-    alarmed: bool = False
 
     @property
     def agent(self) -> str:
@@ -130,8 +129,6 @@ class EvaluationTable:
         """Promotion tests by candidate, in the order of their requests."""
         self.high_scores: dict[str, Evaluation] = {}
         """Gatekeeper evaluations that gave a new high score, by agent."""
-        self.regressions: dict[str, Evaluation] = {}
-        """Evaluations that rated the agent below a baseline, by agent."""
         self._owner: dict[str, str] = {}
 
     def add_request(self, event: EvaluationRequested, terms: SprtConfig) -> None:
@@ -186,11 +183,9 @@ class EvaluationTable:
         """Enter an evaluation that has just begun or got its verdict."""
         if evaluation.test is not None:
             self.tests[evaluation.agent] = evaluation
-        if evaluation.verdict is not None and evaluation.suite == GATEKEEPERS:
-            if evaluation.verdict.is_high_score:
-                self.high_scores[evaluation.agent] = evaluation
-            if evaluation.verdict.below:
-                self.regressions[evaluation.agent] = evaluation
+        verdict = evaluation.verdict
+        if verdict is not None and evaluation.suite == GATEKEEPERS and verdict.is_high_score:
+            self.high_scores[evaluation.agent] = evaluation
 
     def record_decision(self, event: PromotionDecided) -> None:
         """Record a test's verdict, the first one only; matches that have not ended are no longer waited for."""

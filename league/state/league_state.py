@@ -38,7 +38,7 @@ from schemas.standings import Agent, LivePolicy, Standings
 
 _DEFAULT_CONFIG = LeagueConfig()
 _NEVER = ActivityChange(0, resting=False)
-_PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "alarms", "in_play", "sessions", "ngrams")
+_PUBLIC = ("sequence", "league", "model", "rules", "failed", "elite", "in_play", "sessions", "ngrams")
 _PRIVATE = ("games", "next_index", "live", "steps", "seconds", "finished", "changed_at", "activity", "branched_at")
 _KEPT = {field: field for field in _PUBLIC} | {field: f"_{field}" for field in _PRIVATE} | {"spent": "spending"}
 """Fields of a snapshot that hold an attribute of the state as it is."""
@@ -63,8 +63,6 @@ class LeagueState:
         """Matches that could not be completed."""
         self.elite: list[str] = []
         """Elite checkpoints, in the order of promotion."""
-        self.alarms: dict[str, e.RegressionNoticed] = {}
-        """Per policy, its newest version rated below a baseline."""
         self.spending: dict[str, RemoteSpending] = {}
         """Cost so far, by remote agent."""
         self.artifacts = ArenaArtifacts()
@@ -528,14 +526,6 @@ class LeagueState:
 
     def _on_promotion_decided(self, event: e.PromotionDecided) -> None:
         self.evaluation_table.record_decision(event)
-
-    def _on_regression_noticed(self, event: e.RegressionNoticed) -> None:
-        if event.evaluation_id in self.evaluations:
-            self.evaluations[event.evaluation_id].alarmed = True
-        policy, version = split_agent(event.agent) or (event.agent, 0)
-        known = split_agent(self.alarms[policy].agent) if policy in self.alarms else None
-        if known is None or version > known[1]:
-            self.alarms[policy] = event
 
     def _settle_verdict(self, evaluation: Evaluation | None) -> None:
         """Record the ratings at which an evaluation settled: later ratings cannot change decisions made from it."""

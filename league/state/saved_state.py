@@ -183,7 +183,6 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     in_play: MatchesInPlay
     changed_at: int
     elite: list[str] = []
-    alarms: dict[str, e.RegressionNoticed] = {}
     resets: dict[str, list[int]] = {}
     activity: dict[str, ActivityChange] = {}
     ngrams: NgramCounts = msgspec.field(default_factory=NgramCounts)

@@ -6,7 +6,7 @@ every fold can drop the copy. New fields get defaults; a changed meaning gets a 
 - ``history``   the league itself: opening, configuration, pauses, branches, imports, seals, snapshots; workers
 - ``agents``    registration, checkpoints, versions of external agents, retirement
 - ``match``     draws of opponents, sessions, results, failures, voids, requests to remote agents, stored artifacts
-- ``rating``    ratings, evaluations, promotions, regressions
+- ``rating``    ratings, evaluations, promotions
 - ``training``  published policies, gradient steps, resets, ends of training
 - ``base``      what all events have
 

@@ -1,4 +1,4 @@
-"""Events of ratings and evaluations, and the settings of the sequential test that certificates repeat."""
+"""Events of ratings and evaluations, and the settings of the sequential test."""
 
 from math import isfinite
 from typing import Any, ClassVar
@@ -154,11 +154,7 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
 
 
 class PromotionDecided(Event, frozen=True, tag=True):
-    """Verdict of a sequential test between a candidate and the incumbent: a certificate.
-
-    It holds the test, the matches and the scores of their pairs, so that ratio and verdict can be recomputed
-    (``league.evaluation.promotion.recompute``), from the matches or from the scores.
-    """
+    """Verdict of a sequential test between a candidate and the incumbent, with the scores that it follows from."""
 
     KEY: ClassVar[str] = "decided:{e.evaluation_id}"
     """One verdict per evaluation."""
@@ -177,15 +173,3 @@ class PromotionDecided(Event, frozen=True, tag=True):
     """The bounds between which the test goes on."""
     verdict: str
     """``promote`` or ``keep``."""
-
-
-class RegressionNoticed(Event, frozen=True, tag=True):
-    """An evaluated version of a trained policy is rated below a baseline."""
-
-    KEY: ClassVar[str] = "regressed:{e.evaluation_id}"
-    """One alarm per evaluation."""
-    evaluation_id: str
-    agent: str
-    rating: float
-    below: dict[str, float]
-    """The baselines that are rated higher, and their ratings."""

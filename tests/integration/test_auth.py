@@ -129,7 +129,7 @@ OWN: dict[str, set[str]] = {
     "inference": {"InferenceServing", "OpponentsSampled", "SessionOpened", "ExternalVersionAdded", "RemoteAsked"}
     | {"MatchFinished session", "MatchFailed session"},
     "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointAdded", "CheckpointPromoted", "PromotionDecided"}
-    | {"RegressionNoticed", "AgentRetired", "AgentActivated", "MatchVoided", "MatchFailed training"},
+    | {"AgentRetired", "AgentActivated", "MatchVoided", "MatchFailed training"},
     "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
     "archivist": {"HistorySealed", "HistoryArchived", "SnapshotTaken"},
     "tracker": set(),

@@ -190,6 +190,20 @@ def test_the_curve_holds_the_ratings_at_the_end_of_each_evaluation(trained: Proj
     assert dict(zip(curve.steps, curve.hero, strict=True)) == verdicts
 
 
+def test_a_version_below_a_baseline_is_a_regression_with_both_ratings() -> None:
+    small = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+    weak = Simulation(small, skill=lambda agent: -5.0 if agent.startswith("main@") else 0.0).run(10, 0)
+    with Projection() as projection:
+        projection.apply(weak)
+        rows = projection.query("SELECT version, rating, below FROM regressions")
+        curve = rating_curve(projection.connection, "main")
+    assert [version for version, _, _ in rows] == [1, 5, 10]
+    for version, rating, below in rows:
+        place = curve.steps.index(version)
+        assert rating == curve.hero[place]
+        assert below == {name: ratings[place] for name, ratings in curve.baselines.items() if ratings[place] > rating}
+
+
 def test_the_chart_in_a_terminal_has_a_legend_and_fits(trained: Projection) -> None:
     legend, *lines = [line.plain for line in training_chart(rating_curve(trained.connection, "main"), 60, 8)]
     assert "━ main" in legend

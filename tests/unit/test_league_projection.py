@@ -234,15 +234,12 @@ def test_who_is_drawn_follows_every_retirement_and_activation() -> None:
         ]
 
 
-def test_verdicts_alarms_and_resets_are_rows() -> None:
+def test_verdicts_and_resets_are_rows() -> None:
     with Projection() as projection:
         projection.apply(golden_history())
         assert projection.query(
             "SELECT candidate, incumbent, verdict, pairs, score, elo1, len(matches) FROM promotions"
         ) == [("main@20", "main@1", "keep", 2, 0.875, 30.0, 2)]
-        assert projection.query("SELECT agent, rating, below['chaos_bot'] FROM regressions") == [
-            ("main@20", 880.5, 912.25)
-        ]
         assert projection.query(
             "SELECT policy, version, operator, seed, list_transform(parents, lambda p: p.agent), settings->>'$.noise' "
             "FROM resets"

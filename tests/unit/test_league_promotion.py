@@ -9,17 +9,14 @@ import msgspec
 import pytest
 
 from league.auth.permissions import permissions
-from league.evaluation.outlook import make_outlook
 from league.evaluation.plan import evaluation_jobs, finished_evaluations, plan_evaluations
 from league.evaluation.promotion import (
     candidates,
     due_decisions,
     due_promotions,
-    due_regressions,
     due_verdicts,
     incumbent,
-    recompute,
-    sprt_progress,
+    sequential_test,
 )
 from league.matchmaking.schedule import retirements
 from league.state import LeagueState
@@ -151,11 +148,11 @@ def test_a_published_version_with_a_high_score_joins_as_elite() -> None:
 def test_without_a_new_high_score_nobody_is_a_candidate(config: LeagueConfig) -> None:
     history = [checkpoint_added(1, "first"), *evaluation("main@1", 1010.0), checkpoint_added(10, "recent")]
     tied = state_with(*history, *evaluation("main@10", 1010.0), config=config)
-    assert [candidate.agent for candidate in candidates(tied)] == ["main@1"]
+    assert candidates(tied) == ["main@1"]
     off = msgspec.structs.replace(config, schedule=CheckpointScheduleConfig(elite=False))
     better = state_with(*history, *evaluation("main@10", 1500.0), config=off)
     assert candidates(better) == []
-    assert [event for event in due_decisions(better) if not isinstance(event, e.RegressionNoticed)] == []
+    assert due_decisions(better) == []
     assert [request.suite for request in plan_evaluations(better, 7)] == ["benchmark"]
 
 
@@ -163,7 +160,7 @@ def test_a_high_score_waits_for_the_last_rating_and_does_not_change_afterwards()
     request, match, done, rating = evaluation("main@10", 1020.0)
     state = state_with(checkpoint_added(10, "recent"), request, match, done)
     assert candidates(state) == []
-    assert [candidate.agent for candidate in candidates(apply_events(state, rating))] == ["main@10"]
+    assert candidates(apply_events(state, rating)) == ["main@10"]
     overtaken = e.RatingUpdated(
         match_id="x-1",
         match_sequence=next(_PLACES),
@@ -171,7 +168,8 @@ def test_a_high_score_waits_for_the_last_rating_and_does_not_change_afterwards()
         system="elo",
         changes=[e.RatingChange("main@10", 1020.0, 500.0)],
     )
-    assert [candidate.rating for candidate in candidates(apply_events(state, overtaken))] == [1020.0]
+    assert candidates(apply_events(state, overtaken)) == ["main@10"]
+    assert due_promotions(state) == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
 
 
 @pytest.mark.parametrize("config", [CONFIG, HIGH_SCORE])
@@ -184,7 +182,6 @@ def test_who_meets_nobody_is_neither_elite_nor_alarming(config: LeagueConfig, ba
     state = state_with(policy_published(1), checkpoint_added(1, "first"), request, alone, done, config=config)
     assert candidates(state) == due_decisions(state) == []
     assert LeagueState.from_snapshot(state.to_snapshot()).evaluations[request.evaluation_id].verdict.rated is False
-    assert make_outlook(state, 1).waiting == make_outlook(state, 1).due == []
 
 
 def test_an_unrated_newer_checkpoint_does_not_stand_in_the_way() -> None:
@@ -245,9 +242,9 @@ def test_a_test_promotes_the_stronger_and_keeps_the_equal_one_at_the_stated_rate
             fresh = LeagueState.from_snapshot(msgspec.msgpack.decode(saved, type=kind))
             for first, second in zip(matches[::2], matches[1::2], strict=True):
                 apply_events(fresh, result(first, elo, luck), result(second, elo, luck))
-                if certificates := due_verdicts(fresh):
+                if decisions := due_verdicts(fresh):
                     break
-            found.append(certificates[0].verdict)
+            found.append(decisions[0].verdict)
     # 0.05 each, and twice the standard error of 200 tests.
     most = 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
     assert outcomes[0.0].count("promote") / 200 <= most
@@ -259,24 +256,23 @@ def test_the_verdict_does_not_depend_on_who_plays_faster(seed: int) -> None:
     luck = Random(seed)
     state, matches = under_test()
     results = [result(job, 120.0, luck) for job in matches]
-    in_order = next(certificate for event in results for certificate in due_verdicts(apply_events(state, event)))
+    in_order = next(decision for event in results for decision in due_verdicts(apply_events(state, event)))
     other, _ = under_test()
     luck.shuffle(results)
     shuffled: list[e.PromotionDecided] = []
     for event in results:
         shuffled += due_verdicts(apply_events(other, event))
-    assert {msgspec.json.encode(certificate) for certificate in shuffled} == {msgspec.json.encode(in_order)}
-    assert recompute(in_order.test, in_order.scores).llr == in_order.llr
+    assert {msgspec.json.encode(decision) for decision in shuffled} == {msgspec.json.encode(in_order)}
+    assert sequential_test(in_order.test, in_order.scores).llr == in_order.llr
 
 
 def test_a_pair_waits_for_those_before_it() -> None:
     state, matches = under_test()
     for job in matches[2:]:
         apply_events(state, result(job, 300.0, Random(job.match_id)))
-    (test,) = state.evaluation_table.tests.values()
-    assert (sprt_progress(test).pairs, due_verdicts(state)) == ([], [])
+    assert due_verdicts(state) == []
     apply_events(state, result(matches[1], 300.0, Random(1)), result(matches[0], 300.0, Random(0)))
-    assert [certificate.verdict for certificate in due_verdicts(state)] == ["promote"]
+    assert [decision.verdict for decision in due_verdicts(state)] == ["promote"]
 
 
 def test_a_pair_of_which_a_match_failed_was_voided_or_has_no_score_is_passed_over() -> None:
@@ -285,43 +281,42 @@ def test_a_pair_of_which_a_match_failed_was_voided_or_has_no_score_is_passed_ove
     failed = e.MatchFailed(match_id=matches[0].match_id, purpose="evaluation", worker="w", error="x")
     voided = e.MatchVoided(match=good[3], match_sequence=1, reason="x")
     nan = played(matches[4].match_id, matches[4].seats, [float("nan")] * 7)
-    apply_events(state, failed, *good[1:4], voided, nan, *good[5:8])
-    (test,) = state.evaluation_table.tests.values()
-    done = sprt_progress(test)
-    assert (done.pairs, done.passed_over) == ([[matches[6].match_id, matches[7].match_id]], 3)
+    apply_events(state, failed, *good[1:4], voided, nan, *good[5:])
+    (verdict,) = due_verdicts(state)
+    assert verdict.pairs[0] == [matches[6].match_id, matches[7].match_id]
     shares = [share_of(match, "main@10", ["main@1"]) for match in good[6:8]]
-    assert done.scores == [(shares[0] + shares[1]) / 2]
+    assert verdict.scores[0] == (shares[0] + shares[1]) / 2
 
 
 def test_without_a_verdict_after_all_matches_the_incumbent_stays() -> None:
     state, matches = under_test()
     for job in matches:
         apply_events(state, e.MatchFailed(match_id=job.match_id, purpose="evaluation", worker="w", error="x"))
-    (certificate,) = due_verdicts(state)
-    assert (certificate.verdict, certificate.scores, certificate.llr) == ("keep", [], 0.0)
+    (decision,) = due_verdicts(state)
+    assert (decision.verdict, decision.scores, decision.llr) == ("keep", [], 0.0)
 
 
 def decided(elo: float) -> tuple[LeagueState, list[PlayMatch], e.PromotionDecided]:
     state, matches = under_test()
     for job in matches:
         apply_events(state, result(job, elo, Random(job.match_id)))
-        if certificates := due_verdicts(state):
-            return state, matches, certificates[0]
+        if decisions := due_verdicts(state):
+            return state, matches, decisions[0]
     raise AssertionError
 
 
 def test_a_won_test_promotes_and_ends_the_evaluation_early() -> None:
-    state, matches, certificate = decided(400.0)
-    assert (certificate.verdict, certificate.candidate, certificate.incumbent) == ("promote", "main@10", "main@1")
+    state, matches, decision = decided(400.0)
+    assert (decision.verdict, decision.candidate, decision.incumbent) == ("promote", "main@10", "main@1")
     assert finished_evaluations(state) == [], "the verdict comes first"
     assert due_promotions(state) == []
-    apply_events(state, certificate)
+    apply_events(state, decision)
     (test,) = state.evaluation_table.tests.values()
     assert not test.waiting
     assert evaluation_jobs(state, test.requested, 7) == []
     (end,) = finished_evaluations(state)
-    assert end.decided == f"promote after {len(certificate.scores)} pairs"
-    assert end.games == 2 * len(certificate.scores) < len(matches)
+    assert end.decided == f"promote after {len(decision.scores)} pairs"
+    assert end.games == 2 * len(decision.scores) < len(matches)
     assert due_decisions(state) == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
     apply_events(state, end, *due_decisions(state))
     assert (due_decisions(state), finished_evaluations(state), state.elite) == ([], [], ["main@1", "main@10"])
@@ -330,32 +325,32 @@ def test_a_won_test_promotes_and_ends_the_evaluation_early() -> None:
 
 
 def test_a_lost_test_keeps_the_incumbent_for_good() -> None:
-    state, _, certificate = decided(-400.0)
-    apply_events(state, certificate)
+    state, _, decision = decided(-400.0)
+    apply_events(state, decision)
     apply_events(state, *finished_evaluations(state))
-    assert certificate.verdict == "keep"
+    assert decision.verdict == "keep"
     assert (due_decisions(state), candidates(state)) == ([], [])
     assert [request.suite for request in plan_evaluations(state, 7)] == ["benchmark"]
 
 
 def test_asked_again_or_recorded_twice_nothing_changes() -> None:
-    state, _, certificate = decided(400.0)
-    assert due_verdicts(state) == [certificate]
-    opposite = msgspec.structs.replace(certificate, verdict="keep")
-    apply_events(state, certificate, *due_promotions(apply_events(state, certificate)))
+    state, _, decision = decided(400.0)
+    assert due_verdicts(state) == [decision]
+    opposite = msgspec.structs.replace(decision, verdict="keep")
+    apply_events(state, decision, *due_promotions(apply_events(state, decision)))
     before = msgspec.json.encode(msgspec.structs.replace(state.to_snapshot(), sequence=0))
-    apply_events(state, certificate, opposite, e.CheckpointPromoted(agent="main@10", rating=1020.0))
+    apply_events(state, decision, opposite, e.CheckpointPromoted(agent="main@10", rating=1020.0))
     assert msgspec.json.encode(msgspec.structs.replace(state.to_snapshot(), sequence=0)) == before
     assert due_decisions(state) == []
 
 
 def test_a_void_after_the_verdict_leaves_it_standing() -> None:
-    state, matches, certificate = decided(400.0)
-    apply_events(state, certificate)
+    state, matches, decision = decided(400.0)
+    apply_events(state, decision)
     voided = result(matches[0], 400.0, Random(matches[0].match_id))
     apply_events(state, e.MatchVoided(match=voided, match_sequence=1, reason="x"))
     (test,) = state.evaluation_table.tests.values()
-    assert test.decision == certificate
+    assert test.decision == decision
     assert [event.key for event in due_promotions(state)] == ["promoted:main@10"]
 
 
@@ -369,10 +364,10 @@ def test_terms_that_change_meanwhile_do_not_touch_a_test_under_way() -> None:
 
 
 def test_tests_follow_each_other_and_the_next_candidate_meets_the_promoted_one() -> None:
-    state, _, certificate = decided(400.0)
+    state, _, decision = decided(400.0)
     apply_events(state, checkpoint_added(20, "recent"), policy_published(20), *evaluation("main@20", 1030.0))
     assert [request.suite for request in plan_evaluations(state, 7) if request.suite == "promotion"] == []
-    apply_events(state, certificate)
+    apply_events(state, decision)
     # Not before main@10 is elite.
     assert [request.suite for request in plan_evaluations(state, 7) if request.suite == "promotion"] == []
     apply_events(state, *due_promotions(state))
@@ -397,93 +392,10 @@ def test_a_state_saved_in_the_middle_of_a_test_goes_on_like_the_other() -> None:
 def test_a_long_simulated_league_promotes_by_tests_only() -> None:
     simulation = Simulation(CONFIG, skill=lambda agent: 0.02 * float(agent.partition("@")[2] or 0))
     events = [recorded.event for recorded in simulation.run(60, 1)]
-    certificates = [event for event in events if isinstance(event, e.PromotionDecided)]
-    won = [event.candidate for event in certificates if event.verdict == "promote"]
+    decisions = [event for event in events if isinstance(event, e.PromotionDecided)]
+    won = [event.candidate for event in decisions if event.verdict == "promote"]
     assert won
     assert simulation.state.elite == ["main@1", *won]
     ends = [event for event in events if isinstance(event, e.EvaluationFinished) and event.suite == "promotion"]
-    assert len(ends) == len(certificates)
+    assert len(ends) == len(decisions)
     assert any(end.decided for end in ends)
-
-
-# Alarms.
-
-
-def test_a_version_below_a_baseline_is_noticed_once() -> None:
-    state = state_with(policy_published(10), *evaluation("main@10", 950.0))
-    (alarm,) = due_regressions(state)
-    assert (alarm.agent, alarm.rating, alarm.below) == ("main@10", 950.0, {"base_model": 1000.0})
-    apply_events(state, alarm)
-    assert (due_regressions(state), state.alarms) == ([], {"main": alarm})
-    apply_events(state, policy_published(20), *evaluation("main@20", 780.0))
-    (second,) = due_regressions(state)
-    assert list(second.below) == ["base_model", "chaos_bot", "random_bot"]
-    apply_events(state, second, alarm)
-    assert state.alarms == {"main": second}
-    assert LeagueState.from_snapshot(state.to_snapshot()).alarms == {"main": second}
-
-
-@pytest.mark.parametrize(("agent", "rating"), [("main@10", 1000.0), ("imported@3", 500.0), ("mover", 500.0)])
-def test_no_alarm_at_a_baselines_level_or_for_agents_that_are_not_trained(agent: str, rating: float) -> None:
-    assert due_regressions(state_with(policy_published(10), *evaluation(agent, rating))) == []
-
-
-# What people are told.
-
-
-def test_the_outlook_tells_how_far_a_test_is_and_about_how_long_it_takes() -> None:
-    state, matches = under_test()
-    (before,) = make_outlook(state, 7).contests
-    assert (before.pairs, before.mean_score, before.pairs_left, before.verdict) == (0, None, None, "undecided")
-    for job in matches[:6]:
-        apply_events(state, result(job, 400.0, Random(job.match_id)))
-    (contest,) = make_outlook(state, 7).contests
-    assert (contest.candidate, contest.incumbent, contest.pairs, contest.recorded) == ("main@10", "main@1", 3, False)
-    assert contest.lower < 0 < contest.llr < contest.upper
-    needed = 3
-    for job in matches[6:]:
-        apply_events(state, result(job, 400.0, Random(job.match_id)))
-        if found := due_verdicts(state):
-            needed = len(found[0].scores)
-            break
-    assert contest.pairs_left is not None
-    assert 1 <= contest.pairs_left <= 9
-    assert abs(3 + contest.pairs_left - needed) <= 3
-
-
-def test_the_outlook_foresees_what_follows_from_what_is_due_and_leaves_the_state_alone() -> None:
-    state, _, certificate = decided(400.0)
-    digest = state.digest()
-    found = make_outlook(state, 7)
-    assert [event.key for event in found.due] == [certificate.key, "promoted:main@10"]
-    assert (state.digest(), found.elite, found.rule) == (digest, ["main@1"], "sprt")
-    apply_events(state, *found.due)
-    assert make_outlook(state, 7).due == []
-    assert make_outlook(state, 7).contests[0].recorded
-
-
-def test_the_outlook_says_why_a_candidate_is_not_tested() -> None:
-    first = make_outlook(state_with(checkpoint_added(1, "first"), *evaluation("main@1", 1010.0)), 7)
-    assert [(one.agent, one.incumbent, one.why) for one in first.waiting] == [
-        ("main@1", None, "is to be promoted without a test")
-    ]
-    capped = msgspec.structs.replace(CONFIG, evaluation=EvaluationConfig(every=10, max_games=8))
-    second = make_outlook(rivals(capped), 7)
-    assert [(one.agent, one.incumbent, one.why) for one in second.waiting] == [
-        ("main@10", "main@1", "a cap of evaluations leaves no test")
-    ]
-    assert [(cut.suite, cut.matches, cut.wanted) for cut in second.cuts if cut.agent == "main@10"] == [
-        ("promotion", 0, 24)
-    ]
-    third = make_outlook(rivals(), 7)
-    assert [one.why for one in third.waiting] == ["waits for its test"]
-    assert [request.agent for request in third.requests] == ["main@10"]
-    off = msgspec.structs.replace(CONFIG, schedule=CheckpointScheduleConfig(elite=False))
-    assert (make_outlook(rivals(off), 7).rule, make_outlook(rivals(off), 7).waiting) == ("off", [])
-
-
-def test_the_outlook_lists_retirements() -> None:
-    state = state_with(
-        checkpoint_added(1, "first"), checkpoint_added(10, "recent"), policy_published(10), policy_published(200)
-    )
-    assert [event.key for event in make_outlook(state, 7).due] == ["retired:main@10"]

@@ -277,17 +277,6 @@ def test_a_simulated_exploiter_is_reset_on_time_and_its_last_version_stays() -> 
             assert version + 1 in state.published[policy]
 
 
-def test_no_alarm_is_raised_for_an_exploiter_below_the_baselines() -> None:
-    alarmed = {policy_of(event.agent) for event in of(e.RegressionNoticed)}
-    below = [
-        verdict.rating < max(verdict.baselines.values())
-        for evaluation in SIMULATED.state.evaluations.values()
-        if (verdict := evaluation.verdict) is not None and policy_of(evaluation.agent) in ("exploiter", "rogue")
-    ]
-    assert any(below)
-    assert alarmed <= {"main"}
-
-
 # What a reset does to folds.
 
 

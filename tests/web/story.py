@@ -107,7 +107,6 @@ def troubles(simulation: Simulation, word: str) -> None:
     simulation.append(e.MatchVoided(match=voided.event, match_sequence=voided.sequence, reason=word))
     simulation.append(e.LeaguePaused(reason=word))
     simulation.append(e.LeagueResumed(reason=word, after=len(simulation.history)))
-    simulation.append(e.RegressionNoticed(evaluation_id=word, agent="main@1", rating=1.0, below={word: 2.0}))
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

@@ -79,7 +79,6 @@ _PANELS = {
         "agent add": "control:agent_add",
         "agent retire": "control:agent_retire",
         "agent activate": "control:agent_activate",
-        "promote": "control:promote",
         "void": "corrections:void",
     },
     "Ask the history": {

@@ -1,14 +1,11 @@
-"""``league pause|resume|config|agent|match request|promote``: changes to a running league, recorded as events."""
+"""``league pause|resume|config|agent|match request``: changes to a running league, recorded as events."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import msgspec
-import typer
 from typer import Argument, Option
 
-from league.evaluation.certificates import CertificateCheck, check_certificates
-from league.evaluation.outlook import EvaluationOutlook
 from league.integrity.snapshots import load_state_at
 from league.run import Run
 from league.state import LeagueState
@@ -16,22 +13,10 @@ from lifecycle import control
 from schemas.config import AgentConfig, RemoteAgentConfig, SearchConfig, convert, to_builtins
 from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
-from schemas.events import (
-    AgentActivated,
-    AgentRetired,
-    CheckpointAdded,
-    CheckpointPromoted,
-    Event,
-    LeagueConfigured,
-    LeaguePaused,
-    LeagueResumed,
-    PromotionDecided,
-    RegressionNoticed,
-)
+from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
 from ui.cli.options import JsonOption
 from ui.output import print_answer, print_json
 
-_MAX_SHOWN = 3
 """Number of tests with a recorded verdict to print; --json has all."""
 
 PolicyOption = Annotated[str, Option("--policy", help="Only this policy; by default the whole league.")]
@@ -205,92 +190,3 @@ def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: 
         print_json({"recorded": events})
     else:
         print(done if events else otherwise)
-
-
-async def promote(
-    *,
-    run: Run,
-    dry_run: Annotated[bool, Option("--dry-run", help="Record nothing.")] = False,
-    check: Annotated[
-        str | None, Option(metavar="AGENT|all", help="Check certificates instead; exits 1 if one fails.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print what the rules for promotion and retirement decide now, and why; record due decisions, as a rater would.
-
-    A running rater records the same by itself. Promotion tests are requested here and played by evaluators.
-    """
-    if check is not None:
-        if dry_run:
-            raise UsageError("--check: records nothing anyway; expected it without --dry-run")
-        async with run.open_log() as history:
-            checks = await check_certificates(history, None if check == "all" else check)
-        if as_json:
-            print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
-        else:
-            _print_certificates(checks)
-        raise typer.Exit(0 if all(one.holds for one in checks) else 1)
-    outlook, recorded = await control.apply_promotion_rules(run, dry_run)
-    if as_json:
-        print_json(msgspec.structs.asdict(outlook) | {"recorded": recorded})
-    else:
-        _print_outlook(outlook, recorded, dry_run)
-
-
-def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: bool) -> None:
-    print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
-    recorded_tests = [test for test in outlook.contests if test.recorded]
-    for contest in recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded]:
-        mean = "" if contest.mean_score is None else f", mean score {contest.mean_score:.3f}"
-        over = f", {contest.passed_over} passed over" if contest.passed_over else ""
-        left = f"; about {contest.pairs_left} more if they go on like this" if contest.pairs_left else ""
-        print(
-            f"test of {contest.candidate} against {contest.incumbent}: {contest.verdict}, {contest.pairs} of "
-            f"{contest.test.most_pairs} pairs{over}{mean}, log-likelihood ratio {contest.llr:.2f} between "
-            f"{contest.lower:.2f} and {contest.upper:.2f}{left}"
-        )
-    for one in outlook.waiting:
-        best = "no other was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
-        incumbent = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
-        print(f"candidate {one.agent}: {one.rating:.1f} when {best}{incumbent}; {one.why}")
-    for request in outlook.requests:
-        pairs = len(request.matches) // 2
-        print(f"to be tested: {request.agent} against {request.opponents[0]}, {pairs} pairs at most")
-    for cut in outlook.cuts:
-        print(f"cut by a cap of evaluations: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
-    for policy, alarm in outlook.alarms.items():
-        print(f"last alarm of {policy}: {_describe_event(alarm)}")
-    events = outlook.due if dry_run else recorded
-    for event in events:
-        print(f"{'would record' if dry_run else 'recorded'}: {_describe_event(event)}")
-    if not events:
-        print("nothing is due")
-
-
-def _describe_event(event: Event) -> str:
-    if isinstance(event, PromotionDecided):
-        opponents, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)
-        return f"{opponents}: {event.verdict} after {pairs} pairs, log-likelihood ratio {event.llr:.2f}"
-    if isinstance(event, CheckpointAdded):
-        return f"{event.agent} joins as {event.reason}"
-    if isinstance(event, CheckpointPromoted):
-        return f"{event.agent} becomes elite, rated {event.rating:.1f}"
-    if isinstance(event, RegressionNoticed):
-        below = ", ".join(f"{name} ({rating:.1f})" for name, rating in event.below.items())
-        return f"{event.agent}, rated {event.rating:.1f}, is below {below}"
-    if isinstance(event, AgentRetired):
-        return f"{event.agent} {'rests' if event.resting else 'retires'}: {event.reason}"
-    if isinstance(event, AgentActivated):
-        return f"{event.agent} is activated: {event.reason}"
-    return event.key
-
-
-def _print_certificates(checks: list[CertificateCheck]) -> None:
-    for one in checks:
-        print(f"{'holds' if one.holds else 'DIFFERS'}: {_describe_event(one.certificate)} (event {one.sequence})")
-        for difference in one.differences:
-            print(f"  {difference}")
-        if one.voided_since:
-            print(f"  voided since, the verdict stands: {', '.join(one.voided_since)}")
-    if not checks:
-        print("no certificates")

@@ -138,7 +138,7 @@ _VOIDS = """
     FROM voids v ORDER BY sequence DESC LIMIT ?
 """
 _REGRESSIONS = """
-    SELECT sequence, time, agent, rating, evaluation_id, map_keys(below) AS others, map_values(below) AS ratings
+    SELECT sequence, agent, rating, map_keys(below) AS others, map_values(below) AS ratings
     FROM regressions ORDER BY sequence DESC LIMIT ?
 """
 # An open evaluation has waited until the newest event, so that waits do not grow while a league is idle.

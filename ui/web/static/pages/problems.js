@@ -33,7 +33,7 @@ const FAILURES = [
 const VOIDS = [event, time, matchOf, { name: "why", text: true, of: (r) => r.reason },
   { name: "steps that had used it", of: (r) => whole(r.tainted), number: true }];
 
-const REGRESSIONS = [event, time, { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
+const REGRESSIONS = [event, { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
   { name: "rating", of: (r) => decimal(r.rating), number: true },
   { name: "below", text: true, of: (r) => r.others.map((name, i) => `${name} (${decimal(r.ratings[i])})`).join(", ") }];
 
