@@ -16,7 +16,7 @@
 - ``auth/``              keys, tokens and permissions of a broker's users
 - ``projections/``       the history as DuckDB tables, for SQL
 - ``history/``           replay, counterfactuals, lineage, branches, comparisons, corrections
-- ``analysis/``          leaderboards with intervals, payoffs, cycles, population analysis
+- ``analysis/``          the leaderboard by maximum likelihood, with intervals
 - ``queries/``           what terminal, browser and command line read of a league
 - ``plots/``             charts
 - ``run``                a run's folder and the connection to its broker

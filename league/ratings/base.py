@@ -5,7 +5,7 @@ rating's standard deviation. All are in rating points of Elo's scale, so that a 
 to a sampler under any system.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -164,12 +164,6 @@ class RatingTable:
     def newest_versions(self) -> dict[str, int]:
         """Newest rated version of each policy."""
         return {policy: versions[-1] for policy, versions in self._versions.items()}
-
-    def next_version(self, policy: str, version: int) -> int | None:
-        """The first rated version of a policy after this one."""
-        versions = self._versions.get(policy, [])
-        place = bisect_right(versions, version)
-        return versions[place] if place < len(versions) else None
 
     def _remember_version(self, agent: str) -> None:
         named = split_agent(agent)

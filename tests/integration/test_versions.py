@@ -173,7 +173,7 @@ def test_rules_of_before_they_were_recorded_are_the_first() -> None:
             length=1,
             seconds=0.0,
         )
-    ).replace(b'"rules":1,', b"")
+    ).replace(b',"rules":1', b"")
     assert b"rules" not in finished
     for event in (decode_event(opened), decode_event(finished)):
         assert isinstance(event, LeagueOpened | MatchFinished)

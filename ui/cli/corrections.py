@@ -15,7 +15,7 @@ from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption
-from ui.output import print_json, print_omitted
+from ui.output import format_count, print_json, print_omitted
 
 if TYPE_CHECKING:
     from lifecycle.void_matches import VoidRequest
@@ -64,14 +64,15 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
         print_json({**msgspec.to_builtins(impact), "moves": moves, "dry_run": request.dry_run})
         return
     already = f", {impact.already:,} were void already" if impact.already else ""
-    print(f"{len(impact.matches):,} matches {'would be voided' if request.dry_run else 'voided'}{already}")
+    voided = format_count(len(impact.matches), "match", "matches")
+    print(f"{voided} {'would be voided' if request.dry_run else 'voided'}{already}")
     if impact.tainted:
-        print(f"{len(impact.tainted):,} gradient steps had used them:")
+        print(f"{format_count(len(impact.tainted), 'gradient step')} had used them:")
         for step in impact.tainted[:_MAX_SHOWN]:
             print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
         print_omitted(len(impact.tainted), _MAX_SHOWN, "(--json lists all)", indent="  ")
     moved = [move for move in moves if move.rating != move.recorded_rating]
-    print(f"{len(moved):,} ratings {'would move' if request.dry_run else 'moved'}")
+    print(f"{format_count(len(moved), 'rating')} {'would move' if request.dry_run else 'moved'}")
     for move in moved:
         print(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
 
