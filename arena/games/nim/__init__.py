@@ -8,14 +8,13 @@ for the game reads its pieces; any other is prompted as a chat, and may write fr
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from arena.enumerable import CLOSE, OPEN, ListedGame, ListedSpec, ListedText, ListedWords, require_turn
-from arena.enumerable.game import encode_json
 from arena.games import register
-from arena.games.base import Action, Game, Recording, TextFormat, Words
+from arena.games.base import Action, Game, TextFormat, Words
 from arena.games.texts import Grammar, ParsedAction, Pieces, strip_thinking
 from arena.prompts import Message, build_game_messages
 from schemas.config import convert
@@ -48,18 +47,6 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Stones that each seat has taken."""
     last: int | None
     """Seat that last took a stone."""
-
-
-class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Serialised form of ``NimGame.record``, older than that of other games with listed moves."""
-
-    game: str
-    settings: Settings
-    seed: int
-    start: State
-    turns: list[Action]
-    checks: list[str] = []
-    """``position_checksum`` of the position after each turn."""
 
 
 class NimGame(ListedGame[State]):
@@ -136,13 +123,6 @@ class NimGame(ListedGame[State]):
         heap, stones = move.split(":")
         return f"takes {stones} from heap {heap}"
 
-    def record(self) -> bytes:
-        """See ``Game.record``."""
-        checks = self._position_checksums()
-        turns: list[Action] = [(move,) for turn in self._turns for move in turn.values()]
-        settings: Any = self.spec.settings
-        return encode_json(Record(self.name, settings, self._seed, self._start, turns, checks))
-
 
 class NimSpec(ListedSpec[State]):
     """Factory of Nim games with one set of settings, which are recorded, and a text format, which is not."""
@@ -183,14 +163,6 @@ class NimSpec(ListedSpec[State]):
             "order, turn by turn. A move takes one or more stones from a single heap. The player who takes the very "
             "last stone wins, and all others lose."
         )
-
-    def open_record(self, record: bytes) -> Recording:
-        """See ``GameSpec.open_record``."""
-        decoded = self._decode(record, Record)
-        first, seats = decoded.start.mover, decoded.settings.seats
-        turns = [{(first + nth) % seats: action} for nth, action in enumerate(decoded.turns)]
-        start = NimGame(NimSpec(decoded.settings), decoded.seed, decoded.start)
-        return Recording(decoded.seed, cast(Any, start), turns, decoded.checks)
 
     def text(self) -> TextFormat:
         """Returns the format with heaps and moves as numbers, or the language that the settings select."""
