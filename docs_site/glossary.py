@@ -63,7 +63,6 @@ EVENT_FIELDS = {
 
 SETTINGS = {
     "workers": "Number of processes on the machine of ``league up``.",
-    "workers_max": "Largest number of workers; see ``workers_min``.",
     "games_in_flight": "Number of matches that one worker plays at once.",
     "device": "Device: ``cpu``, ``cuda`` or ``cuda:1``.",
     "low": "Lower bound that the ratio of probabilities, new to old, is clipped to.",

@@ -18,9 +18,7 @@ from league.log.access import BrokerCredentials
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.run import Run
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
-from schemas.config import LeagueConfig
 from schemas.errors import AccessError, UsageError, format_choices
-from workers.autoscaler import WorkerBounds
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
 from workers.discover_servers import uses_inference_servers
 from workers.logs import configure_logging
@@ -47,8 +45,8 @@ class ConnectOptions(msgspec.Struct, frozen=True):
     """Options of ``connect_machine``."""
 
     role: str
-    workers: tuple[int, int] | None
-    """Minimum and maximum; None for as many as fit."""
+    workers: int | None
+    """Number of workers; None for as many as fit."""
     policy: str | None = None
     creds: Path | None = None
     """A credentials file, or a folder of them."""
@@ -67,46 +65,32 @@ class ModelFootprint(NamedTuple):
 
 
 class ConnectedWorkerPool:
-    """Workers of one role, run until there is no work left for them.
+    """Workers of one role, run until there is no work left for them."""
 
-    Names come with ``creds``, the credentials by worker name; where workers need none, they are generated with a
-    ``token``, which is different on every machine.
-    """
-
-    def __init__(
-        self, role: str, policy: str | None, creds: Mapping[str, Path] | None, token: str, bounds: WorkerBounds
-    ) -> None:
-        self.policy = policy
-        self._role = role
-        self._creds = creds
-        self._token = token
-        self._worker_bounds = bounds
-        self.initial_specs: list[WorkerSpec] = []
-        for _ in range(bounds.workers):
-            self.initial_specs.append(self.next_spec(role, {spec.name for spec in self.initial_specs}))
-
-    def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
-        """Bounds of the role, if it is one that a machine runs several workers of."""
-        return {self._role: self._worker_bounds} if self._role in _SCALABLE_ROLES else {}
-
-    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
-        """A worker with the next credentials, or the next generated name.
-
-        Raises:
-            UsageError: there are no further credentials.
-        """
-        if self._creds is not None:
-            for name, path in self._creds.items():
-                if name not in names:
-                    return WorkerSpec(role, name, self.policy, path)
-            raise UsageError(f"--creds: credentials for {len(self._creds)} workers; expected one more")
-        kind = role if self.policy is None else f"{role}-{self.policy}"
-        generated = (f"{kind}-{self._token}-{number}" for number in range(1, len(names) + 2))
-        return WorkerSpec(role, next(name for name in generated if name not in names), self.policy)
+    def __init__(self, specs: list[WorkerSpec]) -> None:
+        self.specs = specs
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether all workers have ended by themselves."""
         return all(child.has_ended for child in children)
+
+
+def make_specs(
+    role: str, policy: str | None, creds: Mapping[str, Path] | None, token: str, count: int
+) -> list[WorkerSpec]:
+    """Make the specifications of ``count`` workers, named by their credentials.
+
+    Where workers need none, names are generated with a ``token``, which is different on every machine.
+
+    Raises:
+        UsageError: there are fewer credentials than workers.
+    """
+    if creds is None:
+        kind = role if policy is None else f"{role}-{policy}"
+        return [WorkerSpec(role, f"{kind}-{token}-{number}", policy) for number in range(1, count + 1)]
+    if count > len(creds):
+        raise UsageError(f"--workers {count}: found credentials for {len(creds)}; expected a file for each worker")
+    return [WorkerSpec(role, name, policy, path) for name, path in [*creds.items()][:count]]
 
 
 async def connect_machine(
@@ -114,9 +98,9 @@ async def connect_machine(
 ) -> int:
     """Check whether this machine can work for a league, and run workers until no work is left; return the exit code."""
     creds = read_credentials(options.creds, options.role) if options.creds is not None else None
-    if options.workers is not None and creds is not None and options.workers[1] > len(creds):
+    if options.workers is not None and creds is not None and options.workers > len(creds):
         raise UsageError(
-            f"--workers {options.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
+            f"--workers {options.workers}: found credentials for {len(creds)}; expected a file for each worker"
         )
     name, file = next(iter(creds.items())) if creds else ("join", None)
     access = BrokerCredentials(file, ca)
@@ -150,25 +134,20 @@ async def _connect_workers(
         _print_check(console, "league", f"{context.log.league}, {context.state.sequence:,} events")
         loaded = await _check_machine(context, options, console)
         context.refuses_newer = False
-        if options.workers is not None:
-            bounds = WorkerBounds(options.workers[0], *options.workers)
-        else:
-            free = _free_memory_bytes()
+        count = options.workers
+        if count is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            capacity = worker_capacity(options.role, loaded, cores, free)
-            count = capacity if creds is None else min(capacity, len(creds))
-            bounds = WorkerBounds(count, count, count)
+            count = worker_capacity(options.role, loaded, cores, _free_memory_bytes())
+            count = count if creds is None else min(count, len(creds))
         token = read_machine_token(context.run.folder)
-        pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
-        most = f" to {bounds.most}" if bounds.is_adjustable else ""
-        noun = "workers" if (bounds.most or 0) > 1 else "worker"
-        text = f"{bounds.workers}{most} {noun} {options.role}; logs in {context.run.logs}"
+        pool = ConnectedWorkerPool(make_specs(options.role, options.policy, creds, token, count))
+        text = f"{count} {'workers' if count > 1 else 'worker'} {options.role}; logs in {context.run.logs}"
         console.print(text, highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
         with stop_on_signals(context, supervisor, console):
             done = await supervisor.run()
     if refused := [child.name for child in supervisor.workers if child.is_refused]:
-        raise AccessError(f"the broker lets {', '.join(refused)} in no more; expected other credentials with --creds")
+        raise AccessError(f"the broker rejects the credentials of {', '.join(refused)}; expected others with --creds")
     console.print("done: nothing left to do for them" if done else "stopped; the same command goes on", highlight=False)
     return 0
 

@@ -21,7 +21,7 @@ Shared by them:
 - ``monitoring/``       heartbeats, metrics for Prometheus, alarms, the live table
 - ``compatibility``     checks that processes of different versions may share a league
 - ``supervisor``        starts, watches and restarts the workers of one machine (``process``, with
-                        their names and credentials, and ``autoscaler``)
+                        their names and credentials)
 - ``device_turns``, ``logs``, ``progress``
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
@@ -12,12 +11,9 @@ from rich.live import Live
 from arena.environments import evaluation_seat_counts
 from league.evaluation import plan as evaluations
 from league.evaluation import promotion
-from league.log.metrics import count_messages
 from schemas.config import LeagueConfig
-from schemas.errors import LogError, StoreFullError
+from schemas.errors import StoreFullError
 from schemas.loggers import get_logger
-from schemas.subjects import WORK_STREAM, work_subject
-from workers.autoscaler import QueueDepth, Scaler, ScalingSignal, TrainerWait, WorkerBounds, bounds_of
 from workers.monitoring.alarms import watch_alarms
 from workers.monitoring.live_table import Dashboard
 from workers.process import ROLES, Announce, WorkerProcess, WorkerSpec
@@ -56,15 +52,7 @@ def make_worker_specs(config: LeagueConfig) -> list[WorkerSpec]:
 class WorkerPool(Protocol):
     """The workers that a machine should run."""
 
-    policy: str | None
-    """The policy whose rollout workers are scaled; None for ``trainer.policy``."""
-    initial_specs: list[WorkerSpec]
-
-    def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
-        """Bounds on the number of workers by role; other roles are not scaled."""
-
-    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
-        """Another worker of a role, with a name that is not in ``names``."""
+    specs: list[WorkerSpec]
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether all work is done."""
@@ -73,21 +61,11 @@ class WorkerPool(Protocol):
 class LeagueWorkerPool:
     """All workers of a league, until training and evaluation are done."""
 
-    policy: str | None = None
-
     def __init__(self, context: Context) -> None:
         self._context = context
         game = context.config.game
         self._seats = evaluation_seat_counts(game.name, game.settings)
-        self.initial_specs = make_worker_specs(context.config)
-
-    def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
-        """The configured bounds."""
-        return bounds_of(config)
-
-    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
-        """Another worker, with the first free number in its name."""
-        return WorkerSpec(role, next(n for k in range(1, len(names) + 2) if (n := f"{role}-{k}") not in names))
+        self.specs = make_worker_specs(context.config)
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether training, evaluations and promotions are done, and every match that counts is rated.
@@ -113,13 +91,7 @@ class Supervisor:
         self._pool = pool
         self._announce = announce
         self._alarms = alarms
-        self._waits = TrainerWait()
-        self._depth = QueueDepth()
-        signals: dict[str, ScalingSignal] = {"rollout": self._waits, "evaluator": self._depth}
-        bounds = pool.bounds(context.config)
-        self._scalers = {role: Scaler(bounds[role], signals[role]) for role in sorted(bounds)}
-        self.workers = [WorkerProcess(context, process, announce) for process in pool.initial_specs]
-        self._is_ending = False
+        self.workers = [WorkerProcess(context, process, announce) for process in pool.specs]
 
     async def run(self) -> bool:
         """Run all workers until their work is done or they are stopped; returns whether it is done.
@@ -129,13 +101,13 @@ class Supervisor:
         """
         if self._is_done():
             return True
-        watching = [self._watch_store(), self._scale()]
+        watching = [self._watch_store()]
         if self._alarms:
             watching.append(watch_alarms(self._context, self._announce))
         try:
             async with beside(*watching, *(child.supervise() for child in self.workers)):
                 await self._context.wait_until(self._is_done)
-                done, self._is_ending = self._is_done(), True
+                done = self._is_done()
                 for role in reversed(ROLES):
                     await asyncio.gather(*(child.stop() for child in self.workers if child.role == role))
         finally:
@@ -154,49 +126,6 @@ class Supervisor:
             except OSError as error:
                 log.debug("the broker's log cannot be read", error=str(error))
             await asyncio.sleep(_POLL_INTERVAL_S)
-
-    async def _scale(self) -> None:
-        """Scale the workers of each role; runs until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                while True:
-                    await asyncio.sleep(_POLL_INTERVAL_S)
-                    bounds = self._pool.bounds(self._context.config)
-                    await self._observe_load(bounds)
-                    for role, scaler in self._scalers.items():
-                        count = scaler.decide(time.monotonic(), bounds[role])
-                        if not self._is_ending:
-                            self._scale_role(role, count, group)
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from None
-
-    async def _observe_load(self, bounds: dict[str, WorkerBounds]) -> None:
-        context, state, config = self._context, self._context.state, self._context.config
-        self._waits.observe(state.last_step(self._pool.policy or config.trainer.policy))
-        if "evaluator" in bounds and bounds["evaluator"].is_adjustable:
-            playing = [w for w in state.workers.values() if w.joined.role == "evaluator" and w.left is None]
-            with contextlib.suppress(LogError):
-                jobs = await count_messages(context.client, WORK_STREAM, work_subject(context.log.league, ">"))
-                self._depth.observe(sum(jobs.values()), config.evaluation.games_in_flight * max(len(playing), 1))
-
-    def _scale_role(self, role: str, count: int, group: asyncio.TaskGroup) -> None:
-        """Start or stop one worker, if there are too few or too many."""
-
-        async def dismiss(child: WorkerProcess) -> None:
-            await child.stop()
-            self.workers.remove(child)
-
-        own = [child for child in self.workers if child.role == role and child.policy == self._pool.policy]
-        staying = [child for child in own if not child.is_stopping]
-        if len(staying) < count:
-            spec = self._pool.next_spec(role, {child.name for child in own})
-            child = WorkerProcess(self._context, spec, self._announce)
-            self.workers.append(child)
-            group.create_task(child.supervise())
-            log.info("another worker", role=role, name=child.name, workers=len(staying) + 1)
-        elif len(staying) > count:
-            group.create_task(dismiss(staying[-1]))
-            log.info("a worker less", role=role, name=staying[-1].name, workers=len(staying) - 1)
 
     def kill(self) -> None:
         """Kill all workers; work in progress is repeated by later ones."""

@@ -27,14 +27,6 @@ class Plugin(Table, frozen=True):
     settings: dict[str, Any] = {}
 
 
-def check_worker_bounds(table: str, least: int | None, most: int | None) -> None:
-    """Raise ``ConfigError`` unless both bounds are given, in order, or neither."""
-    if (least is None) != (most is None):
-        raise ConfigError(f"{table}.workers_min, {table}.workers_max: expected both or neither")
-    if least is not None and not 1 <= least <= (most or 0):
-        raise ConfigError(f"{table}.workers_min: {least}; expected 1 to {table}.workers_max")
-
-
 def parse_url(url: str) -> SplitResult | None:
     """The parts of a URL; None where it or its port is malformed."""
     try:

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from schemas.config.base import Plugin, Table, check_worker_bounds
+from schemas.config.base import Plugin, Table
 from schemas.errors import ConfigError
 from schemas.events.rating import SprtConfig
 from schemas.numbers import Count, PositiveFloat, PositiveInt
@@ -33,10 +33,6 @@ class EvaluationConfig(Table, frozen=True):
     """Evaluator workers and their suites."""
 
     workers: int = 1
-    workers_min: int | None = None
-    """With ``workers_max``: the supervisor starts and stops evaluators between these bounds, by how many matches wait.
-    None for ``workers``, neither more nor fewer."""
-    workers_max: int | None = None
     games_in_flight: PositiveInt = 14
     every: PositiveInt = 50
     """Published versions between evaluations; checkpoints are always evaluated."""
@@ -61,7 +57,6 @@ class EvaluationConfig(Table, frozen=True):
     died while they played it."""
 
     def __post_init__(self) -> None:
-        check_worker_bounds("evaluation", self.workers_min, self.workers_max)
         if self.newest_games and self.max_games is None and self.max_games_per_environment is None:
             raise ConfigError(
                 f"evaluation.newest_games: {self.newest_games} without a cap; expected max_games or "
@@ -86,10 +81,6 @@ class RolloutConfig(Table, frozen=True):
     """Rollout workers."""
 
     workers: int = 1
-    workers_min: int | None = None
-    """With ``workers_max``: the supervisor starts and stops workers of ``trainer.policy`` between these bounds, by how
-    long the trainer waits for rollouts. None for ``workers``, neither more nor fewer."""
-    workers_max: int | None = None
     games_in_flight: PositiveInt = 70
     ahead_steps: PositiveFloat = 2.0
     """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
@@ -100,9 +91,6 @@ class RolloutConfig(Table, frozen=True):
     filter_opponent_invalid: bool = False
     """Whether nothing is learnt from a match that another seat's invalid move ended, in games that say so by a metric
     ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
-
-    def __post_init__(self) -> None:
-        check_worker_bounds("rollout", self.workers_min, self.workers_max)
 
 
 class EpisodesConfig(Table, frozen=True):

@@ -275,37 +275,6 @@ def test_two_machines_work_for_a_league_and_lose_workers_in_every_way(
     assert not [r for r in history if r.error is not None]
 
 
-@pytest.mark.slow
-def test_a_machine_runs_another_evaluator_while_many_matches_wait(
-    tmp_path: Path, machine: Callable[..., Machine]
-) -> None:
-    config = tmp_path / "league.toml"
-    text = CONFIG.read_text().replace("every = 2", "every = 2\ngames_in_flight = 2")
-    config.write_text(text.replace("benchmark_games = 12", "benchmark_games = 6000"))
-    with EmbeddedServer(tmp_path / "nats") as server:
-        opening = ["open", "--config", str(config), "--run", str(tmp_path / "run"), "--nats", server.url]
-        subprocess.run([sys.executable, "-m", "ui", *opening], check=True, timeout=600)
-        one = machine(server.url, tmp_path / "machine", "--role", "evaluator", "--workers", "1..2")
-        deadline = time.monotonic() + 400
-        while len(one.workers()) < 2:
-            assert time.monotonic() < deadline, one.said
-            time.sleep(0.5)
-        names = sorted(one.workers())
-        while not all(has_logged(one, name, '"joined"') for name in names):
-            assert time.monotonic() < deadline, one.said
-            time.sleep(0.5)
-        one.process.send_signal(signal.SIGTERM)
-        assert one.ended() == 0
-    token = (one.folder / "machine").read_text()
-    assert names == [f"evaluator-{token}-1", f"evaluator-{token}-2"]
-    assert all(has_logged(one, name, '"reason": "done"') for name in names)
-
-
-def has_logged(one: Machine, name: str, words: str) -> bool:
-    file = one.folder / "logs" / f"{name}.log"
-    return file.exists() and words in file.read_text()
-
-
 def finished_by(history: list[RecordedEvent]) -> set[str]:
     ids = [r.event.match_id for r in history if isinstance(r.event, e.MatchFinished)]
     return {found[0] for match_id in ids if (found := re.match(r"rollout-\d+", match_id)) is not None}

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from league.auth.authority import Authority
-from lifecycle.connect_machine import ConnectedWorkerPool, ModelFootprint, default_folder, worker_capacity
+from lifecycle.connect_machine import ModelFootprint, default_folder, make_specs, worker_capacity
 from schemas.errors import AccessError, UsageError
-from ui.cli.machines import parse_worker_range
-from workers.autoscaler import WorkerBounds
+from ui.cli.machines import parse_worker_count
 from workers.process import lock_folder, read_credentials, read_machine_token
 
 GB = 1_000_000_000
@@ -64,11 +63,10 @@ def test_what_is_no_credentials_says_so(authority: Authority, tmp_path: Path) ->
 
 def test_every_worker_has_credentials_of_its_own_as_long_as_there_are_some(tmp_path: Path) -> None:
     creds = {"a": tmp_path / "a", "b": tmp_path / "b"}
-    pool = ConnectedWorkerPool("rollout", None, creds, "x", WorkerBounds(2))
-    assert [(process.name, process.creds) for process in pool.initial_specs] == list(creds.items())
-    assert pool.next_spec("rollout", {"a"}).name == "b"
-    with pytest.raises(UsageError, match="credentials for 2 workers"):
-        pool.next_spec("rollout", {"a", "b"})
+    specs = make_specs("rollout", None, creds, "x", 2)
+    assert [(spec.name, spec.creds) for spec in specs] == list(creds.items())
+    with pytest.raises(UsageError, match="--workers 3: found credentials for 2"):
+        make_specs("rollout", None, creds, "x", 3)
 
 
 def test_made_up_names_differ_by_machine_and_stay_after_a_restart(tmp_path: Path) -> None:
@@ -76,11 +74,8 @@ def test_made_up_names_differ_by_machine_and_stay_after_a_restart(tmp_path: Path
     (tmp_path / "b").mkdir()
     here, there = read_machine_token(tmp_path / "a"), read_machine_token(tmp_path / "b")
     assert here == read_machine_token(tmp_path / "a") != there
-    pool = ConnectedWorkerPool("rollout", "exploiter", None, here, WorkerBounds(2))
-    names = [process.name for process in pool.initial_specs]
+    names = [spec.name for spec in make_specs("rollout", "exploiter", None, here, 2)]
     assert names == [f"rollout-exploiter-{here}-1", f"rollout-exploiter-{here}-2"]
-    assert pool.next_spec("rollout", {names[1]}).name == names[0]
-    assert pool.next_spec("rollout", {names[0]}) == pool.initial_specs[1]
 
 
 def test_one_folder_has_one_machine_s_workers_of_a_role(tmp_path: Path) -> None:
@@ -110,12 +105,11 @@ def test_a_machine_carries_as_many_as_its_cores_or_its_memory_hold() -> None:
 
 
 def test_numbers_of_workers() -> None:
-    assert parse_worker_range("auto") is None
-    assert parse_worker_range("3") == (3, 3)
-    assert parse_worker_range("2..16") == (2, 16)
-    for text in ("0", "-1", "3..2", "0..4", "many", "1...2", "", "2..", "1.5", "٣", "9" * 30):
-        with pytest.raises(UsageError, match=r"--workers .*: expected N, MIN\.\.MAX or auto"):
-            parse_worker_range(text)
+    assert parse_worker_count("auto") is None
+    assert parse_worker_count("3") == 3
+    for text in ("0", "-1", "2..16", "many", "", "1.5", "٣", "9" * 30):
+        with pytest.raises(UsageError, match=r"--workers .*: expected a number from 1 to 999,999, or auto"):
+            parse_worker_count(text)
 
 
 def test_files_lie_in_the_user_s_cache_by_league(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -366,3 +366,13 @@ def test_every_command_in_the_documents_is_one_that_there_is(document: str) -> N
             check_command(words, is_mention)
         except Refused as error:
             raise AssertionError(f"league {shlex.join(words)}: {error}") from None
+
+
+def test_the_documented_scaler_is_the_deployed_one() -> None:
+    text = (ROOT / "docs" / "4-operations.md").read_text()
+    (shown,) = [
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "ScaledObject" in block
+    ]
+    deployed = next(one for one in documents(KUBERNETES / "autoscaling.yaml") if one["metadata"] == shown["metadata"])
+    assert shown["spec"]["scaleTargetRef"] == deployed["spec"]["scaleTargetRef"]
+    assert shown["spec"]["triggers"] == deployed["spec"]["triggers"]

@@ -159,9 +159,7 @@ def join(
     ] = None,
     ca: CaOption = None,
     role: Annotated[str, Option(help="Role of its workers; see `league worker`.")] = "rollout",
-    workers: Annotated[
-        str, Option(help="N, MIN..MAX (as many as are needed), or auto: as many as the machine can run.")
-    ] = "auto",
+    workers: Annotated[str, Option(help="Their number, or auto: as many as the machine can run.")] = "auto",
     folder: Annotated[
         Path | None, Option(help="For logs and copies of models; by default in the user's cache. May be deleted.")
     ] = None,
@@ -171,22 +169,20 @@ def join(
 ) -> None:
     """Connect this machine to a league: check that it can work for it, then run workers until stopped."""
     _check_role(f"--role {role}", role, policy)
-    count = parse_worker_range(workers)
+    count = parse_worker_count(workers)
     from lifecycle.connect_machine import ConnectOptions, connect_machine
 
     options = ConnectOptions(role, count, policy, creds, folder, room_gb)
     raise typer.Exit(uvloop.run(connect_machine(url, league, ca, options, Console(stderr=True))))
 
 
-def parse_worker_range(text: str) -> tuple[int, int] | None:
-    """Least and largest number of workers; None for ``auto``."""
+def parse_worker_count(text: str) -> int | None:
+    """Number of workers; None for ``auto``."""
     if text == "auto":
         return None
-    matched = re.fullmatch(r"([0-9]{1,6})(?:\.\.([0-9]{1,6}))?", text, re.ASCII)
-    least, most = (int(matched[1]), int(matched[2] or matched[1])) if matched is not None else (0, 0)
-    if not 1 <= least <= most:
-        raise UsageError(f"--workers {text}: expected N, MIN..MAX or auto; at least 1")
-    return least, most
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", text, re.ASCII):
+        raise UsageError(f"--workers {text}: expected a number from 1 to 999,999, or auto")
+    return int(text)
 
 
 def init(
