@@ -133,8 +133,8 @@ async def void_matches(run: Run, history: JetStreamLog, sequences: list[int], re
     first = 0
     voids: list[MatchVoided] = []
     selected = set(sequences)
-    for place, sequence in enumerate(sequences):
-        if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:
+    for index, sequence in enumerate(sequences):
+        if index + 1 == len(sequences) or sequences[index + 1] - sequence > _MAX_GAP:
             async for batch in history.batches(sequences[first], sequence):
                 voids += [
                     MatchVoided(match=read.event, match_sequence=read.sequence, reason=reason)
@@ -142,7 +142,7 @@ async def void_matches(run: Run, history: JetStreamLog, sequences: list[int], re
                     if read.sequence in selected and isinstance(read.event, MatchFinished)
                 ]
                 await asyncio.sleep(0)
-            first = place + 1
+            first = index + 1
     await append_in_batches(history, voids)
     _, ratings = await snapshots.load_folds(history, run.open_blob_store(history.client))
     await record_pending(history, ratings)

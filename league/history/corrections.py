@@ -47,10 +47,10 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
         return corrections
     # The voids after the first of these concern other games and systems.
     refold = fold.begin_refold(due[-1][1])
-    for place, through in due:
+    for key, through in due:
         async for batch in history.batches(refold.sequence + 1, through):
             await asyncio.to_thread(_fold_batch, refold, batch)
-        corrections.append(fold.make_correction(place, through, refold))
+        corrections.append(fold.make_correction(key, through, refold))
     return corrections
 
 
@@ -59,19 +59,19 @@ def _fold_batch(fold: RatingFold, batch: Sequence[RecordedEvent]) -> None:
         fold.apply(recorded.sequence, recorded.event)
 
 
-async def skip_undecodable(history: EventLog, known: int) -> int:
+async def skip_undecodable(history: EventLog, newest: int) -> int:
     """Skip messages that are no events under the rating subjects, after a conditional append of ratings has failed.
 
-    They may be published there, and decide nothing. ``known`` is the sequence of the newest rating that the fold has
-    seen, or of such a message after it. Returns the newest message there if only such messages follow ``known``;
-    otherwise ``known``, since the fold has to see newer ratings first.
+    They may be published there, and decide nothing. ``newest`` is the sequence of the newest rating that the fold has
+    seen, or of such a message after it. The result is the sequence of the last message there if only such messages
+    follow ``newest``; otherwise ``newest``, since the fold has to see newer ratings first.
     """
     last = await history.last_sequence(event_type_filter(history.league, RatingUpdated))
-    if last > known:
-        async for recorded in history.read(known + 1, last, only=RatingUpdated):
+    if last > newest:
+        async for recorded in history.read(newest + 1, last, only=RatingUpdated):
             if recorded.event is not None or isinstance(recorded.error, NewerSchemaError):
-                return known
-    return max(last, known)
+                return newest
+    return max(last, newest)
 
 
 async def record_pending(history: EventLog, fold: RatingFold) -> None:

@@ -116,10 +116,11 @@ def _check_agents(connection: Any, until: int, agents: Collection[str]) -> None:
     if not agents:
         return
     rows = connection.execute("SELECT DISTINCT agent FROM match_seats WHERE sequence <= ? ORDER BY agent", [until])
-    known = [agent for (agent,) in rows.fetchall()]
+    players = [agent for (agent,) in rows.fetchall()]
     for agent in agents:
-        if agent not in known:
-            raise UsageError(f"agent {agent!r}: in no match up to there; expected {format_choices(known[:20], agent)}")
+        if agent not in players:
+            expected = format_choices(players[:20], agent)
+            raise UsageError(f"agent {agent!r}: in no match up to event {until:,}; expected {expected}")
 
 
 def rating_shifts(recorded: Sequence[AgentRating], after: Sequence[AgentRating]) -> list[RatingShift]:

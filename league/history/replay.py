@@ -203,13 +203,13 @@ class RatingVerifier:
         for refolded in self._fold.apply(recorded.sequence, event):
             self._pending_updates[refolded.game, refolded.system, refolded.match_id] = refolded
         if isinstance(event, MatchVoided):
-            self._due.update((*place, through) for place, through in self._fold.due_corrections.items())
+            self._due.update((*key, through) for key, through in self._fold.due_corrections.items())
         if isinstance(event, RatingUpdated):
-            place = (event.game, event.system)
-            if event.match_sequence > self._compared_through.get(place, 0):
-                self._compared_through[place] = event.match_sequence
+            key = (event.game, event.system)
+            if event.match_sequence > self._compared_through.get(key, 0):
+                self._compared_through[key] = event.match_sequence
                 self._rated += 1
-                update = self._pending_updates.pop((*place, event.match_id), None)
+                update = self._pending_updates.pop((*key, event.match_id), None)
                 changes = update.changes if update is not None else []
                 self._compare(recorded.sequence, event.match_id, event.system, event.changes, changes)
 
@@ -234,15 +234,15 @@ class RatingVerifier:
         self, sequence: int, recorded: RatingsCorrected, refold: RatingFold | None
     ) -> RatingsCorrected | None:
         """The expected correction, so that later events are compared with the right ratings; None for a duplicate."""
-        place = (recorded.game, recorded.system)
-        if recorded.through <= self._compared_through.get(place, 0):
+        key = (recorded.game, recorded.system)
+        if recorded.through <= self._compared_through.get(key, 0):
             return None
         self._corrections += 1
         if refold is None:
             self._add_difference(RatingDifference(sequence, "", "", None, None))
             return None
-        self._compared_through[place] = recorded.through
-        expected = self._fold.make_correction(place, recorded.through, refold)
+        self._compared_through[key] = recorded.through
+        expected = self._fold.make_correction(key, recorded.through, refold)
         are_equal = self._compare(sequence, "", recorded.system, recorded.ratings, expected.ratings)
         if are_equal and recorded != expected:
             self._add_difference(RatingDifference(sequence, "", "", None, None))

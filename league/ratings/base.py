@@ -92,17 +92,17 @@ class StartRatings(msgspec.Struct):
 
     def record_reset(self, event: PolicyReset) -> bool:
         """Record a reset of a policy; False for a duplicate."""
-        known = self.resets.setdefault(event.policy, [])
-        if event.version in known:
+        versions = self.resets.setdefault(event.policy, [])
+        if event.version in versions:
             return False
-        insort(known, event.version)
+        insort(versions, event.version)
         return True
 
     def training_start(self, policy: str, version: int) -> int:
         """The first version of the training that made ``version``: 0, or the first after a reset."""
-        known = self.resets.get(policy, [])
-        place = bisect_left(known, version)
-        return known[place - 1] + 1 if place else 0
+        versions = self.resets.get(policy, [])
+        earlier = bisect_left(versions, version)
+        return versions[earlier - 1] + 1 if earlier else 0
 
 
 class RatingTable:
@@ -175,9 +175,9 @@ class RatingTable:
         if named is not None:
             policy, version = named
             versions = self._versions.get(policy, [])
-            place = bisect_left(versions, version)
-            if place and versions[place - 1] >= self._starts.training_start(policy, version):
-                return self.system.inherit(self.state(agent_name(policy, versions[place - 1])))
+            earlier = bisect_left(versions, version)
+            if earlier and versions[earlier - 1] >= self._starts.training_start(policy, version):
+                return self.system.inherit(self.state(agent_name(policy, versions[earlier - 1])))
         base = self._starts.base
         if base is not None and base in self.states:
             return self.system.inherit(self.state(base))

@@ -28,8 +28,8 @@ def is_rated(match: e.MatchFinished, config: RatingsConfig) -> bool:
     )
 
 
-Place = tuple[str, str]
-"""A game and a rating system: what has ratings of its own."""
+TableKey = tuple[str, str]
+"""The game and the rating system of a table of ratings."""
 
 
 class RatingTableSnapshot(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ class RatingFold:
         amend: Callable[[RatingsConfig], RatingsConfig] = lambda ratings: ratings,
     ) -> None:
         self.sequence = 0
-        self.due_corrections: dict[Place, int] = {}
+        self.due_corrections: dict[TableKey, int] = {}
         """Sequence of the newest ``MatchVoided`` that a correction has to take into account."""
         self.voided: dict[str, int] = {}
         """Sequence of the ``MatchVoided`` of each voided match."""
@@ -104,8 +104,8 @@ class RatingFold:
         self._config = ConfigFold()
         self._seen = SeenIds()
         self._starts = StartRatings()
-        self._tables: dict[Place, RatingTable] = {}
-        self._rated_to: dict[Place, int] = {}
+        self._tables: dict[TableKey, RatingTable] = {}
+        self._rated_to: dict[TableKey, int] = {}
         self._waiting: list[tuple[int, str, e.MatchFinished]] = []
         """Sequence, system and match of every rating that waits for a correction."""
         self._rules: list[_RatingRules] = []
@@ -201,40 +201,40 @@ class RatingFold:
         """Make an empty fold without the matches that were voided up to a sequence."""
         return RatingFold(without={match_id for match_id, sequence in self.voided.items() if sequence <= through})
 
-    def make_correction(self, place: Place, through: int, refold: "RatingFold") -> e.RatingsCorrected:
+    def make_correction(self, key: TableKey, through: int, refold: "RatingFold") -> e.RatingsCorrected:
         """Make the correction of a game's ratings under a system after the void at ``through``.
 
         ``refold`` is what ``begin_refold`` made, with the history up to there.
         """
-        waited = [match.match_id for sequence, match in self._waiting_at(place) if sequence <= through]
+        waited = [match.match_id for sequence, match in self._waiting_for(key) if sequence <= through]
         return e.RatingsCorrected(
-            game=place[0],
-            system=place[1],
+            game=key[0],
+            system=key[1],
             through=through,
             waited=[match_id for match_id in waited if self.voided.get(match_id, through + 1) > through],
-            ratings=refold.rated_agents(*place),
+            ratings=refold.rated_agents(*key),
         )
 
     def _apply_correction(self, event: e.RatingsCorrected) -> list[e.RatingUpdated]:
-        place = (event.game, event.system)
-        if event.through <= self._rated_to.get(place, 0):
+        key = (event.game, event.system)
+        if event.through <= self._rated_to.get(key, 0):
             return []
-        self._table(place).replace(event.ratings)
-        self._rated_to[place] = event.through
-        if self.due_corrections.get(place, 0) > event.through:
+        self._table(key).replace(event.ratings)
+        self._rated_to[key] = event.through
+        if self.due_corrections.get(key, 0) > event.through:
             # More matches were voided meanwhile: another correction must follow.
             return []
-        self.due_corrections.pop(place, None)
-        waiting = self._waiting_at(place)
-        self._waiting = [entry for entry in self._waiting if (entry[2].game, entry[1]) != place]
+        self.due_corrections.pop(key, None)
+        waiting = self._waiting_for(key)
+        self._waiting = [entry for entry in self._waiting if (entry[2].game, entry[1]) != key]
         return [
             self._rate(sequence, match, self._rules_at(sequence), event.system)
             for sequence, match in waiting
             if sequence > event.through
         ]
 
-    def _waiting_at(self, place: Place) -> list[tuple[int, e.MatchFinished]]:
-        return [(sequence, match) for sequence, system, match in self._waiting if (match.game, system) == place]
+    def _waiting_for(self, key: TableKey) -> list[tuple[int, e.MatchFinished]]:
+        return [(sequence, match) for sequence, system, match in self._waiting if (match.game, system) == key]
 
     def to_snapshot(self) -> RatingsSnapshot:
         """The fold for a snapshot."""
@@ -249,7 +249,7 @@ class RatingFold:
                 RatingTableSnapshot(*p, to, self._tables[p].rated_agents()) for p, to in sorted(self._rated_to.items())
             ],
             voided=dict(self.voided),
-            due=[(*place, due) for place, due in sorted(self.due_corrections.items())],
+            due=[(*key, due) for key, due in sorted(self.due_corrections.items())],
             waiting=list(self._waiting),
             unrecorded=list(self.unrecorded.values()),
             resets={policy: list(versions) for policy, versions in self._starts.resets.items()},
@@ -275,12 +275,12 @@ class RatingFold:
         fold.unrecorded = {update.key: update for update in saved.unrecorded}
         return fold
 
-    def _table(self, place: Place) -> RatingTable:
-        if place not in self._tables:
-            system = place[1]
-            known = (rules.systems[system] for rules in reversed(self._rules) if system in rules.systems)
-            self._tables[place] = RatingTable(self._starts, next(known, UnknownSystem(system)))
-        return self._tables[place]
+    def _table(self, key: TableKey) -> RatingTable:
+        if key not in self._tables:
+            system = key[1]
+            systems = (rules.systems[system] for rules in reversed(self._rules) if system in rules.systems)
+            self._tables[key] = RatingTable(self._starts, next(systems, UnknownSystem(system)))
+        return self._tables[key]
 
     def _configure(self, config: LeagueConfig) -> None:
         self._rules.append(_make_rules(self.sequence, self._amend(config.ratings)))
