@@ -19,7 +19,7 @@ import torch
 from league.blobs import STATE_AREA
 from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
-from league.matchmaking.schedule import budget_share_used, stop_reason
+from league.matchmaking.schedule import StopReason, budget_share_used, stop_reason
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
@@ -333,20 +333,23 @@ class TrainerWorker:
         if (reason := self._stop_reason()) is None:
             return False
         await self._wait_until_recorded()
-        finished = TrainingFinished(self._policy, self.learner.steps, reason, state.config_sequence)
+        finished = TrainingFinished(
+            self._policy, self.learner.steps, reason.text, state.config_sequence, reason.is_criterion
+        )
         await self._context.wait_for_sequence(await self._context.append(finished))
         if state.training_finished(self._policy) is None:
             # A configuration that was appended meanwhile may let training go on.
             return await self._finish_if_due()
-        log.info("training finished", reason=reason, version=finished.version)
+        log.info("training finished", reason=reason.text, version=finished.version)
         return True
 
-    def _stop_reason(self) -> str | None:
+    def _stop_reason(self) -> StopReason | None:
         """Stop conditions apply to the hero's policy; the others train for as long as it does."""
         state, hero = self._context.state, self._config.policy
         if self._policy == hero:
             return stop_reason(state, hero, self._context.config.stop, self._unrecorded_step())
-        return f"training of {hero} has finished" if state.training_finished(hero) is not None else None
+        finished = state.training_finished(hero)
+        return None if finished is None else StopReason(f"training of {hero} has finished", finished.criterion_met)
 
     def _has_hero_finished(self) -> bool:
         """Whether this policy is not the hero and the hero's training has finished: then no batch is waited for."""

@@ -6,6 +6,8 @@ Pure functions of the state. ``external_version`` admits a version of an externa
 follows no schedule.
 """
 
+from typing import NamedTuple
+
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK
 from schemas.config import LeagueConfig, StopConfig
@@ -132,15 +134,23 @@ def budget_share_used(state: LeagueState, policy: str, stop: StopConfig, newest_
     return min(max(_limit_shares(state, policy, stop, newest_step).values(), default=0.0), 1.0)
 
 
-def stop_reason(state: LeagueState, policy: str, stop: StopConfig, newest_step: int = 0) -> str | None:
+class StopReason(NamedTuple):
+    """Reason for which training must end."""
+
+    text: str
+    is_criterion: bool = False
+    """Whether ``stop.criterion`` is met; a limit is reached otherwise."""
+
+
+def stop_reason(state: LeagueState, policy: str, stop: StopConfig, newest_step: int = 0) -> StopReason | None:
     """Reason for which training must end now, after the step ``newest_step``; None if it must not."""
     for name, share in _limit_shares(state, policy, stop, newest_step).items():
         if share >= 1.0:
-            return f"{getattr(stop, name):g} {name}"
+            return StopReason(f"{getattr(stop, name):g} {name}")
     return met_stop_criterion(state)
 
 
-def met_stop_criterion(state: LeagueState) -> str | None:
+def met_stop_criterion(state: LeagueState) -> StopReason | None:
     """The reason to stop training: the trained policy's benchmark exceeds ``stop.criterion`` with 95 % confidence.
 
     Compares the lower end of the 95 % Wilson interval of the share of games won; None while it is not exceeded.
@@ -156,8 +166,9 @@ def met_stop_criterion(state: LeagueState) -> str | None:
         if policy_of(evaluation.agent) == config.trainer.policy:
             low, _ = wilson_interval(result.wins, result.games)
             if low > criterion.win_rate:
-                return (
+                text = (
                     f"{result.agent} won {result.wins} of {result.games} games against {criterion.opponent}: "
-                    f"surely above {criterion.win_rate:g} (95 % interval from {low:.3f})"
+                    f"above {criterion.win_rate:g} with 95 % confidence (interval from {low:.3f})"
                 )
+                return StopReason(text, is_criterion=True)
     return None

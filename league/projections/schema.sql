@@ -354,8 +354,7 @@ CREATE VIEW rollout_ledger AS
          LEFT JOIN begun b USING (policy, match_id);
 COMMENT ON VIEW rollout_ledger IS 'every rollout, its `fate`, the step that decided it, and the `sequence` of its match';
 
--- Two sources that must agree: the matches, each of which is followed to its end, and what the steps counted. Steps
--- of before buffers counted what they dropped without naming it, so of these some stand as pending there.
+-- Two sources that must agree: the matches, each of which is followed to its end, and what the steps counted.
 CREATE VIEW ledger AS
     WITH followed AS (
         SELECT policy, count(*) AS generated, count(*) FILTER (fate = 'trained') AS trained,
@@ -381,7 +380,7 @@ CREATE VIEW ledger AS
     SELECT policy, generated, trained, stale, filtered, voided, refused, given_up, late, abandoned,
            generated - trained - stale - filtered - voided - refused - given_up - late - abandoned AS pending,
            unrecorded,
-           coalesce(followed, 0) = trained AND pending BETWEEN 0 AND coalesce(waiting, 0) AS balanced
+           coalesce(followed, 0) = trained AND pending = coalesce(waiting, 0) AS balanced
     FROM summed ORDER BY policy;
 COMMENT ON VIEW ledger IS 'per policy, what became of its rollouts; `balanced`: what steps counted and each one''s fate agree';
 

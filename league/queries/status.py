@@ -257,7 +257,7 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
         if step is not None and step.metrics.get("alarms", 0.0) > 0:
             text = f"step {step.step} of {policy}: samples were not drawn as recorded (the trainer's log says how)"
             yield Alarm(f"samples_differ:{policy}", text)
-        if finished is not None and config.stop.criterion is not None and "surely above" not in finished.reason:
+        if finished is not None and config.stop.criterion is not None and not finished.criterion_met:
             text = f"training of {policy} ended ({finished.reason}) before stop.criterion was met"
             yield Alarm(f"criterion_unmet:{policy}", text)
     training = [policy for policy in config.trained_policies if state.training_finished(policy) is None]

@@ -5,7 +5,7 @@
 - ``standings_rows``    the tables of the standings: agents with their ratings, wins and losses, and mean rewards, by
                         which populations may choose
 - ``evaluation_table``  evaluations: requests, results, verdicts
-- ``consumption``       the outcome of every trajectory, and matches begun but not trained on
+- ``consumption``       the trainers' positions in ``EXPERIENCE``, and matches begun but not trained on
 - ``novelty``           how new an agent's play is
 - ``artifacts``         artifacts that matches added to an arena's stores
 """

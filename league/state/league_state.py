@@ -93,7 +93,7 @@ class LeagueState:
         self.ngrams = NgramCounts()
         self._rewards = RecentRewards()
         self.consumption = ExperienceConsumption()
-        """Outcomes of trajectories, and the trainers' positions in ``EXPERIENCE``."""
+        """Trainers' positions in ``EXPERIENCE``, and the trajectories that are accounted for."""
         self._workers = WorkerRegistry()
         self._branched_at = 0
         self._changed_at = 0
@@ -412,7 +412,6 @@ class LeagueState:
         self.sessions.end(self.sequence, event)
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
         self.in_play.end_match(event.worker, event.match_id, event)
-        self.consumption.count_generated(event)
         ratings = self.config.ratings if self.config is not None else None
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         if system is not None:

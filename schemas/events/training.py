@@ -157,9 +157,9 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """Trajectories of matches that had been voided by then."""
     filtered: Count = 0
     """Trajectories that were drawn and left out because they teach nothing."""
-    floor: Int64 | None = None
-    """All of the policy's rollouts up to this sequence are accounted for; those between it and ``experience_to`` that
-    no step has named wait in the buffer. None for ``experience_to``: nothing waits."""
+    floor: Int64 = 0
+    """All of the policy's trajectories up to this sequence are accounted for; those between it and ``experience_to``
+    that no step has named wait in the buffer."""
     trained: list[list[Count]] = []
     """Sequences of the accepted trajectories, as ranges."""
     dropped: list[DroppedTrajectories] = []
@@ -187,3 +187,5 @@ class TrainingFinished(Event, frozen=True, tag=True):
     reason: str
     configured: Count = 0
     """Sequence of the configuration whose condition it was; another one may let training go on."""
+    criterion_met: bool = False
+    """Whether ``stop.criterion`` ended the training, rather than a limit."""

@@ -1,4 +1,4 @@
-"""What became of every rollout, from events alone: each leaves once, and what waits is what no step has named."""
+"""Consumed trajectories, from events alone: each leaves once, and those wait that no step has named."""
 
 import msgspec
 from hypothesis import given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from league.state import LeagueState
 from schemas import events as e
-from schemas.numbers import MAX_INT64, expand_ranges, in_ranges, merge_ranges, range_size, ranges_above, to_ranges
+from schemas.numbers import expand_ranges, in_ranges, merge_ranges, range_size, ranges_above, to_ranges
 from tests.builders import fold_events, gradient_step, match_finished
 
 NUMBERS = st.sets(st.integers(0, 60))
@@ -38,16 +38,8 @@ def test_what_left_out_of_order_is_accounted_for_and_the_rest_waits() -> None:
     consumed = state.consumption.position("main")
     assert [n for n in range(1, 10) if not consumed.is_accounted(n)] == [2, 5, 7, 8, 9]
     assert (consumed.floor, consumed.looked_at) == (1, 8)
-    fates = state.consumption.accounting("main")
-    assert (fates.generated, fates.trained, fates.stale, fates.pending) == (8, 3, 1, 4)
     assert state.consumption.is_accounted("w-6", 0)
     assert not state.consumption.is_accounted("w-2", 0)
-
-
-def test_steps_of_before_buffers_consumed_all_they_looked_at() -> None:
-    state = fold_events(finished(1), finished(2), step(1, 1, 2, accepted=1, refused=1))
-    assert (state.consumption.position("main").floor, state.consumption.position("main").above) == (2, [])
-    assert state.consumption.accounting("main").pending == 0
 
 
 def test_the_floor_rises_when_the_oldest_left() -> None:
@@ -64,11 +56,10 @@ def test_parts_of_a_rollout_add_up_until_it_leaves() -> None:
     second = step(2, 5, 4, floor=3, matches=["w-4"], parts=[part([[3, 3]], 2)])
     state = fold_events(finished(4), first, second)
     assert state.consumption.position("main").steps_of(4) == [[0, 1], [3, 3]]
-    assert state.consumption.accounting("main").pending == 1
     assert not state.consumption.is_accounted("w-4", 0)
     third = step(3, 5, 4, floor=4, matches=["w-4"], trained=[[4, 4]], accepted=1, parts=[part([[2, 2], [4, 4]], 0)])
     state.apply(99, third)
-    assert (state.consumption.position("main").begun, state.consumption.accounting("main").pending) == ([], 0)
+    assert state.consumption.position("main").begun == []
     assert state.consumption.is_accounted("w-4", 0)
 
 
@@ -87,11 +78,6 @@ def test_seats_of_one_match_are_rollouts_of_their_own() -> None:
         dropped=dropped,
     )  # fmt: skip
     state = fold_events(several, taken)
-    assert (
-        state.consumption.accounting("main").generated,
-        state.consumption.accounting("main").pending,
-        state.consumption.accounting("rogue").pending,
-    ) == (2, 1, 1)
     assert [seat for seat in range(6) if state.consumption.is_accounted("w-1", seat)] == [0, 4]
     assert LeagueState.from_snapshot(state.to_snapshot()).consumption.is_accounted("w-1", 4)
 
@@ -108,21 +94,7 @@ def test_a_step_that_names_no_seat_speaks_of_them_all() -> None:
 def test_copies_change_nothing() -> None:
     taken = step(1, 1, 2, floor=0, trained=[[2, 2]], accepted=1)
     once, twice = fold_events(finished(1), taken), fold_events(finished(1), finished(1), taken, taken)
-    assert once.consumption.accounting("main") == twice.consumption.accounting("main")
     assert once.consumption.position("main") == twice.consumption.position("main")
-
-
-def test_policies_are_counted_apart_and_untrained_matches_not_at_all() -> None:
-    state = fold_events(finished(1), finished(2, "rogue"), finished(3, experience=""), step(1, 1, 1, accepted=1))
-    assert (state.consumption.accounting("main").pending, state.consumption.accounting("rogue").pending) == (0, 1)
-
-
-def test_what_waited_where_a_branch_began_stays_behind() -> None:
-    state = fold_events(
-        finished(1), finished(2), step(1, 1, 1, accepted=1), e.LeagueBranched(origin="o", at=3, digest="")
-    )
-    fates = state.consumption.accounting("main")
-    assert (fates.generated, fates.trained, fates.abandoned, fates.pending) == (2, 1, 1, 0)
 
 
 @settings(max_examples=60)
@@ -150,21 +122,3 @@ def test_what_groups_wait_is_known_after_a_snapshot_and_nothing_is_expected_back
     assert LeagueState.from_snapshot(saved).consumption.position("main") == state.consumption.position("main")
     state.apply(9, e.LeagueBranched(origin="o", at=6, digest=""))
     assert state.consumption.position("main").gathered == e.BufferContents([], [], ["g-0", "g-5"])
-    assert state.consumption.accounting("main").pending == 0
-
-
-def test_given_up_and_late_rollouts_have_left() -> None:
-    dropped = [e.DroppedTrajectories(reason=reason, sequences=[[n, n]], matches=[f"w-{n}"]) for n, reason in DROPPED]
-    fates = fold_events(
-        *(finished(n) for n in range(1, 5)), step(1, 1, 4, floor=0, dropped=dropped)
-    ).consumption.accounting("main")
-    assert (fates.given_up, fates.late, fates.accounted, fates.pending) == (1, 1, 2, 2)
-
-
-DROPPED = [(1, "given_up"), (2, "late"), (3, "failed")]
-
-
-def test_counts_that_no_snapshot_can_hold_end_at_the_largest() -> None:
-    state = fold_events(*(step(n, 1, 1, floor=0, accepted=MAX_INT64) for n in range(1, 5)))
-    assert state.consumption.accounting("main").trained == MAX_INT64
-    assert state.digest()

@@ -127,9 +127,6 @@ def _append_bounded(window: deque[T], value: T, size: int) -> None:
         window.popleft()
 
 
-_EXPERIENCE = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
-
-
 def elo_metrics(state: LeagueState, hero: str) -> dict[str, float]:
     """``League/Elo_Rating/…``: the main policy, its best checkpoint, the strongest baseline, and other policies.
 
@@ -159,7 +156,7 @@ def step_metrics(step: GradientStepTaken, hero: str) -> dict[str, float]:
 
 
 def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
-    """Totals of matches, trajectories, the pool, costs and novelty."""
+    """Totals of matches, the pool, costs and novelty."""
     agents = state.standings().agents.values()
     matches = {purpose: state.finished_matches(purpose) for purpose in ("training", "evaluation", "imported")}
     totals: dict[str, float] = {f"League/matches/{purpose}": count for purpose, count in matches.items() if count}
@@ -172,10 +169,7 @@ def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
         "model_pool/elite": len(state.elite),
     }
     for policy in state.policies:
-        accounting = state.consumption.accounting(policy)
-        prefix = f"experience{path_suffix(policy, hero)}"
-        totals |= {f"{prefix}/{name}": getattr(accounting, name) for name in _EXPERIENCE}
-        totals[f"{prefix}/ahead"] = state.in_play.matches_ahead(policy)
+        totals[f"experience{path_suffix(policy, hero)}/ahead"] = state.in_play.matches_ahead(policy)
     for agent, spent in state.spending.items():
         prefix = f"cost/{agent}"
         totals |= {
