@@ -50,7 +50,7 @@ async def open_league(
         existing = await find_league(client, config.name)
     if existing is not None:
         history = JetStreamLog(client, existing, "supervisor")
-        # Those of an older version lack restrictions, and maybe the consumer.
+        # The broker may have become a cluster.
         await ensure_streams(client.jetstream(), None)
         await WorkQueue(client, existing).create_consumer()
         if config is not None:

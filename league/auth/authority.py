@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from league.auth.permissions import ROLES, VERSION, permissions
+from league.auth.permissions import ROLES, permissions
 from league.auth.tokens import KeyKind, format_credentials, new_seed, public_key, sign_token
 from schemas.errors import AccessError, UsageError, format_choices
 from schemas.files import fsync_path
@@ -147,7 +147,7 @@ class Authority:
                 claims = {
                     "pub": {"allow": may.publish},
                     "sub": {"allow": may.subscribe},
-                    "tags": [f"role:{role}", f"permissions:{VERSION}"],
+                    "tags": [f"role:{role}"],
                     **dict.fromkeys(("subs", "data", "payload"), -1),
                 }
                 user = User(name, role, public_key(seed), issued, expires, league=league or own)

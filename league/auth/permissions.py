@@ -36,8 +36,6 @@ from schemas.subjects import (
     worker_event_subject,
 )
 
-VERSION = 2
-"""Version of the table. Credentials of an older one grant more than this one."""
 ROLES = ("rollout", "evaluator", "inference", "rater", "trainer", "archivist", "tracker", "dashboard", "operator")
 WORKERS = tuple(role for role in ROLES if role not in ("dashboard", "operator"))
 _READERS = (*WORKERS, "dashboard")

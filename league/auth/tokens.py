@@ -9,7 +9,6 @@ over the text before it. Keys are written in base32 with a leading letter for th
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -77,8 +76,6 @@ class UserIdentity(msgspec.Struct, frozen=True):
     expires: int | None
     role: str | None = None
     """None when the token names none."""
-    permissions: int = 1
-    """Version of the table of permissions that it was issued by."""
 
 
 class _Claims(msgspec.Struct):
@@ -110,6 +107,4 @@ def parse_credentials(text: str, where: str) -> tuple[UserIdentity, str]:
     except (ValueError, IndexError, msgspec.MsgspecError, nkeys.NkeysError):
         raise AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote") from None
     tags = dict(tag.split(":", 1) for tag in claims.nats.tags if ":" in tag)
-    version = tags.get("permissions", "1")
-    permissions = int(version) if re.fullmatch(r"[0-9]{1,9}", version) else 1
-    return UserIdentity(claims.name, claims.sub, claims.exp, tags.get("role"), permissions), seed
+    return UserIdentity(claims.name, claims.sub, claims.exp, tags.get("role")), seed

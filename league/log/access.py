@@ -12,7 +12,7 @@ import msgspec
 import nats.errors
 from nats.aio.client import Client
 
-from league.auth.permissions import VERSION, inbox_prefix
+from league.auth.permissions import inbox_prefix
 from league.auth.tokens import UserIdentity, parse_credentials
 from schemas.errors import AccessError, LogUnavailableError
 from schemas.loggers import get_logger
@@ -46,19 +46,6 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
         AccessError for a bad file, LogUnavailableError for one that cannot be read now.
         """
         return self._load()[0]
-
-    def check_current(self) -> None:
-        """Raise AccessError for credentials whose permissions are too old; warn of those that still suffice."""
-        user = self.identity()
-        if user is None or user.permissions >= VERSION or user.role in (None, "operator"):
-            return
-        text = (
-            f"{self.creds}: credentials of {user.name} with the permissions of an older version; expected new ones, "
-            f"from `league auth revoke {user.name}` and `league auth add {user.role} {user.name}`"
-        )
-        if user.role == "trainer":
-            raise AccessError(text)
-        log.warning(text)
 
     def seed(self) -> str | None:
         """The secret key in the credentials; None without a file. Raises as ``identity`` does."""

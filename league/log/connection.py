@@ -82,7 +82,6 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
                 raise AccessError(f"the broker at {url} is not trusted: {why}; {expected}")
             check_access(client)
 
-    access.check_current()
     options = access.connect_options()
     client.identity = access.identity()
     try:

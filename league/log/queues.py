@@ -1,11 +1,11 @@
-"""What workers pass each other: jobs for any free worker, and trajectories for the trainer of their policy.
+"""Work queues: jobs for any free worker, and trajectories for the trainer of their policy.
 
 A job is redelivered when the worker that took it dies. The stream of trajectories is bounded.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 import nats.errors
@@ -16,17 +16,10 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from league.log.connection import REQUEST_TIMEOUT_S, has_no_responder, translate_broker_errors
 from league.log.dead_letters import DeadLetter, DeadLetters
-from league.log.publisher import ID_HEADER, OutgoingMessage, Publisher
+from league.log.publisher import OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, pull_messages
 from schemas.codec import decode_job, decode_trajectory, encode_job, encode_trajectory
-from schemas.errors import (
-    AccessError,
-    BackpressureError,
-    DecodeError,
-    LogError,
-    LogUnavailableError,
-    MessageTooLargeError,
-)
+from schemas.errors import BackpressureError, DecodeError, LogError, LogUnavailableError, MessageTooLargeError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import EXPERIENCE_STREAM, WORK_STREAM, experience_subject, work_consumer, work_subject
@@ -96,9 +89,7 @@ class WorkQueue:
         """Bind to this league's shared consumer, for ``fetch``; LogError if there is none."""
         with translate_broker_errors("opening the work queue"):
             try:
-                # Credentials of an older version may take jobs, and not ask.
-                with contextlib.suppress(AccessError):
-                    await self._js.consumer_info(WORK_STREAM, self._consumer)
+                await self._js.consumer_info(WORK_STREAM, self._consumer)
             except nats.js.errors.NotFoundError:
                 raise LogError(
                     f"the work queue has no consumer {self._consumer}; expected the one that the "
@@ -203,7 +194,7 @@ class ExperienceStream:
         subject = experience_subject(self.league, policy)
         async for messages in pull_messages(self._client, EXPERIENCE_STREAM, subject, first, None):
             for pulled in messages:
-                received = _decode_message(pulled, self.league)
+                received = _decode_message(pulled)
                 if received.rollout is None and not await self._dead_letter(pulled, received):
                     continue
                 yield received
@@ -260,14 +251,8 @@ class ExperienceStream:
                     await self._js.delete_msg(EXPERIENCE_STREAM, sequence)
 
 
-def trajectory_label(headers: Mapping[str, str] | None, league: str) -> str:
-    """The label in a message's headers, ``<match>:<seat>``; in messages of older workers their id is the label."""
-    fields = headers or {}
-    return fields.get(LABEL_HEADER) or fields.get(ID_HEADER, "").removeprefix(f"{league}:")
-
-
-def _decode_message(pulled: PulledMessage, league: str) -> ReceivedTrajectory:
-    match_id, _, number = trajectory_label(pulled.msg.headers, league).rpartition(":")
+def _decode_message(pulled: PulledMessage) -> ReceivedTrajectory:
+    match_id, _, number = (pulled.msg.headers or {}).get(LABEL_HEADER, "").rpartition(":")
     # Bounded, since the history cannot hold arbitrarily large integers.
     seat = int(number) if match_id and number.isascii() and number.isdigit() and len(number) < 5 else -1
     rollout, why = None, ""

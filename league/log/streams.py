@@ -113,7 +113,7 @@ def _experience_config(limits: ExperienceConfig, consumed: int) -> StreamConfig:
 
 
 async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, consumed: int = 0) -> None:
-    """Create missing streams, and give those of an older version this version's replicas and restrictions.
+    """Create missing streams, and give those of a broker that became a cluster their replicas.
 
     Without ``limits`` the experience stream is left out; a new one begins after ``consumed``. LogError if the broker
     refuses, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
@@ -138,24 +138,5 @@ async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> None:
     except MissingStreamError:
         await retry_until_ready(doing, lambda: js.add_stream(config))
         return
-    if changes := _restrictions(info.config, config):
-        await retry_until_ready(doing, lambda: js.update_stream(info.config, **changes))
-
-
-def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, object]:
-    """Configured replicas and restrictions that a stream lacks."""
-    changes: dict[str, object] = {}
-    if (expected.num_replicas or 1) > (current.num_replicas or 1):
-        changes["num_replicas"] = expected.num_replicas
-    if expected.name in (f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}") and current.allow_rollup_hdrs:
-        changes |= {"allow_rollup_hdrs": False, "deny_delete": True}
-    if expected.name == WORK_STREAM and not current.discard_new_per_subject:
-        limit = expected.max_msgs_per_subject
-        changes |= {"discard_new_per_subject": True, "max_msgs_per_subject": limit, "max_msgs": -1}
-    if expected.max_msg_size not in (-1, current.max_msg_size):
-        changes["max_msg_size"] = expected.max_msg_size
-    if expected.consumer_limits is not None and not (
-        current.consumer_limits and current.consumer_limits.inactive_threshold
-    ):
-        changes["consumer_limits"] = expected.consumer_limits
-    return changes
+    if (config.num_replicas or 1) > (info.config.num_replicas or 1):
+        await retry_until_ready(doing, lambda: js.update_stream(info.config, num_replicas=config.num_replicas))

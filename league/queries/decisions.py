@@ -21,7 +21,7 @@ from arena.games.base import Action, Game, GameSpec
 from arena.games.texts import SupportsWords, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
-from league.log.queues import trajectory_label
+from league.log.queues import LABEL_HEADER
 from league.run import Run
 from models.tokenizer import Tokenizer
 from schemas.codec import decode_trajectory
@@ -198,7 +198,7 @@ async def find_pending_trajectory(
     """
     stream = client.jetstream()
     with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"), contextlib.suppress(*_NOT_FOUND_ERRORS):
-        place = await _find_message_sequence(client, experience_subject(league, policy), league, f"{match_id}:{seat}")
+        place = await _find_message_sequence(client, experience_subject(league, policy), f"{match_id}:{seat}")
         if place is not None:
             message = await stream.get_msg(EXPERIENCE_STREAM, place)
             with contextlib.suppress(DecodeError):
@@ -206,7 +206,7 @@ async def find_pending_trajectory(
     return None
 
 
-async def _find_message_sequence(client: Client, subject: str, league: str, label: str) -> int | None:
+async def _find_message_sequence(client: Client, subject: str, label: str) -> int | None:
     """Sequence of the message with a label, ``<match>:<seat>``."""
     config = ConsumerConfig(ack_policy=AckPolicy.NONE, headers_only=True, inactive_threshold=30.0, mem_storage=True)
     puller = await client.jetstream().pull_subscribe(subject, stream=EXPERIENCE_STREAM, config=config)
@@ -215,7 +215,7 @@ async def _find_message_sequence(client: Client, subject: str, league: str, labe
         for _ in range(0, min(waiting, _MAX_LABELS), _BATCH_SIZE):
             messages = await puller.fetch(_BATCH_SIZE, timeout=_TIMEOUT_S)
             for message in messages:
-                if trajectory_label(message.headers, league) == label:
+                if (message.headers or {}).get(LABEL_HEADER) == label:
                     return int(message.metadata.sequence.stream)
             if not messages or not messages[-1].metadata.num_pending:
                 return None

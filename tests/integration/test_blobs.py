@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from nats.js import JetStreamContext
-from nats.js.api import StorageType, StreamConfig
-from nats.js.errors import ServerError
 
 from league.blobs import BlobStore, BrokerBlobStore, CachedBlobStore, FolderBlobStore
 from league.log.connection import connect
@@ -269,39 +267,6 @@ def test_a_cache_that_cannot_be_written_hides_no_blob(tmp_path: Path) -> None:
         assert await store.get(await store.put(b"state")) == b"state"
 
     asyncio.run(run())
-
-
-def test_a_bucket_of_an_older_version_is_read_and_can_no_longer_be_rolled_up(tmp_path: Path) -> None:
-    old, again = b"of an older version", b"stored again"
-
-    async def body() -> None:
-        with EmbeddedServer(tmp_path / "nats") as server:
-            client = await connect(server.url, "test")
-            js = client.jetstream()
-            await js.add_stream(StreamConfig(name="METRICS", subjects=["metrics.>"], storage=StorageType.MEMORY))
-            bucket = await js.create_object_store("ARTIFACTS")
-            for data in (old, again, LARGE):
-                await bucket.put(digest(data), data)
-            await ensure_streams(js, None)
-            store = BrokerBlobStore(client, "nim")
-            assert [await store.get(digest(data)) for data in (old, LARGE)] == [old, LARGE]
-            assert await store.put(again) == digest(again)
-            # The new entry is of the old bytes: they were not stored twice.
-            assert len((await js.stream_info("OBJ_ARTIFACTS", subjects_filter="$O.ARTIFACTS.C.>")).state.subjects) == 3
-            assert {each.name: each.bytes for each in await store.stored()} == {
-                digest(data): len(data) for data in (old, again, LARGE)
-            }
-            with pytest.raises(ServerError, match="rollup not permitted"):
-                await js.publish("$O.ARTIFACTS.M.any", b"", headers={"Nats-Rollup": "all"})
-            for data in (old, again):
-                await store.delete(digest(data))
-                with pytest.raises(ArtifactError, match="is not in"):
-                    await store.get(digest(data))
-            assert [each.name for each in await store.stored()] == [digest(LARGE)]
-            assert (await js.stream_info("METRICS")).config.storage == StorageType.FILE
-            await flush_and_close(client)
-
-    asyncio.run(asyncio.wait_for(body(), 300))
 
 
 def test_a_restarted_broker_still_has_the_stream_of_heartbeats(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError
 
 from league.auth.authority import Authority
 from league.auth.permissions import GRANTS, ROLES, STREAMS, WORKERS, permissions
 from league.blobs import ARCHIVE_AREA, STATE_AREA, BrokerBlobStore
-from league.log.access import BrokerCredentials
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
@@ -484,10 +483,7 @@ def test_answers_of_the_broker_leave_room_for_jobs(tmp_path: Path, monkeypatch: 
 
     async def body() -> None:
         async with user(running, "operator") as boss:
-            js = boss.jetstream()
-            older = {"name": "WORK", "subjects": ["work.*.play_match"], "retention": "workqueue", "discard": "new"}
-            await js.add_stream(StreamConfig(**older, max_msgs=5))
-            await ensure_streams(js, None)
+            await ensure_streams(boss.jetstream(), None)
         async with user(running, "rollout") as thief, user(running, "evaluator") as evaluator:
             chunk = "$O.ARTIFACTS.C.nim.blob.rollout.x.y"
             for _ in range(9):
@@ -591,54 +587,6 @@ def test_an_event_beyond_the_largest_size_is_refused_with_the_limit(broker: Brok
                 await JetStreamLog(client, "nim", "rollout").append(large)
 
     asyncio.run(body())
-
-
-def test_credentials_of_an_older_version_are_refused_where_they_do_not_suffice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("league.auth.authority.VERSION", 1)
-    authority = Authority.create(tmp_path / "auth")
-    path = authority.add("trainer", ["trainer-1"], days=1)[0]
-    with pytest.raises(
-        AccessError, match=r"expected new ones, from `league auth revoke trainer-1` and `league auth add"
-    ):
-        BrokerCredentials(path).check_current()
-    BrokerCredentials(authority.add("rollout", ["rollout-1"], days=1)[0]).check_current()
-
-
-def test_keys_of_an_older_version_issue_credentials_that_read_its_blobs(tmp_path: Path) -> None:
-    authority = Authority.create(tmp_path / "auth")
-    secrets = tmp_path / "auth" / "authority.json"
-    secrets.write_text(json.dumps({key: v for key, v in json.loads(secrets.read_bytes()).items() if key != "version"}))
-    authority = Authority(tmp_path / "auth")
-    for role in ("operator", "rollout"):
-        authority.add(role, [role], days=1)
-    running = Broker(tmp_path, authority)
-
-    async def body() -> None:
-        async with user(running, "operator") as boss:
-            bucket = await boss.jetstream().create_object_store("ARTIFACTS")
-            await bucket.put(digest(b"old"), b"old")
-            await ensure_streams(boss.jetstream(), None)
-        async with user(running, "rollout") as worker:
-            store = BrokerBlobStore(worker, "nim")
-            assert await store.get(digest(b"old")) == b"old"
-            # The broker stores its chunk once more.
-            chunks = ConsumerConfig(name="c", ack_policy=AckPolicy.NONE, filter_subject="$O.ARTIFACTS.C.*")
-            await worker.jetstream().add_consumer("OBJ_ARTIFACTS", chunks)
-            await worker.publish("$JS.API.CONSUMER.MSG.NEXT.OBJ_ARTIFACTS.c", b"1", reply="$O.ARTIFACTS.C.any")
-            while (await worker.jetstream().stream_info("OBJ_ARTIFACTS")).state.messages < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            assert await store.get(digest(b"old")) == b"old"
-            assert await store.put(b"old") == digest(b"old")
-            for subject in ("$O.ARTIFACTS.M.any", "$O.ARTIFACTS.C.any"):
-                with pytest.raises(AccessError):
-                    await worker.jetstream().publish(subject, b"")
-
-    try:
-        asyncio.run(asyncio.wait_for(body(), 300))
-    finally:
-        running.stop()
 
 
 def test_one_subject_only_is_left_for_results_of_another_purpose() -> None:
