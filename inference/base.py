@@ -19,10 +19,10 @@ class SamplingParameters(msgspec.Struct, frozen=True):
 
     temperature: float = 1.0
     seed: int = 0
-    """Of this request alone: its draws do not depend on what else is in the batch."""
+    """Seed of this request alone: its draws do not depend on the rest of the batch."""
     max_tokens: int = 512
     top_p: float = 1.0
-    """Nucleus: of the allowed tokens, the most likely ones that together have this probability. Below 1 it changes the
+    """Nucleus sampling mass: the most likely allowed tokens that together have this probability. Below 1 it changes the
     distribution that is sampled from, so ``Generation.allowed`` then holds the nucleus; a backend that does not know
     the nucleus refuses."""
 
@@ -31,13 +31,13 @@ class Timing(msgspec.Struct, frozen=True):
     """Durations of one request."""
 
     queued_s: float
-    """Until the prefill began."""
+    """Seconds in the queue, until the prefill began."""
     seconds: float
-    """In total."""
+    """Seconds in total."""
     cached_tokens: int = 0
     """Prompt tokens whose keys and values were cached from another request."""
     first_s: float = 0.0
-    """Until its first token was sampled; 0 where a backend does not know, or where none was sampled."""
+    """Seconds until the first token; 0 if none was sampled, or if the backend does not report it."""
 
 
 class BackendStats(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class InferenceBackend(Protocol):
         """Forget an adapter; no request in flight may use it."""
 
     def stats(self) -> BackendStats:
-        """Its load, and its totals so far."""
+        """Load and totals since the start."""
 
     async def generate(self, request: Request) -> Generation:
         """Sample one completion; concurrent calls are batched.
@@ -141,7 +141,7 @@ class BackgroundLoader(InferenceBackend, Protocol):
     """A backend that loads adapters while its requests, and all else in the event loop, go on."""
 
     async def load_in_background(self, digest: str, folder: Path) -> None:
-        """As ``load_adapter``; the adapter can be used once this has returned. Not twice at a time."""
+        """Load an adapter as ``load_adapter`` does; it can be used once this returns. One call at a time."""
 
 
 _ALLOCATORS = ("DefaultCPUAllocator", "not enough memory")
@@ -183,14 +183,14 @@ class BackendConfig(Protocol):
     """A backend's settings; a msgspec struct that forbids unknown fields."""
 
     def build(self, folder: Path) -> InferenceBackend:
-        """Builds the backend for the base model in ``folder``."""
+        """Build the backend for the base model in ``folder``."""
 
 
 T = TypeVar("T")
 
 
 def register(name: str, config: type[Any]) -> Callable[[T], T]:
-    """Registers the ``BackendConfig`` of a backend outside of this package."""
+    """Register the ``BackendConfig`` of a backend outside of this package."""
 
     def add(backend: T) -> T:
         _CONFIGS[name] = (config.__module__, config.__name__)
@@ -200,12 +200,12 @@ def register(name: str, config: type[Any]) -> Callable[[T], T]:
 
 
 def backend_names() -> list[str]:
-    """Returns the names of all backends."""
+    """List the names of all backends."""
     return sorted(_CONFIGS)
 
 
 def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
-    """Starts the named backend on a base model; settings that are missing have defaults.
+    """Start the named backend on a base model; settings that are missing have defaults.
 
     Raises:
         ConfigError: no such backend, or a setting it does not know.
@@ -215,7 +215,7 @@ def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
 
 
 def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
-    """Validates a backend's settings without starting it; raises ``ConfigError``."""
+    """Validate a backend's settings without starting it; raises ``ConfigError``."""
     if name not in _CONFIGS:
         raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {format_choices(_CONFIGS)}")
     module, struct = _CONFIGS[name]
@@ -224,13 +224,13 @@ def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
 
 
 def backend_settings(config: LeagueConfig) -> dict[str, Any]:
-    """Returns the backend's settings from a league's configuration."""
+    """Collect the backend's settings from a league's configuration."""
     sleeps = config.inference.colocate and config.inference.backend == "vllm"
     return common_settings(config) | ({"enable_sleep_mode": True} if sleeps else {}) | config.inference.options
 
 
 def common_settings(config: LeagueConfig) -> dict[str, Any]:
-    """Returns the settings that apply to every backend."""
+    """Collect the settings that apply to every backend."""
     inference = config.inference
     return {
         "device": inference.device,

@@ -61,7 +61,7 @@ def make_layout(
     owners: Sequence[tuple[PreparedWeights, int]],
     cache: KvCache,
 ) -> BatchLayout:
-    """Lays out a pass over rows whose slots are consecutive numbers, in any order; the cache has room for them.
+    """Lay out a pass over rows whose slots are consecutive numbers, in any order; the cache has room for them.
 
     Of each row, ``counts`` tokens, at least one, are in this pass, and ``cached`` ones in the cache. ``ids`` are those
     of all rows, concatenated; ``owners`` weights with the number of consecutive rows that use them.
@@ -117,7 +117,7 @@ class RowOrder(NamedTuple):
 
 
 class LayoutPlanner:
-    """Lays out passes. Most differ from the previous one only in positions, and then only those are recomputed."""
+    """Planner of layouts. Most passes differ from the previous one in positions only, and only those are recomputed."""
 
     def __init__(self, cache: KvCache) -> None:
         self._cache = cache
@@ -128,7 +128,7 @@ class LayoutPlanner:
         self._positions = 0
 
     def __call__(self, running: Sequence[ActiveSequence], first_slot: int) -> tuple[BatchLayout, list[ActiveSequence]]:
-        """Lays out the pending tokens of rows in slots from ``first_slot`` on, and counts them as cached.
+        """Lay out the pending tokens of rows in slots from ``first_slot`` on and count them as cached.
 
         Returns the layout, and the rows in its order.
         """
@@ -163,11 +163,11 @@ class LayoutPlanner:
         return chunk, rows
 
     def clear(self) -> None:
-        """Releases all rows and weights."""
+        """Release all rows and weights."""
         self._row_order = self._layout = None
 
     def _order_rows(self, running: Sequence[ActiveSequence], first_slot: int) -> RowOrder:
-        """Groups rows by adapter; reuses the previous pass's order if it is unchanged."""
+        """Group rows by adapter; reuse the previous pass's order if it is unchanged."""
         slots = [(row, row.ready.identity) for row in running]
         before = self._row_order
         if before is not None and before.first_slot == first_slot and before.slots == slots:

@@ -79,7 +79,7 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
 
 
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:
-    """Returns a server's outermost middleware, which answers every request; ``render`` writes its form of a refusal."""
+    """Return a server's outermost middleware, which answers every request; ``render`` writes its form of a refusal."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

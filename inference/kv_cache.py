@@ -43,7 +43,7 @@ class KvCache:
 
     @property
     def device(self) -> torch.device:
-        """Its device."""
+        """Device of the cache."""
         return self._kv.device
 
     @property

@@ -58,7 +58,7 @@ class RowSpan(NamedTuple):
 
 
 def prepare_weights(weights: Weights, adapter: str | None = None, identity: int = 0) -> PreparedWeights:
-    """Prepares weights, with their first-layer table if the vocabulary is small."""
+    """Prepare weights, with their first-layer table if the vocabulary is small."""
     table_VQ = None
     if weights.shape.vocab_size <= TABLE_LIMIT:
         parts = project(weights.shape, weights.layers[0], weights.embed_VD)
@@ -71,7 +71,7 @@ def prepare_weights(weights: Weights, adapter: str | None = None, identity: int 
 
 
 def apply_per_span(linears: Sequence[tuple[RowSpan, Linear]], x_NI: Tensor) -> Tensor:
-    """Applies each span's linear to its rows; unmerged adapters share the base's product."""
+    """Apply each span's linear to its rows; unmerged adapters share the base's product."""
     base = linears[0][1]
     if len(linears) == 1:
         return base(x_NI)
@@ -96,7 +96,7 @@ class StackedMergedLinear(NamedTuple):
     weight_SIO: Tensor
 
     def __call__(self, x_SWI: Tensor) -> Tensor:
-        """Multiplies each span's rows by its own matrix [S, W, O]."""
+        """Multiply each span's rows by its own matrix [S, W, O]."""
         return torch.bmm(x_SWI, self.weight_SIO)
 
 
@@ -108,7 +108,7 @@ class StackedLoraLinear(NamedTuple):
     b_SRO: Tensor
 
     def __call__(self, x_SWI: Tensor) -> Tensor:
-        """Adds each span's adapter product to the base's product of all rows [S, W, O]."""
+        """Add each span's adapter product to the base's product of all rows [S, W, O]."""
         out_SWO = F.linear(x_SWI, self.base.weight_OI, self.base.bias_O)
         return torch.baddbmm(out_SWO, torch.bmm(x_SWI, self.a_SIR), self.b_SRO)
 
@@ -133,7 +133,7 @@ class PassPlan:
     width: int = 0
 
     def linear(self, index: int, name: LinearName, x_NI: Tensor) -> Tensor:
-        """Applies a layer's linear to every row, each with its own weights."""
+        """Apply a layer's linear to every row, each with its own weights."""
         if self.stack is None:
             return apply_per_span(
                 [(span, getattr(span.ready.weights.layers[index], name)) for span in self.spans], x_NI
@@ -153,7 +153,7 @@ class WeightStackCache:
         self._previous_key: tuple[int, ...] = ()
 
     def make_plans(self, *layouts: Sequence[RowSpan]) -> tuple[PassPlan, ...]:
-        """Returns the faster plan for each of a pass's layouts, which share one sequence of weights."""
+        """Return the faster plan for each of a pass's layouts, which share one sequence of weights."""
         line_up = [span.ready for span in layouts[0]]
         # All merged, or all unmerged on one base.
         alike = all(ready.single for ready in line_up) or len({ready.matrices for ready in line_up}) == 1
@@ -161,7 +161,7 @@ class WeightStackCache:
         return tuple(_make_plan(spans, stack) for spans in layouts)
 
     def _get_stack(self, line_up: Sequence[PreparedWeights]) -> WeightStack | None:
-        """Returns the stack, built on second use: one that changes with every pass is not worth building."""
+        """Return the stack, built on second use: one that changes with every pass is not worth building."""
         key = tuple(ready.identity for ready in line_up)
         again, self._previous_key = key == self._previous_key, key
         if key not in self._stacks:
@@ -175,7 +175,7 @@ class WeightStackCache:
 
 
 def stack_weights(line_up: Sequence[PreparedWeights]) -> WeightStack:
-    """Stacks all linears of several weights."""
+    """Stack all linears of several weights."""
     merged = all(ready.single for ready in line_up)
 
     def join(linears: Sequence[Linear]) -> StackedMergedLinear | StackedLoraLinear:

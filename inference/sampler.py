@@ -46,7 +46,7 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSampling]) -> SampledTokens:
-    """Draws a token for every row."""
+    """Draw a token for every row."""
     draws = SampledTokens([0] * len(requests), [0.0] * len(requests), {})
     free = [index for index, request in enumerate(requests) if request.choices is None]
     bound = [index for index, request in enumerate(requests) if request.choices is not None]
@@ -65,7 +65,7 @@ def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSamp
 
 
 def _allowed_logits(head_VD: Tensor, hidden_RD: Tensor, choices: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Returns logits [R, A] of each row's allowed tokens, minus infinity for padding, and the tokens [R, A]."""
+    """Return logits [R, A] of each row's allowed tokens, minus infinity for padding, and the tokens [R, A]."""
     device = hidden_RD.device
     counts_R = np.fromiter(map(len, choices), np.int64, len(choices))
     real_RA = np.arange(counts_R.max()) < counts_R[:, None]
@@ -87,7 +87,7 @@ def _draw(
     rows: Sequence[int],
     draws: SampledTokens,
 ) -> None:
-    """Draws from ``softmax(logits / temperature)`` by inverse CDF, and writes to ``rows`` of ``draws``."""
+    """Draw from ``softmax(logits / temperature)`` by inverse CDF and write to ``rows`` of ``draws``."""
 
     def there(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits_RA.device)
@@ -115,7 +115,7 @@ def _draw(
 
 
 def nucleus_mask(scores_RA: Tensor, top_ps_R: Tensor) -> Tensor:
-    """Returns the smallest set of most likely tokens whose total probability is at least ``top_p``, as a mask [R, A].
+    """Return the smallest set of most likely tokens whose total probability is at least ``top_p``, as a mask [R, A].
 
     Top-p sampling: Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2. Of equally likely
     tokens, those with the smaller index come first. Scores are logarithms of the probabilities, up to a constant, 0 at

@@ -121,7 +121,7 @@ class SwapTimer:
     def __init__(self) -> None:
         self.times = SwapTimes()
         self._expected: dict[str, tuple[str, int]] = {}
-        """By policy: the adapter of its newest version, and when that was recorded, in nanoseconds since 1970."""
+        """Adapter of the newest version by policy, and when that was recorded, in nanoseconds since 1970."""
 
     def expect(self, policy: str, adapter: str, recorded_ns: int) -> None:
         """Await the first token of a version; an older one that was never sampled from is forgotten."""

@@ -118,7 +118,7 @@ class Lora:
 
 
 def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.device | str = "cpu") -> Lora:
-    """Returns a fresh adapter that changes nothing yet: A uniform as in PEFT, B zero. Trainable, float32."""
+    """Return a fresh adapter that changes nothing yet: A uniform as in PEFT, B zero. Trainable, float32."""
     sizes = {name: size for name, size in shape.linears().items() if name.endswith(config.target_modules)}
     generator = torch.Generator().manual_seed(seed)
     parts = []
@@ -310,7 +310,7 @@ def _open_weights(folder: Path) -> Iterator[Any]:
 
 
 def _find_linears(folder: Path, tensors: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
-    """Returns the linears that tensors of these names belong to, in the model's order, with their sizes."""
+    """Return the linears that tensors of these names belong to, in the model's order, with their sizes."""
     known = shape.linears()
     names = set()
     for tensor in tensors:

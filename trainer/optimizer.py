@@ -37,7 +37,7 @@ class OptimizerState(NamedTuple):
     """Where the server keeps them."""
 
     def copy(self) -> "OptimizerState":
-        """The same with memory of its own."""
+        """Copy the state into new memory."""
         return self._replace(tensors={name: tensor.clone() for name, tensor in self.tensors.items()})
 
 

@@ -126,9 +126,9 @@ class RankGroup:
             ModelError: a rank ended, or did not connect in time.
         """
         self.ranks = SINGLE_RANK
-        """For rank 0's learner."""
+        """Connections of rank 0's learner."""
         self.processes: list[SpawnProcess] = []
-        """Of the other ranks, as far as this process started them."""
+        """Processes of the other ranks that this process started."""
         self._count = 1 if plan is None else plan.config.ranks
         self._synced: tuple[Learner, int] | None = None
         self._store: Any = None

@@ -34,7 +34,7 @@ class StepReport(msgspec.Struct, frozen=True):
     refused: list[tuple[str, str]] = []
     """Match id and reason of every trajectory that could not be used."""
     refused_at: list[int] = []
-    """Their indices in the batch."""
+    """Batch indices of the refused trajectories."""
     filtered: list[int] = []
     """Indices in the batch of trajectories left out because all their advantages are 0."""
     alarm: str = ""
@@ -44,7 +44,7 @@ class StepReport(msgspec.Struct, frozen=True):
     sequences: int = 0
     branches: int = 0
     cut: int = 0
-    """Choices left out because they lie behind ``max_train_len`` tokens."""
+    """Choices beyond ``max_train_len`` tokens, which are left out."""
     tokens: int = 0
     """Tokens of the sequences' prompts and completions, counted once."""
     epochs: int = 0
@@ -98,9 +98,9 @@ class StepStatistics:
         self._extremes = torch.full((2,), -math.inf, device=device)
         self._gap = torch.zeros((), device=device)
         self._fresh = torch.zeros(2, dtype=torch.float64, device=device)
-        """Over on-policy choices of the first minibatch: summed differences to the sampler, and count."""
+        """Summed differences to the sampler over on-policy choices of the first minibatch, and their count."""
         self._clipped = torch.zeros(2, dtype=torch.float64, device=device)
-        """Of the current minibatch: clipped choices, and all."""
+        """Clipped choices and all choices of the current minibatch."""
 
     @torch.no_grad()
     def add(self, terms: LossInputs, value: LossValue, version_W: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Reads trajectories from the stream into a trainer's buffer, and releases them once they are used."""
+"""Trajectories from the stream into a trainer's buffer, and their release once they are used."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _CLEANUP_INTERVAL_S = 60.0
 
 
 class ExperienceReader:
-    """Reads one policy's trajectories for its trainer; those that do not fit the model's ``shape`` are rejected."""
+    """Reader of one policy's trajectories; those that do not fit the model's ``shape`` are rejected."""
 
     def __init__(self, context: Context, policy: str, shape: ModelShape) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class ExperienceReader:
         self._consumed = ExperiencePosition()
         self._released = ExperiencePosition()
         self._unrecorded = ExperienceConsumption()
-        """Of the step that is being recorded."""
+        """Consumption of the step that is being recorded."""
         self.buffer = self._make_buffer()
         ahead = (self._config.buffer.capacity or 0) - self.buffer.window
         # Trajectories read ahead use memory twice, so only about one step's worth are.

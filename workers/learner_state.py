@@ -1,4 +1,4 @@
-"""Makes or restores the learner of a policy from the history: each way to one is the fallback of another."""
+"""The learner of a policy, made or restored from the history: each way to one is the fallback of another."""
 
 import asyncio
 import contextlib

@@ -33,7 +33,7 @@ log = get_logger()
 
 
 async def fetch_base_model(context: Context, report: ProgressReporter | None = None) -> Path:
-    """Returns the folder of the league's base model, fetched if it is stored as a blob or was not downloaded yet.
+    """Return the folder of the league's base model, fetched if it is stored as a blob or was not downloaded yet.
 
     Raises:
         ModelError: the model cannot be used.
@@ -262,7 +262,7 @@ class ModelManager:
         return published
 
     def make_adapter_provider(self, agent: str, fixed: PublishedVersion | None) -> AdapterProvider:
-        """Provides the fixed version; without one, the base model or the newest version of the agent's policy."""
+        """Provide the fixed version; without one, the base model or the newest version of the agent's policy."""
         if fixed is not None:
             return lambda: (fixed.version, fixed.adapter)
         if self.agent_kind(agent) in ("base", "search"):
@@ -291,7 +291,7 @@ class ModelManager:
         return PolicyPlayer(self.backend, prompter, self.make_adapter_provider(agent, version), sampling)
 
     def adapter_provider(self, policy: str) -> AdapterProvider:
-        """Provides a policy's current version and adapter at each call."""
+        """Provide a policy's current version and adapter at each call."""
         return lambda: self._live.get(policy, (0, None))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The trainer: turns trajectories into gradient steps, published policies and checkpoints.
+"""The trainer: trajectories become gradient steps, published policies and checkpoints.
 
 Its state is in the history: the last ``GradientStepTaken`` names the learner state to load and the trajectories used.
 A step's events are appended as one atomic batch, so a killed trainer either took the step or did not. Its adapter and

@@ -133,7 +133,7 @@ class ServerState:
     down: bool = False
     """Whether it failed, and has not answered a probe since."""
     busy_until: float = 0.0
-    """It takes no requests until then, by the event loop's clock."""
+    """Time, by the event loop's clock, until which it gets no requests."""
     sent: int = 0
 
     def is_open(self, now: float) -> bool:

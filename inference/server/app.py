@@ -67,7 +67,7 @@ class InferenceServer:
     ) -> None:
         self.admission = AdmissionControl(most, most_bytes)
         self.port = 0
-        """Its port, once it listens."""
+        """Port, once the server listens."""
         self._name = name
         self._stats: Callable[[], BackendStats] | None = None
         self._rate = RateMeter(RATE_WINDOW_S)
@@ -191,7 +191,7 @@ def check_token(host: str, place: str) -> dict[str, str]:
 
 
 def _token_guard(expected: Mapping[str, str]) -> Middleware:
-    """Refuses requests without the token, except for ``/health``, which tells nothing of the league."""
+    """Refuse requests without the token, except for ``/health``, which tells nothing of the league."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -63,7 +63,7 @@ class ResultRequest(msgspec.Struct, frozen=True):
 
     session: str
     scores: list[float]
-    """By seat; more is better."""
+    """Scores by seat; higher is better."""
     agent: str = DEFAULT_AGENT
     reason: Name = ""
     """Why the game ended."""
@@ -77,7 +77,7 @@ class ResultReply(msgspec.Struct, frozen=True):
     session: str
     match_id: str
     sequence: int
-    """Of its event."""
+    """Sequence of the match's event."""
     scores: list[float]
     opponent: str
     created: bool

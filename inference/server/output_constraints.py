@@ -21,7 +21,7 @@ class TokenTexts(NamedTuple):
     """Texts of a tokenizer's tokens."""
 
     texts: Sequence[bytes | None]
-    """By token; None for tokens without text."""
+    """Text by token; None for tokens without text."""
     between: bytes
     """The text between two tokens."""
     ends: Collection[int]

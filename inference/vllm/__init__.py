@@ -76,7 +76,7 @@ class VllmSample(NamedTuple):
 
     tokens: Sequence[int]
     logprobs: Sequence[Mapping[int, float]]
-    """By position and token, the sampled one included."""
+    """Log-probabilities by position and token, the sampled one included."""
     cached: int
     """Prompt tokens that vLLM had cached."""
 

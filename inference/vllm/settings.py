@@ -89,7 +89,7 @@ class VllmConfig(Table, frozen=True):
         return min(self.max_model_len or model, model)
 
     def engine_arguments(self, folder: Path, model: int) -> dict[str, Any]:
-        """Of vLLM's ``AsyncEngineArgs``, for a model that takes ``model`` tokens."""
+        """Fields of vLLM's ``AsyncEngineArgs`` for a model of ``model`` positions."""
         on_cpu, length = self.device == "cpu", self.max_length(model)
         zero_adapters = int(self.needs_zero_adapter)
         memory = self.kv_cache_gib or (1.0 if on_cpu else 0.0)

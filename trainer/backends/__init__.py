@@ -191,7 +191,7 @@ class OffloadedBase:
 
 
 class BackendLoader(Protocol):
-    """Loads the base model of a backend; what a plugin's settings build."""
+    """Loader of a backend's base model; what a plugin's settings build."""
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> LearnerBackend:
         """Load the base model in a Hugging Face model directory; raises ``ModelError`` for one it cannot train."""

@@ -25,7 +25,7 @@ class Unit(NamedTuple):
     """The unit of drawing: a trajectory, or one of its steps at step level."""
 
     sequence: int
-    """Of ``EXPERIENCE``: the order of arrival."""
+    """Sequence in the stream ``EXPERIENCE``: the order of arrival."""
     step: int
     """Index in the trajectory; -1 for all of it."""
     game: str
@@ -70,7 +70,7 @@ def select_units(
 
 
 def _prefer_within_shares(order: list[list[Unit]], count: int, shares: dict[str, float]) -> list[list[Unit]]:
-    """The same bundles, those that their game's share of the batch has room for in front."""
+    """Move the bundles that fit their game's share of the batch to the front."""
     capacity = {game: int(count * share) for game, share in shares.items()}
     remaining = count - sum(capacity.values())
     fitting: list[list[Unit]] = []

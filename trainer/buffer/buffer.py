@@ -33,7 +33,7 @@ from trainer.buffer import (
 from trainer.buffer.groups import BufferedGroups, BufferedTrajectory, GroupUpdate, is_grouped
 
 RejectionRule = Callable[[Trajectory], str | None]
-"""Returns the reason why a trajectory must not be trained on any more, or None."""
+"""Gives the reason why a trajectory can no longer be trained on, or None."""
 
 _QUANTILES = (0.1, 0.5, 0.9)
 

@@ -72,10 +72,10 @@ class PendingGroup(NamedTuple):
 
     name: str
     version: int
-    """Of its first member."""
+    """Policy version of the first member."""
     size: int
     members: dict[str, BufferedTrajectory | None]
-    """By id; None for those that failed or cannot be used."""
+    """Members by id; None for those that failed or cannot be used."""
 
     @property
     def usable_members(self) -> list[BufferedTrajectory]:

@@ -120,7 +120,7 @@ class Crossover(PluginStruct, frozen=True):
     method: Literal["linears", "average"] = "linears"
     """Whether single linears are inherited, or both updates are averaged."""
     weight: Share = 0.5
-    """Of the first parent, which is the better rated one: the probability that a linear is its, or its share."""
+    """Share of the first parent, the better rated one; the probability of its linear if ``linears`` are inherited."""
     noise: NonNegativeFloat = 0.0
     """Mutation of the offspring: see ``mutation``."""
 

@@ -28,7 +28,7 @@ class OutcomeReward(PluginStruct, frozen=True):
     """The last step earns the seat's final score."""
 
     scale: float = 1.0
-    """Multiplies the score."""
+    """Factor of the score."""
     every_step: bool = False
     """Every step earns the score, not only the last."""
 
