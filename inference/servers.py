@@ -49,13 +49,13 @@ class ResumedCompletion:
             seed = derive_seed(sampling.seed, "stretch", self._stretches)
             left = sampling.max_tokens - len(whole)
             sampling = msgspec.structs.replace(sampling, seed=seed, max_tokens=left)
-        excerpt = None if self._place is None else slice_constraint(self._place, self._places)
+        constraint_slice = None if self._place is None else slice_constraint(self._place, self._places)
         return GenerateCall(
-            [*self._request.prompt_ids, *whole.completion_ids], self._request.adapter, sampling, excerpt
+            [*self._request.prompt_ids, *whole.completion_ids], self._request.adapter, sampling, constraint_slice
         )
 
     def add_reply(self, reply: GenerateReply, seconds: float) -> None:
-        """Append a reply, which came ``seconds`` after the beginning, and what is forced behind its excerpt's rim."""
+        """Append a reply, which came ``seconds`` after the beginning, and what is forced behind its slice's end."""
         generation = reply.generation
         self._completion.extend(generation)
         if generation.timing is not None:
@@ -68,7 +68,7 @@ class ResumedCompletion:
         if self._place is not None:
             for token in generation.completion_ids:
                 self._place = self._place.advance(token)
-        if reply.rim and self._place is not None:
+        if reply.is_truncated and self._place is not None:
             # No server is needed for forced tokens. The next one refuses those that the model lacks.
             limit = self._request.sampling.max_tokens
             self._place, _, self.finished = self._completion.follow_forced(self._place, limit, sys.maxsize)

@@ -47,15 +47,21 @@ class ConstraintSlice(msgspec.Struct, frozen=True, rename={"free_span": "free"})
         """Check data from another process; ``ModelError`` unless the lists describe states."""
         places = len(self.allowed)
         if not places or len(self.next) != places:
-            raise ModelError(f"excerpt: {places} lists of tokens and {len(self.next)} of places; expected as many")
+            raise ModelError(
+                f"constraint slice: {places} lists of tokens and {len(self.next)} of places; expected as many"
+            )
         for place, (tokens, after) in enumerate(zip(self.allowed, self.next, strict=True)):
             if len(after) not in (0, len(tokens)) or any(token >= later for token, later in pairwise(tokens)):
-                raise ModelError(f"excerpt: place {place}: expected ascending tokens and a place for each or none")
+                raise ModelError(
+                    f"constraint slice: place {place}: expected ascending tokens and a place for each or none"
+                )
             if after and (min(after) < OMITTED or max(after) >= places):
-                raise ModelError(f"excerpt: place {place} leads to {max(after)}; expected {OMITTED} to {places - 1}")
+                raise ModelError(
+                    f"constraint slice: place {place} leads to {max(after)}; expected {OMITTED} to {places - 1}"
+                )
         for place, free in self.free_span.items():
             if not 0 <= place < places or self.allowed[place] or free.room < 1:
-                raise ModelError(f"excerpt: place {place} cannot be free for {free.room} tokens")
+                raise ModelError(f"constraint slice: place {place} cannot be free for {free.room} tokens")
 
 
 @runtime_checkable
@@ -141,7 +147,7 @@ class _SliceBuilder:
 class SliceState:
     """A state of a slice, as a constraint."""
 
-    _excerpt: ConstraintSlice
+    _slice: ConstraintSlice
     _index: int = 0
     """-1 is outside the slice."""
     _used: int = 0
@@ -156,21 +162,21 @@ class SliceState:
         """See ``Constraint.allowed``; none outside the slice either."""
         if self._index == OMITTED:
             return ()
-        return ANY_TOKEN if self._index in self._excerpt.free_span else self._excerpt.allowed[self._index]
+        return ANY_TOKEN if self._index in self._slice.free_span else self._slice.allowed[self._index]
 
     def advance(self, token: int) -> "SliceState":
         """See ``Constraint.advance``."""
         if self._index != OMITTED:
-            free = self._excerpt.free_span.get(self._index)
+            free = self._slice.free_span.get(self._index)
             if free is not None:
                 if self._used + 1 >= free.room or _find(free.breaks, token) is not None:
-                    return SliceState(self._excerpt, OMITTED)
-                return SliceState(self._excerpt, self._index, self._used + 1)
-            at = _find(self._excerpt.allowed[self._index], token)
+                    return SliceState(self._slice, OMITTED)
+                return SliceState(self._slice, self._index, self._used + 1)
+            at = _find(self._slice.allowed[self._index], token)
             if at is not None:
-                after = self._excerpt.next[self._index]
-                return SliceState(self._excerpt, after[at] if after else OMITTED)
-        raise ModelError(f"excerpt: token {token} is not allowed at place {self._index}")
+                after = self._slice.next[self._index]
+                return SliceState(self._slice, after[at] if after else OMITTED)
+        raise ModelError(f"constraint slice: token {token} is not allowed at place {self._index}")
 
 
 def _find(tokens: Sequence[int], token: int) -> int | None:
@@ -179,6 +185,6 @@ def _find(tokens: Sequence[int], token: int) -> int | None:
     return at if tokens[at : at + 1] == [token] else None
 
 
-def state_after(excerpt: ConstraintSlice, ids: Sequence[int]) -> SliceState:
+def state_after(constraint_slice: ConstraintSlice, ids: Sequence[int]) -> SliceState:
     """The state after a completion, or a part of one; ``ModelError`` if a token is not allowed."""
-    return reduce(SliceState.advance, ids, SliceState(excerpt))
+    return reduce(SliceState.advance, ids, SliceState(constraint_slice))

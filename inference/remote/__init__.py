@@ -5,8 +5,8 @@
 
 ``POST /generate`` takes a ``GenerateCall`` and answers a ``GenerateReply``, both msgpack: a request with its
 constraint, so that all of a completion, or a long stretch of it, is sampled in one exchange. A constraint is a walk
-through the game's rules, which stay with the caller; the call carries an excerpt of it, the places near the request's
-own. Sampling stops at the rim of the excerpt, and the caller goes on from there with the next one.
+through the game's rules, which stay with the caller; the call carries a slice of it, the places near the request's
+own. Sampling stops at the end of the slice, and the caller goes on from there with the next one.
 
 ``POST /generate/many`` takes a list of calls, and answers each as soon as it is done: frames of a length (4 bytes,
 big-endian) and a ``CallResult``. A call that fails does not affect the others.
@@ -45,7 +45,7 @@ class GenerateCall(msgspec.Struct, frozen=True):
     adapter: str | None
     """Digest; None is the base model. A process that has not loaded it fetches it."""
     sampling: SamplingParameters
-    excerpt: ConstraintSlice | None = None
+    constraint_slice: ConstraintSlice | None = None
     """None samples freely until the model's end token."""
 
 
@@ -53,8 +53,8 @@ class GenerateReply(msgspec.Struct, frozen=True):
     """A sampled stretch. Positions of choices count from the first token of this reply."""
 
     generation: Generation
-    rim: bool = False
-    """Whether sampling stopped where the excerpt ends, not the completion."""
+    is_truncated: bool = False
+    """Whether sampling stopped where the slice ends, not the completion."""
 
 
 class CallResult(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 - ``app``                 the application: routes, bounds, address; ``/health``, ``/stats``, ``/metrics``
 - ``admission``           admission control: loading, draining, bounds
-- ``generate_route``      ``POST /generate`` along excerpts of constraints; ``/adapters/version``, loading and unloading
+- ``generate_route``      ``POST /generate`` along slices of constraints; ``/adapters/version``, loading and unloading
 - ``openai_routes``       ``/v1/completions`` and ``/v1/chat/completions``
 - ``opponent_pool``       ``/v1/league/…``: sessions against opponents of the league, their results, external agents
 - ``openai_types``        requests and errors in OpenAI's form

@@ -1,4 +1,4 @@
-"""``POST /generate``: a completion, or the stretch of it that the excerpt of its constraint covers; adapters.
+"""``POST /generate``: a completion, or the stretch of it that the slice of its constraint covers; adapters.
 
 ``POST /generate/many`` takes several calls. Their rows are all queued when the batch's next round begins, and each
 reply is sent as soon as it is done: those of one round together.
@@ -91,13 +91,13 @@ class GenerateRoutes:
         with self.admission.admit(), contextlib.ExitStack() as leases:
             if call.adapter is not None:
                 await self.models.acquire(call.adapter, leases)
-            constraint = None if call.excerpt is None else SliceState(call.excerpt)
+            constraint = None if call.constraint_slice is None else SliceState(call.constraint_slice)
             request = Request(call.prompt_ids, call.adapter, constraint, call.sampling)
             generation = await self.models.backend.generate(request)
-            rim = False
-            if call.excerpt is not None and generation.finish_reason == "stop":
-                rim = state_after(call.excerpt, generation.completion_ids).is_truncated
-            return msgspec.msgpack.encode(GenerateReply(generation, rim))
+            is_truncated = False
+            if call.constraint_slice is not None and generation.finish_reason == "stop":
+                is_truncated = state_after(call.constraint_slice, generation.completion_ids).is_truncated
+            return msgspec.msgpack.encode(GenerateReply(generation, is_truncated))
 
     async def version(self, request: web.Request) -> web.Response:
         """The ``AssignedPolicy`` of ``?policy=``, or of the main one."""

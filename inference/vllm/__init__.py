@@ -3,7 +3,7 @@
 - ``engine``                  the backend; ``process``: its thread and its output
 - ``settings``                the backend's settings, and vLLM's names for them
 - ``constrained_generation``  completions under our constraints, from vLLM's samples
-- ``mask``                    loaded by vLLM, which then samples along an excerpt of a constraint by itself
+- ``mask``                    loaded by vLLM, which then samples along a slice of a constraint by itself
 
 This module holds one request to vLLM and its answer.
 """
@@ -24,9 +24,9 @@ MASK_FIELD = "league_mask"
 class MaskParameters(msgspec.Struct, frozen=True):
     """Parameters of ``mask``."""
 
-    excerpt: ConstraintSlice
+    constraint_slice: ConstraintSlice
     end: int
-    """The token that is forced where a path through the excerpt ends."""
+    """The token that is forced where a path through the slice ends."""
 
 
 class VllmRequest(msgspec.Struct, frozen=True):
@@ -46,11 +46,11 @@ class VllmRequest(msgspec.Struct, frozen=True):
     stops: tuple[int, ...] = ()
     top_k: int = 0
     """Likeliest tokens among which the nucleus is taken; 0 for all."""
-    excerpt: ConstraintSlice | None = None
+    constraint_slice: ConstraintSlice | None = None
     """Followed inside vLLM, which forces the first of ``stops`` at its end."""
 
     def sampling_fields(self) -> dict[str, Any]:
-        """Fields of vLLM's ``SamplingParams``, without the excerpt."""
+        """Fields of vLLM's ``SamplingParams``, without the slice."""
         return {
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
@@ -66,9 +66,11 @@ class VllmRequest(msgspec.Struct, frozen=True):
 
     def mask_argument(self) -> dict[str, Any] | None:
         """The argument of ``mask``, as text, since vLLM's server takes no bytes."""
-        if self.excerpt is None or not self.stops:
+        if self.constraint_slice is None or not self.stops:
             return None
-        return {MASK_FIELD: b64encode(msgspec.msgpack.encode(MaskParameters(self.excerpt, self.stops[0]))).decode()}
+        return {
+            MASK_FIELD: b64encode(msgspec.msgpack.encode(MaskParameters(self.constraint_slice, self.stops[0]))).decode()
+        }
 
 
 class VllmSample(NamedTuple):
@@ -85,13 +87,15 @@ VllmClient = Callable[[VllmRequest], Awaitable[VllmSample]]
 """Sends a request to a vLLM; raises ``ModelError`` where that refuses, or has ended."""
 
 
-def max_excerpt_tokens(excerpt: ConstraintSlice) -> int | None:
-    """Tokens of the longest path through an excerpt; None where it has no bound."""
-    if excerpt.free_span:
+def max_slice_tokens(constraint_slice: ConstraintSlice) -> int | None:
+    """Tokens of the longest path through a slice; None where it has no bound."""
+    if constraint_slice.free_span:
         return None
-    steps = [0] * len(excerpt.allowed)
+    steps = [0] * len(constraint_slice.allowed)
     for at in reversed(range(len(steps))):
-        if any(0 <= following <= at for following in excerpt.next[at]):
+        if any(0 <= following <= at for following in constraint_slice.next[at]):
             return None
-        steps[at] = max((1 + (steps[following] if following >= 0 else 0) for following in excerpt.next[at]), default=0)
+        steps[at] = max(
+            (1 + (steps[following] if following >= 0 else 0) for following in constraint_slice.next[at]), default=0
+        )
     return steps[0]

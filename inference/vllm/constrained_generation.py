@@ -1,7 +1,7 @@
 """One completion under a constraint, sampled by vLLM.
 
 vLLM does not know our constraints. By itself it samples each choice in a request of its own, with the allowed set;
-where it runs with ``mask``, a request carries an excerpt of the constraint, and vLLM samples along it. Forced runs
+where it runs with ``mask``, a request carries a slice of the constraint, and vLLM samples along it. Forced runs
 before a choice are appended without a request. Free text before a tag is sampled in stretches: what lies behind the
 tag is discarded, which leaves the distribution of the rest as it was.
 """
@@ -16,7 +16,7 @@ from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from inference.base import Generation, Request, Timing
 from inference.completion import CompletionBuilder, check_request, check_token_ids
 from inference.statistics import RequestCounter
-from inference.vllm import VllmClient, VllmRequest, VllmSample, max_excerpt_tokens
+from inference.vllm import VllmClient, VllmRequest, VllmSample, max_slice_tokens
 from schemas.errors import ModelError
 
 MAX_NUCLEUS_VOCABULARY = 4096
@@ -49,8 +49,8 @@ class ModelLimits(NamedTuple):
 class CompletionSampler:
     """Assembles one completion from vLLM's samples and the forced tokens between.
 
-    The request has passed ``check_vllm_request``. ``excerpt`` makes the excerpt at a place of the constraint, for a
-    vLLM that follows excerpts; None requests every choice by itself.
+    The request has passed ``check_vllm_request``. ``make_slice`` makes the slice at a place of the constraint, for a
+    vLLM that follows slices; None requests every choice by itself.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class CompletionSampler:
         ask: VllmClient,
         request: Request,
         model: ModelLimits,
-        excerpt: Callable[[Constraint], ConstraintSlice] | None = None,
+        make_slice: Callable[[Constraint], ConstraintSlice] | None = None,
     ) -> None:
         self._completion = CompletionBuilder()
         self._cached: int | None = None
         """Prompt tokens that vLLM had cached from other requests; None before the first answer."""
         self._first_at = 0.0
-        """When vLLM's first tokens came, by ``time.monotonic``; several at once where it samples along an excerpt."""
+        """When vLLM's first tokens came, by ``time.monotonic``; several at once where it samples along a slice."""
         self._client = ask
         self._request = request
         self._prompt = list(request.prompt_ids)
@@ -72,7 +72,7 @@ class CompletionSampler:
         self._max_tokens = min(request.sampling.max_tokens, model.limit - len(request.prompt_ids))
         self._rng = Random(request.sampling.seed)
         self._model = model
-        self._excerpt = excerpt
+        self._make_slice = make_slice
 
     async def run(self, counter: RequestCounter) -> Generation:
         """Sample the completion, and count it; raises ``ModelError`` where vLLM fails, or lacks what training needs."""
@@ -104,8 +104,8 @@ class CompletionSampler:
             elif span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS:
                 # What ends the span ends the request: nothing is sampled behind it.
                 place = await self._sample_free_stretch(place, span.room, tuple(span.breaks))
-            elif self._excerpt is not None:
-                place = await self._sample_excerpt(place, self._excerpt(place))
+            elif self._make_slice is not None:
+                place = await self._sample_slice(place, self._make_slice(place))
             elif allowed is ANY_TOKEN:
                 place = await self._sample_free_stretch(place, MAX_STRETCH_TOKENS)
             else:
@@ -127,15 +127,15 @@ class CompletionSampler:
             place = place.advance(token)
         return place
 
-    async def _sample_excerpt(self, place: Constraint, excerpt: ConstraintSlice) -> Constraint:
-        """Sample all tokens up to the end of the excerpt."""
-        named = [token for tokens in excerpt.allowed for token in tokens]
+    async def _sample_slice(self, place: Constraint, constraint_slice: ConstraintSlice) -> Constraint:
+        """Sample all tokens up to the end of the slice."""
+        named = [token for tokens in constraint_slice.allowed for token in tokens]
         check_token_ids(min(named, default=0), max(named, default=0), self._model.vocabulary)
-        widest = self._model.vocabulary if excerpt.free_span else max(map(len, excerpt.allowed))
+        widest = self._model.vocabulary if constraint_slice.free_span else max(map(len, constraint_slice.allowed))
         stop = self._model.ends[0] if self._model.ends else self._model.vocabulary - 1
-        tokens = min(max_excerpt_tokens(excerpt) or self._max_tokens, self._max_tokens - len(self._completion))
-        drawn = await self._draw(tokens, widest, excerpt=excerpt, stops=(stop,))
-        at = SliceState(excerpt)
+        tokens = min(max_slice_tokens(constraint_slice) or self._max_tokens, self._max_tokens - len(self._completion))
+        drawn = await self._draw(tokens, widest, constraint_slice=constraint_slice, stops=(stop,))
+        at = SliceState(constraint_slice)
         for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
             allowed = at.allowed()
             if not allowed:

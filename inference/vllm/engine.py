@@ -48,7 +48,9 @@ class VllmBackend:
         self._engine = engine or VllmEngine(Path(folder), self._config)
         self._copies = Path(tempfile.mkdtemp(prefix="league-adapters-"))
         self._adapters: dict[str | None, _LoadedAdapter] = {None: _LoadedAdapter(None)}
-        self._excerpt = partial(slice_constraint, limit=self._config.mask_places) if self._config.mask_places else None
+        self._make_slice = (
+            partial(slice_constraint, limit=self._config.mask_places) if self._config.mask_places else None
+        )
         self._counter = RequestCounter()
         self._closed = False
 
@@ -82,7 +84,7 @@ class VllmBackend:
         adapter = self._adapters[request.adapter]
         adapter.users += 1
         try:
-            sampler = CompletionSampler(partial(self._sample, adapter.lora), request, self._model, self._excerpt)
+            sampler = CompletionSampler(partial(self._sample, adapter.lora), request, self._model, self._make_slice)
             return await sampler.run(self._counter)
         finally:
             adapter.users -= 1

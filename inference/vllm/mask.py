@@ -1,7 +1,7 @@
-"""A logits processor in vLLM's engine, by which vLLM follows an excerpt of a constraint.
+"""A logits processor in vLLM's engine, by which vLLM follows a slice of a constraint.
 
 vLLM applies it before temperature and nucleus, so that its ``processed_logprobs`` are those of the distribution that
-was sampled. Where a path through the excerpt ends, the request's stop token is forced, which ends the request. Several
+was sampled. Where a path through the slice ends, the request's stop token is forced, which ends the request. Several
 constrained requests, and others, share a batch: what is not allowed is masked in one write for all rows, from one
 transfer out of pinned memory, and nothing is read back from the device.
 
@@ -24,19 +24,19 @@ from inference.vllm import MASK_FIELD, MaskParameters
 from schemas.errors import ModelError
 
 
-class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
-    """Masks the rows of requests that carry an excerpt. B rows, V tokens of the vocabulary."""
+class SliceMask(LogitsProcessor):  # type: ignore[misc]
+    """Mask over the rows of requests that carry a slice. B rows, V tokens of the vocabulary."""
 
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
-        """Raise ``ModelError`` for an invalid excerpt before it reaches the engine, which it would end."""
+        """Raise ``ModelError`` for an invalid slice before it reaches the engine, which it would end."""
         _read_mask(sampling_params)
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._vocabulary = vllm_config.model_config.get_vocab_size()
         self._device = device
         self._pin_memory = is_pin_memory
-        self._places: dict[int, _ExcerptCursor] = {}
+        self._places: dict[int, _SliceCursor] = {}
 
     def is_argmax_invariant(self) -> bool:
         """False: it changes which token is likeliest."""
@@ -45,14 +45,14 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
     def update_state(self, batch_update: Any) -> None:
         """Follow requests that came, went, or moved between rows."""
 
-        def follow(params: Any, _: list[int] | None, output_ids: list[int]) -> _ExcerptCursor | None:
+        def follow(params: Any, _: list[int] | None, output_ids: list[int]) -> _SliceCursor | None:
             mask = _read_mask(params)
-            return None if mask is None else _ExcerptCursor(mask, output_ids, self._vocabulary)
+            return None if mask is None else _SliceCursor(mask, output_ids, self._vocabulary)
 
         process_dict_updates(self._places, batch_update, follow)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Mask the (B, V) logits of each excerpt's row to the tokens that its place allows."""
+        """Mask the (B, V) logits of each slice's row to the tokens that its place allows."""
         allowed = {row: tokens for row, place in self._places.items() if (tokens := place.allowed()) is not None}
         if allowed:
             masked = np.fromiter(allowed, np.int64, len(allowed))
@@ -70,11 +70,11 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
         return logits
 
 
-class _ExcerptCursor:
-    """The place of a request in its excerpt."""
+class _SliceCursor:
+    """The place of a request in its slice."""
 
     def __init__(self, mask: MaskParameters, output_ids: list[int], vocabulary: int) -> None:
-        self._place = SliceState(mask.excerpt)
+        self._place = SliceState(mask.constraint_slice)
         self._end = np.array([mask.end % vocabulary])
         self._output_ids = output_ids
         """vLLM's own list, which grows as tokens are sampled."""
@@ -99,11 +99,11 @@ class _ExcerptCursor:
 
 
 def _read_mask(params: Any) -> MaskParameters | None:
-    """The excerpt that a request carries, if any."""
+    """The slice that a request carries, if any."""
     text = (getattr(params, "extra_args", None) or {}).get(MASK_FIELD)
     if text is None:
         return None
     try:
         return msgspec.msgpack.decode(b64decode(text, validate=True), type=MaskParameters)
     except (TypeError, ValueError) as error:
-        raise ModelError(f"inference: {MASK_FIELD} is not an excerpt of a constraint ({error})") from error
+        raise ModelError(f"inference: {MASK_FIELD} is not a slice of a constraint ({error})") from error

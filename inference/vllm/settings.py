@@ -19,7 +19,7 @@ SUPPORTED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 PREFILL_TOKENS = 8192
 """Tokens of one pass on a CPU, where prompts are not chunked; more for a model with longer inputs."""
-MASK_PROCESSOR = "inference.vllm.mask:ExcerptMask"
+MASK_PROCESSOR = "inference.vllm.mask:SliceMask"
 """The logits processor that vLLM loads in its engine's process to follow constraints."""
 
 

@@ -30,7 +30,7 @@ from tests.servers import LoadedModels, serve_models
 
 VOCABULARY = 40
 MASKED = "vllm-masked"
-"""vLLM that follows constraints by itself, as far as an excerpt of so many places goes: not to the end of ``PLANS``."""
+"""vLLM that follows constraints by itself, as far as a slice of so many places goes: not to the end of ``PLANS``."""
 MASK_PLACES = 5
 SERVERS, PIECEWISE = "servers", "servers-piecewise"
 """A server that is sent whole constraints, and one that is sent three places at a time."""

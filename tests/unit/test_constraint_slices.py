@@ -1,4 +1,4 @@
-"""Constraints as plain data: an excerpt allows what the constraint allows, up to its rim, where the walk goes on."""
+"""Constraints as plain data: a slice allows what the constraint allows, up to its end, where the walk goes on."""
 
 from random import Random
 
@@ -64,35 +64,35 @@ def over_the_wire(place: Constraint, limit: int) -> ConstraintSlice:
 
 
 def wander(place: Constraint, limit: int, seed: int) -> tuple[list[int], int]:
-    """A random completion sampled from excerpts alone, checked against the constraint, and how many it took."""
-    rng, ids, excerpts, real = Random(seed), list[int](), 1, place
+    """A random completion sampled from slices alone, checked against the constraint, and how many it took."""
+    rng, ids, slices, real = Random(seed), list[int](), 1, place
     there: SliceState = SliceState(over_the_wire(place, limit))
     while True:
         allowed = there.allowed()
         if there.is_truncated and real.allowed():
-            there, excerpts = SliceState(over_the_wire(real, limit)), excerpts + 1
+            there, slices = SliceState(over_the_wire(real, limit)), slices + 1
             continue
         assert list(allowed) == list(real.allowed())
         assert (allowed is ANY_TOKEN) == (real.allowed() is ANY_TOKEN)
         if not allowed:
-            return ids, excerpts
+            return ids, slices
         ids.append(rng.randrange(SIZE) if allowed is ANY_TOKEN else rng.choice(allowed))
         there, real = there.advance(ids[-1]), real.advance(ids[-1])
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 1000])
 @pytest.mark.parametrize("place", [ORDERS, Lattice(12), TaggedConstraints(VOCABULARY, free_tokens=12)(ORDERS)])
-def test_walks_along_excerpts_are_those_of_the_constraint(place: Constraint, limit: int) -> None:
+def test_walks_along_slices_are_those_of_the_constraint(place: Constraint, limit: int) -> None:
     for seed in range(30):
-        _, excerpts = wander(place, limit, seed)
-        assert excerpts == 1 or limit < 1000 or isinstance(place, type(TaggedConstraints(VOCABULARY)(ORDERS)))
+        _, slices = wander(place, limit, seed)
+        assert slices == 1 or limit < 1000 or isinstance(place, type(TaggedConstraints(VOCABULARY)(ORDERS)))
 
 
 def test_places_that_many_ways_lead_to_are_sent_once() -> None:
-    excerpt = slice_constraint(Lattice(40), 1000)
-    assert len(excerpt.allowed) == 41
-    assert state_after(excerpt, [1, 2] * 20).allowed() == []
-    assert not state_after(excerpt, [1, 2] * 20).is_truncated
+    constraint_slice = slice_constraint(Lattice(40), 1000)
+    assert len(constraint_slice.allowed) == 41
+    assert state_after(constraint_slice, [1, 2] * 20).allowed() == []
+    assert not state_after(constraint_slice, [1, 2] * 20).is_truncated
 
 
 def test_the_constrained_part_behind_a_tag_is_shared_like_the_part_itself() -> None:
@@ -102,11 +102,11 @@ def test_the_constrained_part_behind_a_tag_is_shared_like_the_part_itself() -> N
 
 
 def test_no_more_places_than_the_limit_and_the_nearest_first() -> None:
-    excerpt = slice_constraint(Lattice(40), 10)
-    assert len(excerpt.allowed) == 10
-    assert not state_after(excerpt, [1] * 9).is_truncated
-    assert state_after(excerpt, [1] * 10).is_truncated
-    assert state_after(excerpt, [1] * 10).allowed() == ()
+    constraint_slice = slice_constraint(Lattice(40), 10)
+    assert len(constraint_slice.allowed) == 10
+    assert not state_after(constraint_slice, [1] * 9).is_truncated
+    assert state_after(constraint_slice, [1] * 10).is_truncated
+    assert state_after(constraint_slice, [1] * 10).allowed() == ()
 
 
 def test_a_long_forced_run_is_cut_at_the_limit_and_goes_on() -> None:
@@ -116,30 +116,30 @@ def test_a_long_forced_run_is_cut_at_the_limit_and_goes_on() -> None:
 
 def test_a_wide_place_is_sent_whole_without_looking_behind_every_token() -> None:
     Wide.moves = 0
-    excerpt = slice_constraint(Wide(), 100)
-    assert excerpt.allowed == [list(range(50_000))]
+    constraint_slice = slice_constraint(Wide(), 100)
+    assert constraint_slice.allowed == [list(range(50_000))]
     assert Wide.moves == 0
-    assert state_after(excerpt, [49_999]).is_truncated
+    assert state_after(constraint_slice, [49_999]).is_truncated
     slice_constraint(Wide(width=1000), 100)
     assert Wide.moves <= 1600
 
 
 def test_what_a_place_raises_is_left_to_whoever_gets_there() -> None:
-    excerpt = slice_constraint(Trapped(), 100)
-    assert state_after(excerpt, [2]).is_truncated
-    assert not state_after(excerpt, [1, 5, 6]).is_truncated
+    constraint_slice = slice_constraint(Trapped(), 100)
+    assert state_after(constraint_slice, [2]).is_truncated
+    assert not state_after(constraint_slice, [1, 5, 6]).is_truncated
 
 
 def test_free_text_is_one_stretch_until_the_tag_begins() -> None:
     place = TaggedConstraints(VOCABULARY, free_tokens=100)(ORDERS)
-    excerpt = slice_constraint(place, 1000)
-    free = state_after(excerpt, VOCABULARY.encode(b"hold the north"))
+    constraint_slice = slice_constraint(place, 1000)
+    free = state_after(constraint_slice, VOCABULARY.encode(b"hold the north"))
     assert free.allowed() is ANY_TOKEN
     for breaks in (b"<", b"<or"):
         assert free.advance(VOCABULARY.encode(breaks)[0]).is_truncated
     assert free.advance(258).is_truncated
-    assert not state_after(excerpt, [65] * 99).is_truncated
-    assert state_after(excerpt, [65] * 100).is_truncated
+    assert not state_after(constraint_slice, [65] * 99).is_truncated
+    assert state_after(constraint_slice, [65] * 100).is_truncated
 
 
 def test_a_constraint_that_does_not_say_how_long_it_stays_free_is_asked_after_every_token() -> None:
@@ -154,7 +154,7 @@ def test_a_constraint_that_does_not_say_how_long_it_stays_free_is_asked_after_ev
 
 
 @pytest.mark.parametrize("place", [ListConstraint([]), ListConstraint([()])])
-def test_a_place_that_allows_nothing_has_no_excerpt(place: Constraint) -> None:
+def test_a_place_that_allows_nothing_has_no_slice(place: Constraint) -> None:
     with pytest.raises(ModelError, match="allows no token"):
         slice_constraint(place, 10)
 
@@ -182,7 +182,7 @@ BAD = {
 
 @pytest.mark.parametrize("fault", BAD)
 def test_what_a_stranger_sends_is_checked(fault: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match="excerpt: "):
+    with pytest.raises(msgspec.ValidationError, match="constraint slice: "):
         msgspec.msgpack.decode(msgspec.msgpack.encode(BAD[fault]), type=ConstraintSlice)
 
 

@@ -113,8 +113,8 @@ def test_long_walks_at_random_come_to_an_end() -> None:
 
 
 def test_text_up_to_a_stop_token_is_one_place_of_a_slice() -> None:
-    excerpt = slice_constraint(UntilStopToken((9, 4)), 8)
-    assert (len(excerpt.allowed), excerpt.free_span[0].breaks) == (1, [4, 9])
-    assert state_after(excerpt, [1] * 5000).allowed() is ANY_TOKEN
+    constraint_slice = slice_constraint(UntilStopToken((9, 4)), 8)
+    assert (len(constraint_slice.allowed), constraint_slice.free_span[0].breaks) == (1, [4, 9])
+    assert state_after(constraint_slice, [1] * 5000).allowed() is ANY_TOKEN
     for stop in (4, 9):
-        assert state_after(excerpt, [1, 2, stop]).is_truncated
+        assert state_after(constraint_slice, [1, 2, stop]).is_truncated

@@ -19,18 +19,18 @@ def stitched(constraint: Constraint | None = PLANS, places: int = 2, max_tokens:
     return ResumedCompletion(Request([50, 51], "a", constraint, SamplingParameters(0.7, 11, max_tokens)), places)
 
 
-def reply(ids: list[int], branches: list[int], rim: bool = True, **changes: Any) -> GenerateReply:
+def reply(ids: list[int], branches: list[int], is_truncated: bool = True, **changes: Any) -> GenerateReply:
     allowed = [[2, 7] if ids[branch] in (2, 7) else [3, 4] for branch in branches]
     generation = Generation(ids, branches, [-0.5] * len(branches), allowed, "stop", Timing(0.1, 0.2, 2))
-    return GenerateReply(msgspec.structs.replace(generation, **changes), rim)
+    return GenerateReply(msgspec.structs.replace(generation, **changes), is_truncated)
 
 
 def test_stretches_are_joined_and_what_is_forced_behind_the_rim_is_not_asked_for() -> None:
     one = stitched()
     first = one.next_call()
     assert first.prompt_ids == [50, 51]
-    assert first.excerpt is not None
-    assert state_after(first.excerpt, [1, 2]).is_truncated
+    assert first.constraint_slice is not None
+    assert state_after(first.constraint_slice, [1, 2]).is_truncated
     one.add_reply(reply([1, 2], [1]), 0.4)
     second = one.next_call()
     assert (second.prompt_ids, second.sampling.max_tokens) == ([50, 51, 1, 2], 18)
@@ -61,14 +61,14 @@ def test_the_limit_holds_over_all_stretches() -> None:
 
 def test_an_end_that_is_not_the_rim_ends_the_completion() -> None:
     one = stitched()
-    one.add_reply(reply([1, 7, 8], [1], rim=False), 1.0)
+    one.add_reply(reply([1, 7, 8], [1], is_truncated=False), 1.0)
     assert one.finished == "stop"
 
 
 def test_without_a_constraint_one_exchange_is_all() -> None:
     one = stitched(None)
-    assert one.next_call().excerpt is None
-    one.add_reply(reply([9, 8], [], finish_reason="length", rim=False), 1.0)
+    assert one.next_call().constraint_slice is None
+    one.add_reply(reply([9, 8], [], finish_reason="length", is_truncated=False), 1.0)
     assert one.finished == "length"
 
 

@@ -125,27 +125,27 @@ def test_generate_answers_what_the_backend_itself_samples(served, adapter_name, 
     async def ask(client, _, backend):
         for seed in range(6):
             sampling = SamplingParameters(0.8, seed, 9, (1.0, 0.7)[seed % 2])
-            excerpt = None if constraint is None else slice_constraint(constraint, 100)
-            reply = await generate(client, GenerateCall(PROMPT, adapter_name, sampling, excerpt))
+            constraint_slice = None if constraint is None else slice_constraint(constraint, 100)
+            reply = await generate(client, GenerateCall(PROMPT, adapter_name, sampling, constraint_slice))
             own = await backend.generate(Request(PROMPT, adapter_name, constraint, sampling))
             assert essence(reply.generation) == essence(own)
-            assert not reply.rim
+            assert not reply.is_truncated
 
     served(ask)
 
 
-def test_generate_stops_at_the_rim_of_an_excerpt_and_says_so(served):
+def test_generate_stops_at_the_end_of_a_slice_and_says_so(served):
     async def ask(client, *_):
-        rims = 0
+        cut = 0
         for seed in range(12):
             reply = await generate(
                 client, GenerateCall(PROMPT, None, SamplingParameters(seed=seed), slice_constraint(PLANS, 2))
             )
             said = reply.generation.completion_ids
             whole = any(tuple(said) == plan for plan in ((50, 90, 30), (60, 100), (110, 120, 130, 140)))
-            assert reply.rim != whole
-            rims += reply.rim
-        assert rims
+            assert reply.is_truncated != whole
+            cut += reply.is_truncated
+        assert cut
 
     served(ask)
 
@@ -337,10 +337,15 @@ REFUSED: dict[str, tuple[str, Any, int, str]] = {
     ),
     "no call": ("/generate", b"\xc1 nonsense", 400, "no call"),
     "wrong call": ("/generate", msgspec.msgpack.encode({"prompt_ids": "a"}), 400, "no call"),
-    "unsound excerpt": (
+    "unsound slice": (
         "/generate",
         msgspec.msgpack.encode(
-            {"prompt_ids": PROMPT, "adapter": None, "sampling": {}, "excerpt": {"allowed": [[5, 4]], "next": [[0, 0]]}}
+            {
+                "prompt_ids": PROMPT,
+                "adapter": None,
+                "sampling": {},
+                "constraint_slice": {"allowed": [[5, 4]], "next": [[0, 0]]},
+            }
         ),
         400,
         "ascending",

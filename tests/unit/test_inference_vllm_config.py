@@ -51,7 +51,7 @@ def test_settings_for_gpus_reach_vllm():
     config = VllmConfig(device="cuda", tensor_parallel_size=2)
     arguments = config.engine_arguments(Path("model"), 2048)
     assert arguments["tensor_parallel_size"] == 2
-    assert arguments["logits_processors"] == ["inference.vllm.mask:ExcerptMask"]
+    assert arguments["logits_processors"] == ["inference.vllm.mask:SliceMask"]
     # Its processors have another interface in the second model runner, which is the default there.
     assert vllm_environment(config)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
 

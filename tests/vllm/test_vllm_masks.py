@@ -1,4 +1,4 @@
-"""vLLM that follows an excerpt of a constraint by itself: in one request, beside others, and safely."""
+"""vLLM that follows a slice of a constraint by itself: in one request, beside others, and safely."""
 
 import asyncio
 from pathlib import Path
@@ -13,7 +13,7 @@ from arena.constraints.tagged import TaggedConstraints
 from arena.constraints.token_walk import ListConstraint
 from arena.constraints.vocabulary import read_vocabulary
 from inference import Generation, Request, SamplingParameters
-from inference.vllm import VllmRequest, VllmSample, max_excerpt_tokens
+from inference.vllm import VllmRequest, VllmSample, max_slice_tokens
 from inference.vllm.engine import VllmBackend
 from inference.vllm.settings import VllmConfig
 from models import Tokenizer
@@ -52,7 +52,7 @@ def request_of(seed: int, **changes: Any) -> Request:
 
 
 @pytest.mark.parametrize(("places", "most"), [(100, 1), (4, 3), (0, 4)])
-def test_completion_takes_one_request_where_the_excerpt_holds_it_and_more_where_it_does_not(base, engine, places, most):
+def test_completion_takes_one_request_where_the_slice_holds_it_and_more_where_it_does_not(base, engine, places, most):
     counted = backend(base, engine, places)
     (generation,) = run(counted, request_of(1))
     assert len(generation.branches) == 4
@@ -101,20 +101,20 @@ def test_same_completion_has_the_same_logprobs_masked_and_branch_by_branch(base,
 
 
 @pytest.mark.parametrize("text", ["nonsense", 7, "gqdleGNlcnB0"])
-def test_malformed_excerpt_is_refused_and_the_engine_goes_on(base, engine, text):
+def test_malformed_slice_is_refused_and_the_engine_goes_on(base, engine, text):
     from vllm import SamplingParams
 
     params = SamplingParams(max_tokens=1, seed=0, detokenize=False, extra_args={"league_mask": text})
-    with pytest.raises(ModelError, match="league_mask is not an excerpt"):
+    with pytest.raises(ModelError, match="league_mask is not a slice"):
         engine.submit(engine.complete([3, 4], params, None)).result()
     assert run(backend(base, engine, 100), request_of(1))[0].finish_reason == "stop"
 
 
-def test_excerpt_with_tokens_that_the_model_does_not_have_does_not_end_the_engine(base, engine):
+def test_slice_with_tokens_that_the_model_does_not_have_does_not_end_the_engine(base, engine):
     from vllm import SamplingParams
 
     extra = VllmRequest(
-        [3], 2, 0, SamplingParameters(), excerpt=ConstraintSlice([[5000, 6000], []], [[1, 1], []]), stops=(9,)
+        [3], 2, 0, SamplingParameters(), constraint_slice=ConstraintSlice([[5000, 6000], []], [[1, 1], []]), stops=(9,)
     ).mask_argument()
     params = SamplingParams(max_tokens=2, seed=0, logprobs=0, detokenize=False, extra_args=extra, stop_token_ids=[9])
     output = engine.submit(engine.complete([3, 4], params, None)).result()
@@ -154,17 +154,17 @@ def test_tokens_of_a_step_that_was_planned_before_they_were_known_are_read_when_
     from vllm.v1.sample.logits_processor import LogitsProcessors
     from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
-    from inference.vllm.mask import ExcerptMask
+    from inference.vllm.mask import SliceMask
 
     size, cpu = 12, torch.device("cpu")
     config: Any = SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: size))
-    mask = ExcerptMask(config, cpu, False)
+    mask = SliceMask(config, cpu, False)
     batch = InputBatch(4, 64, 64, cpu, size, [16], [4], LogitsProcessors([mask]), True)
     # After 1 comes 3, after 2 comes 4; then the end.
     chain = ConstraintSlice([[1, 2], [3], [4], []], [[1, 2], [3], [3], []])
     outputs: dict[str, list[int]] = {}
     for name in ("masked", "free", "late"):
-        draw = VllmRequest([5], 9, 0, SamplingParameters(), excerpt=chain, stops=(11,))
+        draw = VllmRequest([5], 9, 0, SamplingParameters(), constraint_slice=chain, stops=(11,))
         extra = None if name == "free" else draw.mask_argument()
         params = SamplingParams(max_tokens=9, seed=0, extra_args=extra)
         state = CachedRequestState(name, [5], [], params, None, ([0],), 0, [])
@@ -195,11 +195,11 @@ def test_rows_are_masked_in_one_write_and_tokens_that_the_model_lacks_are_left_o
     from vllm import SamplingParams
     from vllm.v1.sample.logits_processor import BatchUpdate
 
-    from inference.vllm.mask import ExcerptMask
+    from inference.vllm.mask import SliceMask
 
     size = 50_000
     config: Any = SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: size))
-    mask = ExcerptMask(config, torch.device("cpu"), False)
+    mask = SliceMask(config, torch.device("cpu"), False)
     wide = list(range(0, size + 5_000, 2))
     slices = [
         ConstraintSlice([wide], [[]]),
@@ -208,8 +208,10 @@ def test_rows_are_masked_in_one_write_and_tokens_that_the_model_lacks_are_left_o
         ConstraintSlice([[size]], [[]]),
     ]
     added = []
-    for row, excerpt in enumerate(slices):
-        extra = VllmRequest([5], 1, 0, SamplingParameters(), excerpt=excerpt, stops=(9,)).mask_argument()
+    for row, constraint_slice in enumerate(slices):
+        extra = VllmRequest(
+            [5], 1, 0, SamplingParameters(), constraint_slice=constraint_slice, stops=(9,)
+        ).mask_argument()
         added.append((row, SamplingParams(max_tokens=1, seed=0, extra_args=extra), [5], []))
     mask.update_state(BatchUpdate(batch_size=4, removed=[], added=added, moved=[]))
     logits = torch.randn((4, size))
@@ -219,7 +221,7 @@ def test_rows_are_masked_in_one_write_and_tokens_that_the_model_lacks_are_left_o
         assert torch.equal(masked[row][expected], logits[row][expected])
 
 
-def test_longest_way_through_an_excerpt_is_known_where_nothing_leads_back():
-    assert max_excerpt_tokens(ConstraintSlice([[1, 2], [3], []], [[1, 2], [2], []])) == 2
-    assert max_excerpt_tokens(ConstraintSlice([[1, 2]], [[-1, -1]])) == 1
-    assert max_excerpt_tokens(ConstraintSlice([[1, 2], [3]], [[1, -1], [0]])) is None
+def test_longest_way_through_a_slice_is_known_where_nothing_leads_back():
+    assert max_slice_tokens(ConstraintSlice([[1, 2], [3], []], [[1, 2], [2], []])) == 2
+    assert max_slice_tokens(ConstraintSlice([[1, 2]], [[-1, -1]])) == 1
+    assert max_slice_tokens(ConstraintSlice([[1, 2], [3]], [[1, -1], [0]])) is None
