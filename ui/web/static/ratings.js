@@ -74,8 +74,7 @@ async function marked(by, at) {
 }
 
 function said(found) {
-  const source = found.recorded ? "as it was recorded" : "computed from the matches, since the league does not record it";
   const band = found.interval ? `The band is the ${found.interval}` : "This system states no deviation, so there is no band.";
   const none = found.series.filter((one) => !one.points.length).map((one) => one.agent);
-  return [`${found.system} in ${found.game}, ${source}. ${band}`, none.length ? ` No rated match here: ${none.join(", ")}.` : ""];
+  return [`${found.system} in ${found.game}, as it was recorded. ${band}`, none.length ? ` No rated match here: ${none.join(", ")}.` : ""];
 }
