@@ -11,9 +11,9 @@
 - ``void_matches``       voids matches
 - ``config_checks``      checks a whole configuration before anything is started
 - ``machine_checks``     checks the machine against it: base model, packages, stores of blobs
-- ``presets``            configurations to start from, by hardware, game and model; ``hardware`` fits them to a card
+- ``presets``            configurations to start from, by hardware, game and model
 - ``resource_estimate``  memory and disk that a configuration needs, from the model's ``model_dimensions``
-- ``families``           the families of base models that are tested, and what each cannot do
+- ``model_checks``       checks that a base model and an adapter can be trained and played with
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)
 - ``parity``             compares a backend's log-probabilities with the learner's

@@ -12,7 +12,7 @@ from inference.chat_template import encode_conversation
 from league.matchmaking.roles import sampler_of
 from league.ratings.base import make_rating_system
 from league.samplers import make_sampler
-from lifecycle.families import check_family
+from lifecycle.model_checks import check_model
 from models import BaseShape
 from models.adapters import TARGETS, LoraConfig
 from models.behaviour_cloning import CloningConfig
@@ -71,7 +71,7 @@ def check_config(config: LeagueConfig) -> None:
     backend_config(config.inference.backend, backend_settings(config))
     _check_colocation(config)
     if (Path(config.model.base) / "config.json").is_file():
-        check_family(config, Path(config.model.base))
+        check_model(config, Path(config.model.base))
     make_servers_config(config)
     _check_agents(config, contest)
     for plugin in config.tracker.sinks:
@@ -148,7 +148,7 @@ def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSp
         ConfigError: the learner or the inference backend does not compute it.
         ModelError: words are missing in its vocabulary, or its chat template rejects a conversation.
     """
-    check_family(config, tokenizer.folder)
+    check_model(config, tokenizer.folder)
     contest = make_environment(config.game.name, config.game.settings)
     if isinstance(contest, ArenaSpec):
         check_writes_text(tokenizer)

@@ -20,7 +20,7 @@ import torch
 from league.blobs import BlobStore, BucketBlobStore, FolderBlobStore, copy_location
 from league.blobs.tiered import BlobLocation
 from lifecycle.config_checks import check_tokenizer
-from lifecycle.families import check_first_adapter
+from lifecycle.model_checks import check_first_adapter
 from models import find_local_base, load_base
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import AccessError, ConfigError, DiskError, LeagueError, LogUnavailableError, ModelError

@@ -1,11 +1,13 @@
-"""Dimensions of base models: known ones by hub id, others from their ``config.json``; without torch and downloads."""
+"""Dimensions of base models, from their ``config.json``."""
 
 import json
 from pathlib import Path
 
 import msgspec
 
+from models import find_local_base
 from schemas.config import LeagueConfig
+from schemas.errors import ModelError
 
 FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
 
@@ -54,34 +56,8 @@ class ModelDimensions(msgspec.Struct, frozen=True):
         }
 
 
-KNOWN_MODELS = {
-    "Qwen/Qwen3-0.6B": ModelDimensions(1024, 28, 16, 8, 3072, 151_936, max_positions=40_960),
-    "Qwen/Qwen3-1.7B": ModelDimensions(2048, 28, 16, 8, 6144, 151_936, max_positions=40_960),
-    "Qwen/Qwen3-4B": ModelDimensions(2560, 36, 32, 8, 9728, 151_936, max_positions=40_960),
-    "Qwen/Qwen3-8B": ModelDimensions(4096, 36, 32, 8, 12_288, 151_936, tied=False, max_positions=40_960),
-    "Qwen/Qwen3-14B": ModelDimensions(5120, 40, 40, 8, 17_408, 151_936, tied=False, max_positions=40_960),
-    "meta-llama/Llama-3.2-1B-Instruct": ModelDimensions(
-        2048, 16, 32, 8, 8192, 128_256, head_dim=64, max_positions=131_072
-    ),
-    "meta-llama/Llama-3.2-3B-Instruct": ModelDimensions(3072, 28, 24, 8, 8192, 128_256, max_positions=131_072),
-    "meta-llama/Llama-3.1-8B-Instruct": ModelDimensions(
-        4096, 32, 32, 8, 14_336, 128_256, tied=False, max_positions=131_072
-    ),
-}
-"""Dimensions from the ``config.json`` of each model, by hub id, so that nothing has to be downloaded."""
-
-
-def known_model(name: str) -> str | None:
-    """The hub id of a known model of that size: ``qwen3-1.7b``, ``Qwen/Qwen3-1.7B-Base``; None where there is none."""
-
-    def short(text: str) -> str:
-        return text.rpartition("/")[2].lower().removesuffix("-base").removesuffix("-instruct")
-
-    return next((known for known in KNOWN_MODELS if short(known) == short(name)), None)
-
-
 def model_dimensions(config: LeagueConfig) -> ModelDimensions | None:
-    """Dimensions of a league's base model, or None where they are not known without a download."""
+    """Dimensions of a league's base model, or None if the model is not on this machine."""
     base = config.model.base
     if base == "made":
         # Defaults come from BaseShape, whose module loads torch, which takes a second.
@@ -91,11 +67,14 @@ def model_dimensions(config: LeagueConfig) -> ModelDimensions | None:
         del shape["init_std"]
         # About the size of Diplomacy's vocabulary; most made models have a smaller one.
         return ModelDimensions(vocabulary=1_000, **shape)
-    described = Path(base) / "config.json"
+    described = Path(base).expanduser() / "config.json"
     if described.is_file():
         return _read_dimensions(described)
-    known = known_model(base)
-    return None if known is None else KNOWN_MODELS[known]
+    try:
+        folder = find_local_base(base)
+    except ModelError:
+        return None
+    return None if folder is None else _read_dimensions(folder / "config.json")
 
 
 def _read_dimensions(file: Path) -> ModelDimensions | None:

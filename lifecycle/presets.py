@@ -1,13 +1,13 @@
 """Settings files to start from, by game, hardware, model and training time.
 
-``configs/presets`` holds what ``league config init`` writes when only the hardware is given. For a model on a card of
-some size, the settings are computed with the estimate of ``league config check`` (``lifecycle.hardware``). For an arena
-of this package on a made model they are those of its own file in ``configs``.
+Tables for a kind of machine are those of a file in ``configs/presets``. For an arena of this package on a made model
+all settings are those of its own file in ``configs``.
 """
 
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,55 @@ import msgspec
 
 from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
-from lifecycle.hardware import HARDWARE, MADE, MAX_CARD_GB, Hardware, fit_card
-from lifecycle.model_dimensions import KNOWN_MODELS, known_model
-from schemas.config import LeagueConfig, convert
+from schemas.config import LeagueConfig, convert, load_config
 from schemas.config.base import toml_value
 from schemas.config.league import config_path
 from schemas.errors import ConfigError, UsageError, format_choices
 from schemas.subjects import check_name
 
+MADE = "made"
+PRESETS = ("laptop", "gpu-24gb", "gpu-80gb", "trainer-and-rollouts")
+
+
+class Preset(msgspec.Struct, frozen=True):
+    """A file of ``configs/presets``."""
+
+    name: str
+    comments: str
+    """Comment lines at its top: the machine, and how to start a league there."""
+    tables: str
+    """Tables that depend on the machine: [inference], [rollout], [evaluation] and [trainer]."""
+    config: LeagueConfig
+
+    @property
+    def model(self) -> str:
+        """Default base model."""
+        return self.config.model.base
+
+    @property
+    def minutes(self) -> float:
+        """Default training time."""
+        return self.config.stop.minutes or 0.0
+
+
+def load_preset(name: str) -> Preset:
+    """Load a preset by its name; ``UsageError`` if there is none of that name."""
+    if name not in PRESETS:
+        raise UsageError(f"--hardware {name}: no such preset; expected {format_choices(PRESETS, name)}")
+    path = Path("configs", "presets", f"{name}.toml")
+    text = config_path(path).read_text(encoding="utf-8")
+    comments = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
+    tables = text[text.index("[inference]") : text.index("[stop]")]
+    return Preset(name, comments, tables, load_config(path))
+
 
 class PresetOptions(msgspec.Struct, frozen=True):
     """Options of ``league config init``."""
 
+    preset: Preset
     game: str
-    hardware: str
     model: str
     minutes: float
-    card_gb: float | None = None
-    """Memory of the one GPU that everything is computed on; then the hardware is not looked at."""
 
 
 _PRETRAINED_GAME_SETTINGS: dict[str, dict[str, Any]] = {
@@ -66,8 +97,6 @@ _BOTS = {"random_bot": (800.0, True), "chaos_bot": (900.0, True)}
 
 
 def _check_options(answers: PresetOptions) -> None:
-    if answers.card_gb is None and answers.hardware not in HARDWARE:
-        raise UsageError(f"--hardware {answers.hardware}: no such preset; expected {format_choices(HARDWARE)}")
     if answers.game in ADAPTERS:
         raise UsageError(
             f"--game {answers.game}: it needs settings that name an environment, which cannot be given here; "
@@ -80,55 +109,30 @@ def _check_options(answers: PresetOptions) -> None:
         )
     if not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")
-    if answers.card_gb is not None and not 1 <= answers.card_gb <= MAX_CARD_GB:
-        raise UsageError(f"--card {answers.card_gb:g}: expected GB of memory, from 1 to {MAX_CARD_GB:,}")
     if not answers.model.strip() or not answers.model.isprintable():
         raise UsageError("--model: expected 'made', a folder or a hub id")
-    if answers.card_gb is None and answers.model == MADE and HARDWARE[answers.hardware].gpu_gb is not None:
+    if answers.model == MADE and answers.preset.config.inference.device != "cpu":
         raise UsageError(
             f"--model made: too small to keep a GPU busy; expected a folder or a hub id with --hardware "
-            f"{answers.hardware}, or --hardware laptop"
+            f"{answers.preset.name}, or --hardware laptop"
         )
 
 
-def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float | None], list[str]]) -> str:
-    """Render the settings file.
-
-    ``explain`` returns comment lines on the settings' resource needs, given the memory of a GPU.
-    """
+def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list[str]]) -> str:
+    """Render the settings file; ``explain`` returns comment lines on the resources that settings need."""
     _check_options(answers)
-    if (gb := answers.card_gb) is None:
-        hardware = HARDWARE[answers.hardware]
-    else:
-        model = known_model(answers.model)
-        if model is None:
-            raise UsageError(
-                f"--model {answers.model}: its size is not known here; with --card expected one of "
-                f"{format_choices([name.rpartition('/')[2] for name in KNOWN_MODELS], answers.model)}"
-            )
-        if (fit := fit_card(model, gb)) is None:
-            fitting = [name.rpartition("/")[2] for name in KNOWN_MODELS if fit_card(name, gb) is not None]
-            raise UsageError(
-                f"--card {gb:g}: {model} does not fit, even where playing and training take turns; expected a larger "
-                f"card, or of the models {format_choices(fitting)}"
-            )
-        hardware = fit.hardware(model, gb)
-        if "/" not in answers.model:
-            answers = msgspec.structs.replace(answers, model=model)
-    body = _body(answers, hardware)
-    explanation = explain(convert(tomllib.loads(body), LeagueConfig, ""), hardware.gpu_gb)
-    comments = [f"# {line}".rstrip() for line in explanation]
-    starting = f"#\n{hardware.starting}" if hardware.starting else ""
-    head = (
-        f"# A league of {answers.game} for {hardware.what}. Written by `league config init`.\n"
+    body = _body(answers)
+    comments = "".join(f"# {line}".rstrip() + "\n" for line in explain(convert(tomllib.loads(body), LeagueConfig, "")))
+    return (
+        f"# A league of {answers.game}, written by `league config init` from the preset {answers.preset.name}.\n"
+        f"{answers.preset.comments}"
         "# Every key has a default; schemas/config/ explains them all.\n"
         "#\n#   league config check FILE      what is wrong, what would be started, and what it takes\n"
-        f"#   league up --config FILE       run it\n{starting}"
+        f"#   league up --config FILE       run it\n{comments}{body}"
     )
-    return head + "".join(f"{line}\n" for line in comments) + body
 
 
-def _body(answers: PresetOptions, hardware: Hardware) -> str:
+def _body(answers: PresetOptions) -> str:
     is_made = answers.model == MADE
     tuned = config_path(Path("configs", f"{answers.game.replace('_', '-')}.toml"))
     if is_made and answers.game in arena_names() and tuned.is_file():
@@ -161,8 +165,9 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
             *(f"{name} = {agent}" for name, agent in bots.items()),
             "",
             "[model]",
-            *_model_lines(answers, hardware),
-            hardware.lines.rstrip(),
+            *_model_lines(answers),
+            "",
+            answers.preset.tables.rstrip(),
             "",
             *_learning_lines(contest),
             *_stop_lines(answers),
@@ -190,7 +195,7 @@ def _stop_lines(answers: PresetOptions) -> Iterable[str]:
     return ("[stop]", "# Of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
 
 
-def _model_lines(answers: PresetOptions, hardware: Hardware) -> list[str]:
+def _model_lines(answers: PresetOptions) -> list[str]:
     if answers.model == MADE:
         sequences = 35_000 if answers.game == "diplomacy" else 4_000
         return [
@@ -202,6 +207,6 @@ def _model_lines(answers: PresetOptions, hardware: Hardware) -> list[str]:
         "# A folder, or a hub id that is downloaded once.",
         f"base = {toml_value(answers.model)}",
         "# Of the adapters, on all linears.",
-        f"lora_rank = {hardware.lora_rank}",
-        f"lora_alpha = {2.0 * hardware.lora_rank}",
+        f"lora_rank = {answers.preset.config.model.lora_rank}",
+        f"lora_alpha = {answers.preset.config.model.lora_alpha}",
     ]

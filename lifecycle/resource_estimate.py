@@ -68,8 +68,7 @@ class MemoryItem(msgspec.Struct, frozen=True):
 
     what: str
     gb: float
-    of: str = ""
-    """Explanation of the figure."""
+    explanation: str = ""
     turn: str = ""
     """Role in whose turn a shared GPU holds it (``inference.colocate``); empty for all the time."""
 
@@ -81,8 +80,6 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     parts: list[MemoryItem]
     size_gb: float | None
     """Memory of the GPU; None where it is not known."""
-    shortages: list[str] = []
-    """Parts that cannot work with what they are given: key of the configuration, what was found and what is needed."""
 
     @property
     def taken_gb(self) -> float:
@@ -93,14 +90,12 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     @property
     def fits(self) -> bool:
         """Whether the parts fit; True where the GPU's memory is not known."""
-        return self.size_gb is None or (self.taken_gb <= self.size_gb and not self.shortages)
+        return self.size_gb is None or (self.taken_gb <= self.size_gb)
 
     @property
     def problems(self) -> list[str]:
         """Reasons why they do not."""
-        if self.size_gb is None or self.taken_gb <= self.size_gb:
-            return self.shortages
-        return [f"{self.name}: {self.taken_gb:.1f} GB needed; {self.size_gb:.1f} GB found", *self.shortages]
+        return [] if self.fits else [f"{self.name}: {self.taken_gb:.1f} GB needed; {self.size_gb:.1f} GB found"]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -217,8 +212,7 @@ def _device_estimates(
             turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in held]
             held = [msgspec.structs.replace(part, turn=turn) for part, turn in zip(held, turns, strict=True)]
             held.append(MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer"))
-        plays = roles.keys() & {*_playing_roles(config)} and name in playing
-        yield DeviceEstimate(name, held, gpu_gb, _engine_shortages(config, sizes, gpu_gb) if plays else [])
+        yield DeviceEstimate(name, held, gpu_gb)
 
 
 def _gpus(device: str, count: int) -> list[str]:
@@ -265,29 +259,6 @@ def _engine_parts(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> t
     weights = sizes.parameters * BFLOAT16_BYTES / GB
     adapters = loras * sizes.adapter_parameters(rank) * BFLOAT16_BYTES / GB
     return weights, adapters, gb - weights - adapters - _WORKSPACE_GB
-
-
-def _engine_shortages(config: LeagueConfig, sizes: ModelDimensions | None, gpu_gb: float | None) -> list[str]:
-    """Why vLLM would not start: it has to hold the model, its adapters and one sequence of full length."""
-    if sizes is None or gpu_gb is None or config.inference.device == "cpu" or config.inference.backend != "vllm":
-        return []
-    engine = _vllm_config(config)
-    ranks, share = engine.tensor_parallel_size, engine.gpu_memory_utilization
-    length = engine.max_length(sizes.max_positions) if sizes.max_positions else max(engine.max_model_len, 1)
-    left = _engine_parts(sizes, engine.max_loras, config.max_lora_rank, ranks * share * gpu_gb)[2]
-    lacking = length * sizes.kv_bytes_per_token / GB - left + (ranks - 1) * _WORKSPACE_GB
-    if lacking <= 0:
-        return []
-    return [
-        f"inference.options.gpu_memory_utilization: {share:g} of {gpu_gb:g} GB leaves vLLM no room for keys and values "
-        f"of one sequence of {length:,} tokens, {lacking / ranks:.1f} GB too little; expected at least "
-        f"{share + lacking / ranks / gpu_gb:.2f}, a smaller model or a smaller inference.options.max_model_len"
-    ]
-
-
-def cached_tokens(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> int:
-    """Tokens whose keys and values an engine of vLLM with ``gb`` of GPU memory holds."""
-    return int(_engine_parts(sizes, loras, rank, gb)[2] * GB / sizes.kv_bytes_per_token)
 
 
 def trainer_device_memory(config: LeagueConfig, sizes: ModelDimensions | None) -> list[MemoryItem]:

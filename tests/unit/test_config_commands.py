@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from typer.testing import CliRunner
 
 import arena.environments
@@ -12,12 +13,14 @@ from arena.environments import arena_names
 from arena.games import game_names
 from inference.base import backend_config, backend_settings
 from lifecycle.config_checks import check_config
-from lifecycle.hardware import CARDS_GB, HARDWARE, fit_card
-from lifecycle.model_dimensions import KNOWN_MODELS, model_dimensions
+from lifecycle.model_dimensions import model_dimensions
+from lifecycle.presets import PRESETS as HARDWARE
 from lifecycle.resource_estimate import estimate_resources, trainer_host_memory
 from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError, UsageError
+from tests.described_models import describe_model
 from ui.cli import app
+from ui.cli.config import _estimate_lines
 
 PRESETS = Path(__file__).parents[2] / "configs" / "presets"
 
@@ -34,21 +37,22 @@ def league(**tables: object) -> LeagueConfig:
 
 
 @pytest.mark.parametrize("hardware", HARDWARE)
-def test_presets_are_what_is_written_for_their_hardware(hardware: str, tmp_path: Path) -> None:
+def test_a_preset_with_its_own_answers_is_written_as_it_is(hardware: str, tmp_path: Path) -> None:
     run("init", str(tmp_path / "new.toml"), "--yes", "--hardware", hardware)
-    assert (tmp_path / "new.toml").read_text() == (PRESETS / f"{hardware}.toml").read_text()
+    assert load_config(tmp_path / "new.toml") == load_config(PRESETS / f"{hardware}.toml")
 
 
-def test_every_preset_is_of_some_hardware() -> None:
+def test_every_preset_can_be_chosen() -> None:
     assert sorted(path.stem for path in PRESETS.iterdir()) == sorted(HARDWARE)
 
 
-@pytest.mark.parametrize("hardware", HARDWARE)
-def test_presets_fit_their_gpus_with_room_to_spare(hardware: str) -> None:
-    size = HARDWARE[hardware].gpu_gb
-    found = estimate_resources(load_config(PRESETS / f"{hardware}.toml"), size)
-    assert bool(found.devices) == (size is not None)
-    assert all(device.taken_gb <= 0.92 * (size or 0.0) for device in found.devices)
+@pytest.mark.parametrize(("hardware", "size"), [("gpu-24gb", 24.0), ("gpu-80gb", 80.0), ("trainer-and-rollouts", 80.0)])
+def test_presets_fit_their_gpus_with_room_to_spare(hardware: str, size: float, tmp_path: Path) -> None:
+    config = load_config(PRESETS / f"{hardware}.toml")
+    base = describe_model(tmp_path, config.model.base.removeprefix("Qwen/"))
+    found = estimate_resources(structs.replace(config, model=structs.replace(config.model, base=base)), size)
+    assert found.devices
+    assert all(0.6 * size < device.taken_gb <= 0.92 * size for device in found.devices)
 
 
 @pytest.mark.parametrize("game", game_names())
@@ -60,7 +64,7 @@ def test_every_game_can_be_begun_with(game: str, hardware: str, tmp_path: Path) 
     run("init", str(file), "--yes", "--game", game, "--hardware", hardware)
     config = load_config(file)
     check_config(config)
-    assert (config.game.name, config.stop.minutes) == (game, HARDWARE[hardware].minutes)
+    assert (config.game.name, config.stop.minutes) == (game, load_config(PRESETS / f"{hardware}.toml").stop.minutes)
 
 
 @pytest.mark.parametrize("name", arena_names())
@@ -69,7 +73,7 @@ def test_every_arena_can_be_begun_with(name: str, hardware: str, tmp_path: Path)
     file = tmp_path / "new.toml"
     run("init", str(file), "--yes", "--game", name, "--hardware", hardware)
     config = load_config(file)
-    assert (config.game.name, config.stop.minutes) == (name, HARDWARE[hardware].minutes)
+    assert (config.game.name, config.stop.minutes) == (name, load_config(PRESETS / f"{hardware}.toml").stop.minutes)
     assert (config.stop.steps, config.episodes.empty) == (None, "count")
 
 
@@ -108,57 +112,6 @@ def test_a_game_that_tells_how_far_seats_have_come_is_learnt_from_that(tmp_path:
     run("check", str(tmp_path / "league.toml"))
 
 
-def test_settings_for_a_card_fit_it_and_name_its_model(tmp_path: Path) -> None:
-    file = tmp_path / "card.toml"
-    run("init", str(file), "--yes", "--game", "nim", "--model", "qwen3-1.7b", "--card", "24")
-    config = load_config(file)
-    assert config.model.base == "Qwen/Qwen3-1.7B"
-    (device,) = estimate_resources(config, 24.0).devices
-    assert 0.75 * 24 < device.taken_gb <= 0.92 * 24
-    assert "one GPU of 24 GB" in file.read_text()
-
-
-def test_a_model_that_does_not_fit_twice_plays_and_trains_in_turns(tmp_path: Path) -> None:
-    file = tmp_path / "card.toml"
-    run("init", str(file), "--yes", "--game", "nim", "--model", "qwen3-4b", "--card", "24")
-    config = load_config(file)
-    check_config(config)
-    assert config.inference.colocate
-    (device,) = estimate_resources(config, 24.0).devices
-    assert 0.75 * 24 < device.taken_gb <= 0.93 * 24
-
-
-@pytest.mark.parametrize("model", KNOWN_MODELS)
-def test_the_larger_card_holds_no_less(model: str) -> None:
-    fits = [fit_card(model, gb) for gb in CARDS_GB]
-    found = [fit for fit in fits if fit is not None]
-    assert fits == [None] * (len(CARDS_GB) - len(found)) + found
-    assert found
-    assert [fit.cached_tokens // fit.max_length >= 2 for fit in found] == [True] * len(found)
-    assert sorted(fit.rank for fit in found) == [fit.rank for fit in found]
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--card", "24", "--hardware", "laptop"], "expected one of the two"),
-        (["--card", "24", "--model", "qwen3-14b"], "--card 24: Qwen/Qwen3-14B does not fit, even where"),
-        (["--card", "inf", "--model", "qwen3-4b"], "--card inf: expected GB of memory, from 1 to 10,000"),
-        (["--card", "24", "--minutes", "inf"], "--minutes inf: expected a finite number above 0"),
-        (["--card", "24", "--model", "qwen3-2b"], "--model qwen3-2b: its size is not known here"),
-    ],
-)
-def test_a_card_that_cannot_be_filled_is_refused(words: list[str], says: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as refused:
-        run("init", str(tmp_path / "new.toml"), "--yes", "--game", "nim", *words)
-    assert says in str(refused.value)
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_table_of_cards_is_the_documented_one() -> None:
-    assert run("cards") in (PRESETS.parents[1] / "docs" / "4-operations.md").read_text()
-
-
 def test_a_trainers_process_on_a_cpu_is_estimated_at_its_measured_peak(tmp_path: Path) -> None:
     """As ``python -m benchmarks memory`` measured it: 12 layers of width 768, 1,024 tokens at once, recomputed."""
     described = {
@@ -181,7 +134,7 @@ def test_a_trainers_process_on_a_cpu_is_estimated_at_its_measured_peak(tmp_path:
 
 def test_a_league_on_a_cpu_is_estimated_at_its_measured_memory(tmp_path: Path) -> None:
     """Resident memory of all processes of ``league up``, and of vLLM's (``docs/2-measurements.md``)."""
-    for name, measured in (("diplomacy-cpu", 2.51), ("quick-start", 1.68), ("nim-soak", 1.99)):
+    for name, measured in (("diplomacy-cpu", 2.51), ("quick-start", 1.68)):
         config = load_config(PRESETS.parent / f"{name}.toml")
         assert estimate_resources(config).memory_gb == pytest.approx(measured, rel=0.1), name
     described = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
@@ -193,31 +146,24 @@ def test_a_league_on_a_cpu_is_estimated_at_its_measured_memory(tmp_path: Path) -
     assert both - alone + players == pytest.approx(3.30, rel=0.1)
 
 
-def test_simpletak_fits_the_card_that_it_is_for() -> None:
-    (device,) = estimate_resources(load_config(PRESETS.parent / "simpletak.toml"), 80.0).devices
-    assert device.taken_gb <= 0.92 * 80
-
-
 def test_a_model_spread_over_several_gpus_takes_its_share_of_each(tmp_path: Path) -> None:
     options = {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.5, "max_loras": 8}
     inference = {"backend": "vllm", "device": "cuda", "servers": 1, "options": options}
-    config = league(model={"base": "Qwen/Qwen3-14B"}, inference=inference, trainer={"device": "cpu"})
+    base = describe_model(tmp_path, "Qwen3-14B")
+    config = league(model={"base": base}, inference=inference, trainer={"device": "cpu"})
     devices = estimate_resources(config, 24.0).devices
     assert [(device.name, device.taken_gb) for device in devices] == [(f"cuda:{rank}", 12.0) for rank in range(4)]
-    assert "0.5 of each of 4 GPUs, all together: 29.5 weights" in devices[0].parts[0].of
-    shared = league(
-        model={"base": "Qwen/Qwen3-14B"}, inference=inference | {"colocate": True}, trainer={"device": "cuda"}
-    )
+    assert "0.5 of each of 4 GPUs, all together: 29.5 weights" in devices[0].parts[0].explanation
+    shared = league(model={"base": base}, inference=inference | {"colocate": True}, trainer={"device": "cuda"})
     with pytest.raises(ConfigError, match=r"colocate: inference\.tensor_parallel_size is 4; expected 1"):
         check_config(shared)
 
 
-def test_vllm_follows_constraints_by_itself_in_every_configuration_for_a_gpu(tmp_path: Path) -> None:
-    run("init", str(tmp_path / "card.toml"), "--yes", "--game", "nim", "--model", "Qwen3-8B", "--card", "141")
+def test_vllm_follows_constraints_by_itself_in_every_configuration_for_a_gpu() -> None:
     deployed = PRESETS.parents[1] / "deploy"
-    files = [*PRESETS.rglob("*.toml"), *PRESETS.parent.glob("*.toml"), *deployed.rglob("*.toml"), *tmp_path.glob("*")]
+    files = [*PRESETS.rglob("*.toml"), *PRESETS.parent.glob("*.toml"), *deployed.rglob("*.toml")]
     on_gpus = {file.name: config for file in files if (config := load_config(file)).inference.backend == "vllm"}
-    assert {"gpu-24gb.toml", "gpu-80gb.toml", "trainer-and-rollouts.toml", "simpletak.toml", "card.toml"} <= {*on_gpus}
+    assert {"gpu-24gb.toml", "gpu-80gb.toml", "trainer-and-rollouts.toml", "simpletak.toml"} <= {*on_gpus}
     for config in on_gpus.values():
         assert backend_config(config.inference.backend, backend_settings(config)).mask_places > 0  # type: ignore[attr-defined]
 
@@ -280,19 +226,38 @@ def test_checking_says_what_is_wrong_in_which_file(text: str, says: str, tmp_pat
     assert says in str(refused.value)
 
 
-def test_checking_tells_what_would_be_started_and_what_comes_next() -> None:
-    out = run("check", str(PRESETS / "gpu-24gb.toml"), "--gpu-gb", "24")
+def preset_of_a_folder(folder: Path, hardware: str, model: str) -> str:
+    """A preset for a model whose description is on this machine."""
+    text = (PRESETS / f"{hardware}.toml").read_text()
+    base = describe_model(folder, model)
+    (folder / "preset.toml").write_text(text.replace(f'base = "Qwen/{model}"', f'base = "{base}"'))
+    return str(folder / "preset.toml")
+
+
+def explained(file: str, gpu_gb: float) -> str:
+    config = load_config(Path(file))
+    return " ".join(" ".join(_estimate_lines(config, estimate_resources(config, gpu_gb))).split())
+
+
+def test_an_estimate_tells_what_would_be_started_and_what_it_takes(tmp_path: Path) -> None:
+    out = explained(preset_of_a_folder(tmp_path, "gpu-24gb", "Qwen3-1.7B"), 24.0)
     assert "1 archivist, 1 rater, 1 inference, 1 trainer, 1 evaluator, 1 rollout" in out
-    assert "0.5 of the GPU: 3.4 weights (1.72 billion in bfloat16)" in " ".join(out.split())
-    assert out.splitlines()[-1] == f"next: league up --config {PRESETS / 'gpu-24gb.toml'}"
+    assert "0.5 of the GPU: 3.4 weights (1.72 billion in bfloat16)" in out
     assert "DOES NOT FIT" not in out
 
 
-def test_checking_warns_of_a_gpu_that_is_too_small() -> None:
-    file = str(PRESETS / "gpu-80gb.toml")
-    assert "of 40.0: DOES NOT FIT" in run("check", file, "--gpu-gb", "40")
-    found = json.loads(run("check", file, "--gpu-gb", "40", "--json"))
-    assert sum(part["gb"] for part in found["devices"][0]["parts"]) > 40
+def test_an_estimate_warns_of_a_gpu_that_is_too_small(tmp_path: Path) -> None:
+    file = preset_of_a_folder(tmp_path, "gpu-80gb", "Qwen3-8B")
+    assert "of 40.0: DOES NOT FIT" in explained(file, 40.0)
+    assert estimate_resources(load_config(Path(file)), 40.0).devices[0].problems == [
+        "cuda:0: 48.1 GB needed; 40.0 GB found"
+    ]
+
+
+def test_checking_a_preset_says_what_comes_next() -> None:
+    out = run("check", str(PRESETS / "gpu-24gb.toml"), "--gpu-gb", "24")
+    assert "'Qwen/Qwen3-1.7B': not on this machine" in out
+    assert out.splitlines()[-1] == f"next: league up --config {PRESETS / 'gpu-24gb.toml'}"
 
 
 def test_every_player_with_a_vllm_of_its_own_is_counted() -> None:
@@ -301,17 +266,17 @@ def test_every_player_with_a_vllm_of_its_own_is_counted() -> None:
     assert sorted(part.what for part in parts) == ["evaluator: vLLM", "rollout: vLLM", "rollout: vLLM"]
 
 
-def test_sizes_are_those_that_the_models_are_called_by() -> None:
+def test_sizes_are_those_that_the_models_are_called_by(tmp_path: Path) -> None:
     billions = {}
     for name in ("0.6B", "1.7B", "4B", "8B"):
-        sizes = model_dimensions(league(model={"base": f"Qwen/Qwen3-{name}"}))
+        sizes = model_dimensions(league(model={"base": describe_model(tmp_path, f"Qwen3-{name}")}))
         assert sizes is not None
         billions[name] = round(sizes.parameters / 1e9, 1)
     assert billions == {"0.6B": 0.6, "1.7B": 1.7, "4B": 4.0, "8B": 8.2}
 
 
-def test_an_adapter_of_rank_16_on_all_linears_has_17_million_parameters() -> None:
-    sizes = model_dimensions(league(model={"base": "Qwen/Qwen3-1.7B-Base"}))
+def test_an_adapter_of_rank_16_on_all_linears_has_17_million_parameters(tmp_path: Path) -> None:
+    sizes = model_dimensions(league(model={"base": describe_model(tmp_path, "Qwen3-1.7B")}))
     assert sizes is not None
     assert round(sizes.adapter_parameters(16) / 1e6) == 17
     assert sizes.adapter_parameters(16, ("q_proj",)) == 28 * 16 * 4096
@@ -334,8 +299,9 @@ def test_a_folders_model_is_sized_by_its_description_and_an_odd_one_by_none(tmp_
     assert model_dimensions(league(model={"base": str(tmp_path)})) is None
 
 
-def test_disk_counts_every_versions_adapter_twice() -> None:
-    config = league(model={"base": "Qwen/Qwen3-1.7B"}, stop={"steps": 100}, trainer={"rollouts_per_step": 10})
+def test_disk_counts_every_versions_adapter_twice(tmp_path: Path) -> None:
+    base = describe_model(tmp_path, "Qwen3-1.7B")
+    config = league(model={"base": base}, stop={"steps": 100}, trainer={"rollouts_per_step": 10})
     sizes = model_dimensions(config)
     assert sizes is not None
     step = 2 * sizes.adapter_parameters(16) * 4 + 10 * 1100
@@ -347,7 +313,7 @@ def test_disk_counts_every_versions_adapter_twice() -> None:
 def test_a_model_of_unknown_size_is_told_as_such(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
     run("init", str(file), "--yes", "--game", "nim", "--model", "somebody/something", "--hardware", "gpu-24gb")
-    assert "'somebody/something': its size is not known here" in file.read_text()
+    assert "'somebody/something': not on this machine" in file.read_text()
 
 
 def test_control_characters_of_a_file_are_shown_as_text(tmp_path: Path) -> None:
@@ -357,7 +323,7 @@ def test_control_characters_of_a_file_are_shown_as_text(tmp_path: Path) -> None:
         'random_bot = { kind = "bot", rating = 1 }\n[model]\nbase = "a\\u001b[2J\\u202eb"\n'
     )
     out = run("check", str(file))
-    assert "'a\\x1b[2J\\u202eb': its size is not known here" in out
+    assert "'a\\x1b[2J\\u202eb': not on this machine" in out
     assert "\x1b" not in out
 
 

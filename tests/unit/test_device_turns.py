@@ -20,6 +20,7 @@ from lifecycle.config_checks import check_config
 from lifecycle.resource_estimate import estimate_resources
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
+from tests.described_models import describe_model
 from trainer.backends import OffloadedBase
 from workers.device_turns import DeviceTurns
 
@@ -258,8 +259,8 @@ def test_vllm_is_started_with_its_sleep_mode_where_there_is_memory_to_release(tm
         assert config.engine_arguments(tmp_path, 512)["enable_sleep_mode"] is expected
 
 
-def test_the_memory_of_a_shared_gpu_is_the_larger_turns() -> None:
-    model = {"base": "Qwen/Qwen3-8B", "lora_rank": 16}
+def test_the_memory_of_a_shared_gpu_is_the_larger_turns(tmp_path: Path) -> None:
+    model = {"base": describe_model(tmp_path, "Qwen3-8B"), "lora_rank": 16}
     inference = {"options": {"gpu_memory_utilization": 0.8}}
     trainer = {"dtype": "bfloat16", "learner": {"rectangle_tokens": 4096, "recompute_layers": True}}
     both = colocated(model=model, inference=inference, trainer=trainer)

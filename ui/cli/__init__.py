@@ -2,7 +2,7 @@
 
 - ``machines``      ``up``, ``open``, ``worker``, ``join``: processes; ``auth``, ``nats``: credentials, brokers
 - ``arena``         ``arena``: episodes in one process, without a league
-- ``config``        ``doctor``, ``config init|cards|families|check``, ``model init``: before there is a league
+- ``config``        ``doctor``, ``config init|check``, ``model init``: before there is a league
 - ``watch``         ``dash``, ``web``, ``site``, ``status``, ``metrics``, ``play``: the league as it is now
 - ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
 - ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
@@ -55,8 +55,6 @@ _PANELS = {
     "Begin": {
         "doctor": "config:doctor",
         "config init": "config:init",
-        "config cards": "config:cards",
-        "config families": "config:families",
         "config check": "config:check",
         "config set": "control:config_set",
         "config show": "control:config_show",

@@ -33,16 +33,12 @@ def init(
     model: Annotated[
         str | None, Option(help="made, a folder or a hub id; by default one that fits the hardware.")
     ] = None,
-    card_gb: Annotated[
-        float | None, Option("--card", min=1.0, help="Memory in GB of one GPU: settings that fit the model on it.")
-    ] = None,
     minutes: Annotated[float | None, Option(help="Minutes of training.")] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask: use the defaults.")] = False,
 ) -> None:
     """Write a commented settings file for `league up`; asks for what is not given, Enter takes the default."""
     from lifecycle.config_checks import check_config
-    from lifecycle.hardware import HARDWARE
-    from lifecycle.presets import PresetOptions, settings_file
+    from lifecycle.presets import PRESETS, PresetOptions, load_preset, settings_file
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
@@ -50,37 +46,19 @@ def init(
     def ask(question: str, default: str) -> str:
         return default if yes else str(typer.prompt(question, default=default, err=True)).strip()
 
-    if card_gb is not None and hardware is not None:
-        raise UsageError(f"--card {card_gb:g} and --hardware {hardware}: expected one of the two")
-    # The settings of a card come from its memory; the defaults of that hardware are for questions.
-    default = "gpu-24gb" if card_gb is not None else hardware
-    chosen_hardware = default or ask(f"Hardware ({', '.join(HARDWARE)})", "laptop")
-    fits = HARDWARE.get(chosen_hardware, HARDWARE["laptop"])
-    game, model = game or ask("Game", "diplomacy"), model or ask("Model (made, a folder or a hub id)", fits.model)
+    hardware = hardware or ask(f"Hardware ({', '.join(PRESETS)})", "laptop")
+    preset = load_preset(hardware)
+    game, model = game or ask("Game", "diplomacy"), model or ask("Model (made, a folder or a hub id)", preset.model)
     if minutes is None:
-        given = ask("Minutes of training", f"{fits.minutes:g}")
+        given = ask("Minutes of training", f"{preset.minutes:g}")
         try:
             minutes = float(given)
         except ValueError:
             raise UsageError(f"minutes of training: {given!r}; expected a number") from None
-    answers = PresetOptions(hardware=chosen_hardware, game=game, model=model, minutes=minutes, card_gb=card_gb)
+    answers = PresetOptions(preset, game, model, minutes)
     _write_new_file(out, settings_file(answers, _explain_config))
     check_config(load_config(out))
     typer.echo(f"{out} written; next: league config check {out}, then league up --config {out}", err=True)
-
-
-def cards() -> None:
-    """Print which models `config init --card` fits on which cards, as a Markdown table."""
-    from lifecycle.hardware import card_table
-
-    typer.echo(card_table())
-
-
-def families() -> None:
-    """Print the tested families of base models, and what each cannot do, as a Markdown table."""
-    from lifecycle.families import family_table
-
-    typer.echo(family_table())
 
 
 def check(
@@ -135,19 +113,17 @@ def _list_lines(title: str, texts: Sequence[str]) -> list[str]:
     return [line for text in texts for line in wrapper.wrap(text)]
 
 
-def _explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:
+def _explain_config(config: LeagueConfig) -> list[str]:
     from lifecycle.resource_estimate import estimate_resources
 
-    return ["", *_estimate_lines(config, estimate_resources(config, gpu_gb))]
+    return ["", *_estimate_lines(config, estimate_resources(config))]
 
 
 def _estimate_lines(config: LeagueConfig, estimate: "Estimate") -> list[str]:
     workers = ", ".join(f"{count} {role}" for role, count in estimate.workers.items() if count)
     lines = [f"workers     {workers}", f"memory      about {estimate.memory_gb:.1f} GB, all processes together"]
     if estimate.model_parameters is None:
-        lines.append(
-            f"model       {config.model.base!r}: its size is not known here, so it is in none of these figures"
-        )
+        lines.append(f"model       {config.model.base!r}: not on this machine, so its size is in none of these figures")
     for device in estimate.devices:
         lines += _device_lines(device)
     if estimate.disk_gb_step is not None:
@@ -170,7 +146,7 @@ def _device_lines(device: "DeviceEstimate") -> list[str]:
         figures = f"about {device.taken_gb:.1f} GB of {device.size_gb:.1f}{verdict}"
     lines = [f"{device.name:<11} {figures}"]
     for part in device.parts:
-        text = f"{part.gb:6.1f}  {part.what}: {part.of}"
+        text = f"{part.gb:6.1f}  {part.what}: {part.explanation}"
         lines += textwrap.wrap(text, _TEXT_WIDTH, initial_indent="  ", subsequent_indent=" " * 10)
     if device.fits:
         return lines

@@ -1,74 +1,20 @@
-"""Families of base models that are tested here, and what each cannot do, as a table and as checks of a configuration.
-
-``tests/unit/test_trainer_backends.py`` tests every row, ``tests/vllm/test_vllm_families.py`` every one that vLLM serves
-on a CPU. Other families of transformers are trained too: ``peft`` probes them before the first step.
-"""
+"""Checks that learner and inference backend compute a base model, and that an adapter fits it."""
 
 import json
 from pathlib import Path
 
-import msgspec
-
-from arena.prompts import template_name
-from inference.base import backend_settings
 from models import adapters
 from models.hf import read_weight_sizes
-from models.model_config import MODEL_TYPES, read_model_shape, unsupported_reason
+from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import ADVANTAGES, UsesCritic
 
-
-class Family(msgspec.Struct, frozen=True):
-    """A family of base models."""
-
-    title: str
-    is_packed: bool = True
-    """Whether several sequences can share a row of a minibatch."""
-    has_experts: bool = False
-    """Whether it is a mixture of experts, whose adapters vLLM serves on GPUs only."""
-    has_state: bool = False
-    """Whether layers keep a state beside keys and values, which vLLM's prefix cache on a CPU does not keep."""
-
-
-FAMILIES = {
-    "qwen3": Family("Qwen3"),
-    "qwen2": Family("Qwen2, Qwen2.5"),
-    "llama": Family("Llama 2 and 3"),
-    "gemma3_text": Family("Gemma 3"),
-    "mistral": Family("Mistral, Ministral"),
-    "phi3": Family("Phi-3, Phi-4"),
-    "olmo2": Family("OLMo 2"),
-    "olmo3": Family("OLMo 3"),
-    "smollm3": Family("SmolLM3"),
-    "gpt_neox": Family("GPT-NeoX, Pythia"),
-    "qwen3_moe": Family("Qwen3-MoE", has_experts=True),
-    "mixtral": Family("Mixtral", has_experts=True),
-    "gpt_oss": Family("GPT-OSS", is_packed=False, has_experts=True),
-    "granitemoehybrid": Family("Granite 4 (hybrid)", is_packed=False, has_state=True),
-}
-"""By ``model_type`` of ``config.json``."""
 _NO_TARGETS = ("norm", "embed", "lm_head")
 """Parts of the names of weights that no adapter sits on: norms, embeddings and output heads."""
 
 
-def family_table() -> str:
-    """The families as a Markdown table."""
-    header = "| family | `model_type` | learner | minibatches | vLLM on a CPU serves adapters | own chat template |"
-    return "\n".join([header, "|---" * 6 + "|", *map(family_row, FAMILIES)])
-
-
-def family_row(model_type: str) -> str:
-    """A family's row of the table."""
-    family = FAMILIES[model_type]
-    learner = "`native`, `peft`" if model_type in MODEL_TYPES else "`peft`"
-    minibatches = "rectangles, packed" if family.is_packed else "rectangles"
-    serves = "no: experts" if family.has_experts else "without prefix cache" if family.has_state else "yes"
-    template = template_name(model_type, lambda _: True)
-    return f"| {family.title} | `{model_type}` | {learner} | {minibatches} | {serves} | `{template}` |"
-
-
-def check_family(config: LeagueConfig, base: Path) -> None:
+def check_model(config: LeagueConfig, base: Path) -> None:
     """Check that the learner, its minibatches and the inference backend compute a base model.
 
     Raises:
@@ -79,10 +25,7 @@ def check_family(config: LeagueConfig, base: Path) -> None:
     reason = unsupported_reason(base)
     if reason is not None:
         _check_native(config, reason)
-    family = FAMILIES.get(model_type)
-    if family is not None:
-        _check_limits(config, family, model_type)
-    elif reason is not None and config.trainer.backend.name != "tinker":
+    if reason is not None and config.trainer.backend.name != "tinker":
         _check_architecture(config, base, model_type)
     _check_weights(config, base)
 
@@ -165,26 +108,5 @@ def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> No
         )
     raise ConfigError(
         f"model.base: transformers {__version__} computes no {model_type!r} models; expected another base model, or a "
-        "transformers that does (`league config families` lists those that are tested)"
+        "transformers that does"
     )
-
-
-def _check_limits(config: LeagueConfig, family: Family, model_type: str) -> None:
-    packed = config.trainer.learner.get("layout") == "packed"
-    if packed and not family.is_packed and config.trainer.backend.name != "tinker":
-        raise ConfigError(
-            f"trainer.learner.layout: in 'packed' the sequences of a {model_type!r} model influence each other; "
-            "expected 'rectangles'"
-        )
-    if not config.inference.backend.startswith("vllm") or config.inference.device != "cpu":
-        return
-    if family.has_experts:
-        raise ConfigError(
-            f"inference.device: 'cpu', where vLLM serves no adapters of a mixture of experts ({family.title}); "
-            "expected 'cuda'"
-        )
-    if family.has_state and backend_settings(config).get("enable_prefix_caching", True):
-        raise ConfigError(
-            f"inference.options.enable_prefix_caching: true, but layers of {family.title} keep a state that vLLM's "
-            "prefix cache does not keep on a CPU; expected false"
-        )
