@@ -34,9 +34,9 @@ class LivePolicy(msgspec.Struct, frozen=True):
     version: int
     adapter: str | None
     rating: float
-    """Of its last evaluated version; of the base model before that."""
+    """Rating of its last evaluated version; the base model's before that."""
     deviation: float = 0.0
-    """As ``Agent.deviation``."""
+    """Standard deviation of the rating, as ``Agent.deviation``."""
 
 
 class WinLoss(msgspec.Struct, frozen=True):

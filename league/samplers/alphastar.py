@@ -123,14 +123,13 @@ def newest_record(standings: Standings, hero_policy: str, other: str, enough: in
     Versions are added from the newest one met backward until there are ``enough`` results, seat by seat: both policies
     change, and old results describe what they were.
     """
-    records = [
-        (named[1], record)
-        for agent, record in standings.records.get(hero_policy, {}).items()
-        if (named := split_agent(agent)) is not None and named[0] == other
-    ]
+    records = standings.records.get(hero_policy, {})
+    named = (split_agent(agent) for agent in records)
+    versions = sorted((name[1] for name in named if name is not None and name[0] == other), reverse=True)
     wins = draws = losses = 0
-    for _, record in sorted(records, key=lambda pair: -pair[0]):
+    for version in versions:
         if wins + draws + losses >= enough:
             break
+        record = records[agent_name(other, version)]
         wins, draws, losses = wins + record.wins, draws + record.draws, losses + record.losses
     return WinLoss(wins, draws, losses)

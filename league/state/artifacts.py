@@ -35,7 +35,7 @@ class ArtifactFeed:
         self._new[added.store, added.artifact.id] = added
 
     def drain(self) -> list[ArtifactAdded]:
-        """Returns every pending artifact in its newest form, in the order of first addition; at first all there are."""
+        """Return every pending artifact in its newest form, in the order of first addition; at first all of them."""
         artifacts, self._new = list(self._new.values()), {}
         return artifacts
 
@@ -76,28 +76,28 @@ class ArenaArtifacts:
         return True
 
     def subscribe(self) -> ArtifactFeed:
-        """Returns a feed of present and future additions; it is not part of the state."""
+        """Return a feed of present and future additions; it is not part of the state."""
         watch = ArtifactFeed(self.additions())
         self._watches.append(watch)
         return watch
 
     def additions(self, store: str | None = None) -> list[ArtifactAdded]:
-        """Returns the additions for ``ArtifactStore.replay``: of one store, or of all, ordered by first addition."""
+        """Return the additions to one store, or to all, for ``ArtifactStore.replay``; ordered by first addition."""
         names = self._stores if store is None else [store] if store in self._stores else []
         return [ArtifactAdded(name, artifact) for name in names for artifact in self._stores[name].values()]
 
     def to_snapshot(self) -> ArtifactsSnapshot:
-        """Returns the stores for a snapshot."""
+        """Return the stores for a snapshot."""
         stores = {name: list(store.values()) for name, store in self._stores.items()}
         return ArtifactsSnapshot(stores, self._seen.to_snapshot(), self.refused)
 
     @classmethod
     def from_snapshot(cls, saved: ArtifactsSnapshot) -> "ArenaArtifacts":
-        """Restores the stores from a snapshot."""
+        """Restore the stores from a snapshot."""
         artifacts = cls()
-        for name, held in saved.stores.items():
-            artifacts._stores[name] = {artifact.id: artifact for artifact in held}
-            artifacts._bytes[name] = sum(map(size_of, held))
+        for name, store in saved.stores.items():
+            artifacts._stores[name] = {artifact.id: artifact for artifact in store}
+            artifacts._bytes[name] = sum(map(size_of, store))
         artifacts._seen = SeenIds.from_snapshot(saved.seen)
         artifacts.refused = saved.refused
         return artifacts

@@ -246,7 +246,7 @@ class LeagueState:
         return digest(canonical_json(self.to_snapshot()))
 
     def to_snapshot(self) -> LeagueStateSnapshot:
-        """Returns the state for a snapshot; do not apply events while the snapshot is in use."""
+        """Return the state for a snapshot; do not apply events while the snapshot is in use."""
         return LeagueStateSnapshot(
             **{field: getattr(self, name) for field, name in _KEPT.items()},
             config=None if self.config is None else to_builtins(self.config),
@@ -275,7 +275,7 @@ class LeagueState:
 
     @classmethod
     def from_snapshot(cls, saved: LeagueStateSnapshot) -> "LeagueState":
-        """Restores the state from a snapshot; ConfigError if this version cannot read its configuration."""
+        """Restore the state from a snapshot; ConfigError if this version cannot read its configuration."""
         state = cls()
         state._starts = StartRatings(saved.starts, saved.base, saved.resets)
         for field, name in _KEPT.items():

@@ -31,11 +31,11 @@ class EndedSession(msgspec.Struct, frozen=True):
     agent: str
     opponent: str
     sequence: int
-    """Of the event that ended it."""
+    """Sequence of the event that ended it."""
     scores: list[float]
-    """By seat; empty where ``error`` is not."""
+    """Scores by seat; empty without a result."""
     error: str = ""
-    """Why it ended without a result."""
+    """Reason for the end without a result; empty otherwise."""
 
 
 class SessionTable(msgspec.Struct):
@@ -80,7 +80,7 @@ class RemoteSpending(msgspec.Struct, frozen=True):
     cost: float = 0.0
 
     def add_request(self, event: e.RemoteAsked) -> "RemoteSpending":
-        """Returns the spending with one more report; numbers that are no valid count or amount of money count as 0."""
+        """Return the spending with one more report; an invalid count or amount counts as 0."""
         cost = event.cost if event.cost >= 0 and isfinite(event.cost) else 0.0
         # Bounded, so that every sum fits into a snapshot.
         counts = {
