@@ -1,8 +1,7 @@
 """Numbers: bounds that the decoders enforce, intervals of shares, and sets of sequences as ranges.
 
 Events refer to messages by ranges ``[first, last]``, both inclusive. A sequence beyond 64 bits or a negative count or
-price would be accepted by JSON and by Python, and break a table, an array or a budget later. The projection, which
-reads events without Python, uses the same bounds.
+price would be accepted by JSON and by Python, and break a table, an array or a budget later.
 """
 
 import math

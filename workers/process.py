@@ -149,8 +149,8 @@ class WorkerProcess:
     def _mark_ended(self, refused: bool) -> None:
         self.has_ended, self.is_refused = True, refused
         if refused:
-            log.error("worker is let in no more", name=self.name)
-            self._announce(f"{self.name} is let in no more, and is not started again ({self._log_hint})")
+            log.error("credentials rejected; not restarting", name=self.name)
+            self._announce(f"{self.name}: credentials rejected; not restarting ({self._log_hint})")
         self._context.wake()
 
     async def _run(self) -> int:
