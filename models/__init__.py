@@ -4,6 +4,7 @@
 - ``adamw``              AdamW without torch's compiler
 - ``kernels``            element-wise operations with hand-written gradients
 - ``forward``            the forward pass, pure in its weights, over padded rectangles or packed rows
+- ``prefix_tree``        rows of sequences that share the tokens of their common beginnings
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens
 - ``adapters``           LoRA parameters, and PEFT's format on disk
 - ``adapter_bundle``     an adapter folder as content-addressed bytes

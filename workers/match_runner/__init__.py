@@ -4,6 +4,7 @@
 - ``games``             games between agents
 - ``episodes``          an arena's episodes, in which agents play the roles by their inference clients
 - ``episode_requests``  the order of episodes, and their groups
+- ``ngrams``            counts of n-grams of actions, by which the variety of play is measured
 """
 
 from arena.environments import ArenaSpec, EnvironmentSpec
