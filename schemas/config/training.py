@@ -120,7 +120,7 @@ class TrainerConfig(Table, frozen=True):
 
 
 class StopCriterion(Table, frozen=True):
-    """Stop once the hero's share of won benchmark games is surely above a bound."""
+    """Stop once the hero's share of won benchmark games exceeds a bound with 95 % confidence."""
 
     opponent: str
     win_rate: float
