@@ -92,7 +92,7 @@ def answer(*arguments: str, run: Path) -> Any:
 def test_the_leaderboard_stands_as_the_registry_says(run: Path) -> None:
     board = {row["agent"]: row for row in answer("leaderboard", run=run)}
     ratings = {"main@50": 1200.0, "main@40": 1100.0, "base_model": 1010.0, "random_bot": 790.0}
-    assert {agent: row["rating"] for agent, row in board.items()} == ratings
+    assert {agent: row["online"] for agent, row in board.items()} == ratings
     assert {agent for agent, row in board.items() if not row["active"]} == {"main@40"}
 
 

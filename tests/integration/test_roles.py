@@ -175,7 +175,7 @@ def test_the_leaderboard_in_sql_stands_where_the_fold_stands_after_resets(
         state.apply(recorded.sequence, recorded.event)
     board = json.loads(league("leaderboard", "--json", run=finished).stdout)
     expected = {row.agent: row.rating for row in leaderboard_rows(state)}
-    assert {row["agent"]: row["rating"] for row in board} == pytest.approx(expected)
+    assert {row["agent"]: row["online"] for row in board} == pytest.approx(expected)
 
 
 def test_lineage_begins_at_the_reset(finished: Path, records: list[RecordedEvent]) -> None:
