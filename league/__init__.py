@@ -6,7 +6,7 @@
 - ``api``                the public Python interface
 - ``log/``               the history: append, read and follow events; the work queue and the trajectory stream
 - ``blobs/``             immutable files by SHA-256: adapters, models, game records, snapshots, archives
-- ``integrity/``         seals, archive and snapshots of the history, and their verification
+- ``integrity/``         archive and snapshots of the history, verification and recovery
 - ``state/``             the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``           rating systems, one file each, and the fold over match results
 - ``samplers/``          opponent samplers

@@ -30,16 +30,8 @@ from league.history.branch import (
     last_step_boundary,
     trainer_starts,
 )
-from league.integrity.recovery import (
-    DiscardedEvents,
-    RecoveredHistory,
-    append_stream,
-    check_recovered,
-    fetch_archive,
-    find_manifests,
-)
+from league.integrity.recovery import DiscardedEvents, RecoveredHistory, append_stream, fetch_archive, find_manifests
 from league.integrity.snapshots import load_state_at
-from league.integrity.verification import Damage
 from league.log.base import EventLog
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -157,14 +149,10 @@ class RestoreResult(msgspec.Struct, frozen=True):
     """Sequence of the last event that comes from the archive."""
     at: int
     """Sequence of the last event: the newest that is not inside a gradient step."""
-    sealed_to: int
-    """Sequence of the last sealed event; later ones rest on the archive's digests or on the stream alone."""
-    seal: str
-    """Digest of the newest known seal."""
+    manifest: str
+    """Digest of the manifest up to ``archived_to``."""
     digest: str
     """Digest of the state at ``at``."""
-    damage: list[Damage]
-    """Events after the archive that the stream has lost."""
     left: DiscardedEvents | None
     """Events of the stream that were discarded."""
     trainers: list[TrainerStart]
@@ -177,12 +165,12 @@ async def restore_run(
     """Make a run from what is left of a damaged one.
 
     Without a damaged run in ``source``, ``archives`` has to suffice: folders or buckets with blobs, such as another
-    machine's ``artifacts`` or a copy of the archive. ``expect`` is the digest of a seal that the history must contain,
-    if not empty. ``target`` must not exist.
+    machine's ``artifacts`` or a copy of the archive. ``expect`` is the digest of a manifest that
+    the archive must continue, if not empty. ``target`` must not exist.
 
     Raises:
         ArtifactError: no archive can be read from its beginning.
-        LogError: the history does not match its seals.
+        UsageError: there is no archive, or it does not continue ``expect``.
     """
     for where in archives:
         if "://" not in where and not os.path.isdir(where):  # noqa: ASYNC240 - before anything else runs
@@ -223,12 +211,11 @@ async def _rebuild(
     draft: Path,
     report: ProgressReporter,
 ) -> RestoreResult:
-    chain, sealed_to = await recovered.seal_chain(), await recovered.sealed_to()
-    seal = chain.digest if chain.last >= recovered.archived_to else recovered.seal
-    if expect not in ("", seal, *(closed.expected for closed in chain.ranges)):
-        raise UsageError(f"--expect {expect[:16]}…: no seal has this digest; the newest is {seal[:16]}…")
+    manifest = next(name for name, last in recovered.manifests.items() if last == recovered.archived_to)
+    if expect and expect not in recovered.manifests:
+        raise UsageError(f"--expect {expect[:16]}…: no manifest has this digest; the newest is {manifest[:16]}…")
     cached = CachedBlobStore(stores[0], FolderBlobStore(draft / "artifacts"))
-    # The last recoverable event may be inside a gradient step: the archive ends at a seal.
+    # The last recoverable event may be inside a gradient step: the archive ends anywhere.
     at = await last_step_boundary(recovered.as_log, await recovered.last_sequence())
     state = await load_state_at(recovered.as_log, cached, at)
     check_league_open(state, at)
@@ -238,9 +225,6 @@ async def _rebuild(
     async with run.connect(_PRODUCER) as client:
         copied = await _copy_league(name, recovered.as_log, state, client, stores, report)
         names = {stored.name for stored in await open_blobs(client, recovered.league).stored()}
-    damage = await check_recovered(recovered)
     trainers = await trainer_starts(recovered.as_log, state, at, names)
     archived_to = recovered.archived_to
-    return RestoreResult(
-        recovered.league, name, archived_to, at, sealed_to, seal, state.digest(), damage, left, trainers, copied
-    )
+    return RestoreResult(recovered.league, name, archived_to, at, manifest, state.digest(), left, trainers, copied)

@@ -48,16 +48,10 @@ class ExitCode(IntEnum):
     ERROR = 1
     """An error, explained in one paragraph; of a command that compares or judges: the verdict is negative."""
     DAMAGED = 1
-    """``league verify``: something is not as it was sealed, or a result counts that its worker did not sign."""
+    """``league verify``: something is missing, or not as it was archived."""
     USAGE = 2
     """Wrong usage or configuration."""
-    NOT_SEALED = 3
-    """``league verify``: nothing is wrong, but no seal vouches for any of it."""
-    BLOBS = 4
-    """``league verify``: blobs that events refer to are missing or damaged."""
-    INCONSISTENT = 5
-    """``league verify``: events contradict the events before them."""
-    UNREADABLE = 6
+    UNREADABLE = 2
     """``league verify``: the history could not be read to its end, so there is no verdict."""
     DISK_UNWRITABLE = 73
     """A disk of this machine is full or read-only; a supervisor does not restart the worker (``EX_CANTCREAT``)."""

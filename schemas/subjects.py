@@ -44,7 +44,6 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.EvaluationFinished: "evaluation.finished",
     e.BenchmarkRequested: "benchmark.requested",
     e.PromotionDecided: "promotion.decided",
-    e.HistorySealed: "history.sealed",
     e.HistoryArchived: "history.archived",
     e.SnapshotTaken: "history.snapshot",
     e.LeagueBranched: "league.branched",

@@ -8,7 +8,7 @@ Roles, a module each, with a coroutine ``serve(context)``:
 - ``evaluator``         plans evaluations and plays their matches
 - ``rater``             turns results into ratings, promotions and retirements; records silent workers as left
                         (``membership``)
-- ``archivist``         seals, archives and snapshots the history
+- ``archivist``         archives and snapshots the history
 - ``tracker``           writes charts of the history (``trackers/``) to sinks and exports its events (``log_export/``)
 - ``inference_server``  samples for other processes, and serves the ``opponent_pool`` (``opponent_replies``)
 

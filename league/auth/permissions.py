@@ -79,7 +79,7 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
         *(e.CheckpointAdded, e.AgentRetired, e.AgentActivated),
     ),
     ("trainer",): (e.PolicyPublished, e.PolicyReset, e.GradientStepTaken, e.CheckpointAdded, e.TrainingFinished),
-    ("archivist",): (e.HistorySealed, e.HistoryArchived, e.SnapshotTaken),
+    ("archivist",): (e.HistoryArchived, e.SnapshotTaken),
 }
 _PURPOSES = {
     "rollout": ("training",),

@@ -1,6 +1,6 @@
 """Branches: leagues that begin as a copy of another history up to one of its events.
 
-The copy keeps sequences, times, producers and bytes, so all references in it stay valid, seals and snapshots included.
+The copy keeps sequences, times, producers and bytes, so all references in it stay valid, also those to archives.
 """
 
 import asyncio

@@ -122,7 +122,7 @@ class RatingDifference(msgspec.Struct, frozen=True):
 
 NOT_CHECKED = (
     "results and draws themselves (league match resimulate, league matchmaking audit)",
-    "seals, references and blobs (league verify)",
+    "archive and blobs (league verify)",
 )
 """Scope of the comparison: what it takes as recorded."""
 

@@ -1,28 +1,30 @@
-"""Archive of sealed history: Parquet segments in the blob store.
+"""Archive of the history: Parquet segments in the blob store, which is also its seal.
 
-A manifest lists all segments; ``HistoryArchived`` names the newest manifest. A segment spans whole seals and is checked
-against them before it is written, so the archive holds sealed history only. It is disposable: readers take missing or
-damaged parts from the stream instead.
+A segment holds every event exactly as it was recorded. The manifest lists all segments with the SHA-256 of each file,
+and ``HistoryArchived`` names the manifest by its own digest, so that digest, kept elsewhere, vouches for everything
+archived so far (``league.integrity.verify``). A manifest continues the one before: without its newest segment it has
+that one's digest. Readers take missing or damaged parts from the stream instead.
 """
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from league.blobs import BlobStore, CachedBlobStore, find_locations
-from league.integrity.verification import ProgressCallback, SealChain, SealChecker, SealedRange, read_chain
 from league.log.base import EventLog, RecordedEvent
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, DecodeError, LogError
-from schemas.events import HistoryArchived
+from schemas.events import HistoryArchived, SnapshotTaken
+from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
 
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from league.projections.segments import SegmentFiles
 
 log = get_logger()
-VERSION = 3
-"""Version of the manifest's schema and of the segments' content; archives of other versions are rewritten."""
+ProgressCallback = Callable[[int], None]
+VERSION = 1
+"""Version of the manifest's schema and of the segments' content."""
 _EVENT_PARTS = {"events_bulky", "events_rest"}
 _STALE_S = 3600.0
 _UNUSABLE = "archived segment cannot be used, reading the stream instead"
@@ -51,8 +54,6 @@ class ArchiveSegment(msgspec.Struct, frozen=True):
     first: int
     last: int
     events: int
-    seal: str
-    """Digest of the seal that ends at ``last``."""
     files: dict[str, ArchiveFile]
     """By part (``league.projections.segments``)."""
     marks: ArchiveFile
@@ -70,6 +71,17 @@ class ArchiveManifest(msgspec.Struct, frozen=True):
     version: int
     league: str
     segments: list[ArchiveSegment]
+
+    def encode(self) -> bytes:
+        """The bytes of its blob."""
+        return msgspec.json.encode(self)
+
+    def digests(self) -> dict[str, int]:
+        """Digest of this manifest and of each one that it continues, with the last sequence of each."""
+        prefixes = (
+            msgspec.structs.replace(self, segments=self.segments[:end]) for end in range(1, len(self.segments) + 1)
+        )
+        return {digest(prefix.encode()): prefix.last for prefix in prefixes}
 
     @property
     def last(self) -> int:
@@ -115,36 +127,75 @@ async def newest_manifest(history: EventLog, blobs: BlobStore) -> ArchiveManifes
     return None
 
 
-async def archive_sealed(
+def event_digest(recorded: RecordedEvent) -> bytes:
+    """SHA-256 of all that is recorded with an event, unambiguously: numbers and lengths in decimal come first."""
+    subject = recorded.subject.encode("utf-8", "surrogatepass")
+    producer = recorded.producer.encode("utf-8", "surrogatepass")
+    numbers = f"{recorded.sequence} {recorded.time_ns} {recorded.schema}"
+    head = f"{numbers} {len(subject)} {len(producer)} {len(recorded.payload)}\n"
+    return hashlib.sha256(b"".join((head.encode(), subject, producer, recorded.payload))).digest()
+
+
+def is_bookkeeping(recorded: RecordedEvent) -> bool:
+    """Whether an event is an archivist's own: archiving it alone would call for archiving again."""
+    return isinstance(recorded.event, HistoryArchived | SnapshotTaken)
+
+
+async def archive_history(
     history: EventLog,
     blobs: CachedBlobStore,
     every: int,
     *,
     rest: bool = False,
+    witness: Mapping[int, bytes] | None = None,
     progress: ProgressCallback = lambda sequence: None,
 ) -> list[HistoryArchived]:
-    """Archive sealed events that are not archived yet, in segments of ``every`` events or more.
+    """Archive events that are not archived yet, in segments of ``every`` events; ``rest`` archives the remainder too.
 
-    A segment ends with the seal that reaches this number; ``rest`` archives the remaining sealed events too. Another
-    thread calls ``progress`` with the sequence reached.
+    ``witness`` has the ``event_digest`` of events by sequence, as they were when they were first read. ``progress`` is
+    called with the sequence reached.
 
     Raises:
-        LogError: the stream differs from its seals; ``league verify`` has the details.
+        LogError: the stream does not hold what ``witness`` has read.
         ConflictError: another archivist appended first.
     """
     expected = await history.last_sequence(event_type_filter(history.league, HistoryArchived))
-    done = []
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
-    for ranges in _segment_groups(await read_chain(history), manifest.last, every, rest):
-        segment = await _archive_segment(history, blobs, ranges, manifest, progress)
+    done: list[HistoryArchived] = []
+    pending: list[RecordedEvent] = []
+
+    async def store() -> None:
+        nonlocal manifest, expected
+        _check_witness(pending, manifest.last, witness or {})
+        segment = await _archive_segment(blobs, pending, manifest)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
-        name = await blobs.put(msgspec.json.encode(manifest), f"archive of {history.league} to {segment.last}")
-        place = {"first": segment.first, "last": segment.last, "bytes": segment.bytes}
-        event = HistoryArchived(seal=segment.seal, manifest=name, **place)
+        name = await blobs.put(manifest.encode(), f"archive of {history.league} to {segment.last}")
+        event = HistoryArchived(first=segment.first, last=segment.last, manifest=name, bytes=segment.bytes)
         expected = await history.append(event, expected=expected)
         done.append(event)
-        log.info("history archived", **place)
+        pending.clear()
+        log.info("history archived", first=segment.first, last=segment.last, bytes=segment.bytes)
+
+    async for batch in history.batches(manifest.last + 1):
+        for recorded in batch:
+            pending.append(recorded)
+            if len(pending) == every:
+                await store()
+        progress(batch[-1].sequence)
+    if rest and not all(map(is_bookkeeping, pending)):
+        await store()
     return done
+
+
+def _check_witness(events: Sequence[RecordedEvent], after: int, witness: Mapping[int, bytes]) -> None:
+    found = {recorded.sequence: event_digest(recorded) for recorded in events}
+    last = events[-1].sequence
+    wrong = [at for at, known in witness.items() if after < at <= last and found.get(at) != known]
+    if wrong:
+        raise LogError(
+            f"event {min(wrong):,} is not what this archivist read before, {len(wrong):,} such events up to {last:,}; "
+            "they are not archived. `league restore` makes a run of the archive and what is intact"
+        )
 
 
 class CopiedArchive(msgspec.Struct, frozen=True):
@@ -174,53 +225,24 @@ async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") 
     added = {file.digest: file.bytes for _, file in manifest.files() if file.digest not in present}
     for name in added:
         await store.put(await blobs.fetch(name))
-    await store.put(msgspec.json.encode(manifest))
+    await store.put(manifest.encode())
     where = f"{place.url}/{place.folder}"
     log.info("archive copied", to=where, last=manifest.last, files=len(added))
     return CopiedArchive(where, manifest.last, len(added), sum(added.values()))
 
 
-def _segment_groups(chain: SealChain, after: int, every: int, rest: bool) -> Iterator[list[SealedRange]]:
-    group: list[SealedRange] = []
-    for closed in chain.ranges:
-        if closed.first > after and closed.seal is not None:
-            group.append(closed)
-            if _count_events(group) >= every:
-                yield group
-                group = []
-    if rest and group:
-        yield group
-
-
-def _count_events(group: Sequence[SealedRange]) -> int:
-    return sum(closed.seal.events for closed in group if closed.seal is not None)
-
-
 async def _archive_segment(
-    history: EventLog,
-    blobs: CachedBlobStore,
-    ranges: Sequence[SealedRange],
-    manifest: ArchiveManifest,
-    progress: ProgressCallback,
+    blobs: CachedBlobStore, events: Sequence[RecordedEvent], manifest: ArchiveManifest
 ) -> ArchiveSegment:
     from league.projections.dedup_index import DedupIndex
     from league.projections.segments import write_segment
 
-    first, last = ranges[0].first, ranges[-1].last
-    if first != manifest.last + 1:
-        raise LogError(f"the archive reaches event {manifest.last}, the next seal begins at {first}: a seal is lost")
+    first, last = manifest.last + 1, events[-1].sequence
     before = manifest.segments[-1].marks.digest if manifest.segments else ""
     marks = DedupIndex.from_bytes(await blobs.get(before)) if before else DedupIndex()
-    checker = SealChecker(ranges, "stream")
     folder = await asyncio.to_thread(_make_scratch_folder, blobs.cache.folder)
-    batches = _checked_batches(asyncio.get_running_loop(), history.batches(first, last), checker, progress)
     try:
-        written = await asyncio.to_thread(write_segment, first, last, batches, marks, folder)
-        if damage := checker.finish():
-            raise LogError(
-                f"events {damage[0].first} to {damage[0].last} are not what was sealed ({damage[0].what}); they are "
-                "not archived. `league verify` says which events differ"
-            )
+        written = await asyncio.to_thread(write_segment, first, last, [events], marks, folder)
         files = {}
         for part, path in written.files.items():
             size = await asyncio.to_thread(os.path.getsize, path)
@@ -229,7 +251,7 @@ async def _archive_segment(
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     saved = marks.to_bytes()
     file = ArchiveFile(await blobs.put(saved, f"marks at {last}"), len(saved))
-    return ArchiveSegment(first, last, _count_events(ranges), ranges[-1].expected, files, file)
+    return ArchiveSegment(first, last, len(events), files, file)
 
 
 def _make_scratch_folder(path: Path) -> Path:
@@ -241,23 +263,6 @@ def _make_scratch_folder(path: Path) -> Path:
             if time.time() - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
-
-
-def _checked_batches(
-    loop: asyncio.AbstractEventLoop,
-    batches: AsyncIterator[list[RecordedEvent]],
-    checker: SealChecker,
-    progress: ProgressCallback,
-) -> Iterator[list[RecordedEvent]]:
-    """Iterate from another thread over what a running loop reads, and compare it with the seals."""
-
-    async def following() -> list[RecordedEvent] | None:
-        return await anext(batches, None)
-
-    while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
-        checker.apply_batch(batch)
-        progress(batch[-1].sequence)
-        yield batch
 
 
 class AttachableSegments(msgspec.Struct, frozen=True):

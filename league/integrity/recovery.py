@@ -1,7 +1,7 @@
 """Recovery of a history from its archive and the remains of a damaged stream.
 
-The archive is found without the history: by the notes in the object store, or among the files of a folder. It is
-checked against the seals before use; events of the stream after it are taken over if they continue it.
+The archive is found without the history: by the notes in the object store, or among the files of a folder. Its files
+are checked by the digests in its manifest; events of the stream after it are taken over if they continue it.
 """
 
 import contextlib
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from league.blobs import BlobStore, BucketBlobStore, CachedBlobStore, FolderBlobStore
-from league.integrity.archive import ArchiveManifest, fetch_segment, segment_batches
-from league.integrity.seals import event_digest, range_digest
-from league.integrity.verification import Damage, SealChain, SealChecker, read_chain
+from league.integrity.archive import ArchiveManifest, event_digest, fetch_segment, segment_batches
 from league.log.base import EventLog, EventReader, RecordedEvent
-from schemas.errors import ArtifactError, DecodeError, LogError, UsageError
-from schemas.events import Event, HistorySealed
+from schemas.errors import ArtifactError, DecodeError, UsageError
+from schemas.events import Event, HistoryArchived
 from schemas.subjects import event_type_filter, subject_matches
 
 if TYPE_CHECKING:
@@ -31,11 +29,12 @@ _ARCHIVE_NOTE = re.compile(r"archive of (.+) to [0-9]{1,18}")
 class RecoveredHistory(EventReader):
     """The recoverable part of a history, with the reading methods of ``EventLog``."""
 
-    def __init__(self, league: str, segments: "Sequence[SegmentFiles]", seal: str) -> None:
-        self.league = league
+    def __init__(self, manifest: ArchiveManifest, segments: "Sequence[SegmentFiles]") -> None:
+        self.league = manifest.league
         self.segments = segments
         """The archive, as verified local files."""
-        self.seal = seal
+        self.manifests = manifest.digests()
+        """Digest of the manifest and of those that it continues, with the last sequence of each."""
         self.stream: EventLog | None = None
         """The log with the events after the archive, if there are any (``append_stream``)."""
         self.archived_to = segments[-1].last
@@ -67,18 +66,6 @@ class RecoveredHistory(EventReader):
         assert subject is None
         return self.archived_to if self.stream is None else await self.stream.last_sequence()
 
-    async def seal_chain(self) -> SealChain:
-        """The history's seals. That of the archive's last range lies after the archive, and may be lost."""
-        return await read_chain(self.as_log)
-
-    async def sealed_to(self) -> int:
-        """Last sealed sequence; the archive itself records its last seal."""
-        chain = await self.seal_chain()
-        if chain.last >= self.archived_to:
-            return chain.last
-        digests = [event_digest(one) async for one in self.read(chain.last + 1, self.archived_to)]
-        return self.archived_to if range_digest(chain.digest, digests) == self.seal else chain.last
-
 
 class DiscardedEvents(msgspec.Struct, frozen=True):
     """Discarded events of the stream."""
@@ -108,37 +95,32 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
         raise UsageError(f"no archive of {whose} was found; expected one in the broker's object store or in --archive")
     if len(names) > 1:
         raise UsageError(f"archives of several leagues were found ({', '.join(names)}); say which one with --league")
-    return sorted(manifests.values(), key=lambda manifest: (-manifest.last, manifest.segments[-1].seal))
+    return sorted(manifests.values(), key=lambda manifest: (-manifest.last, manifest.encode()))
 
 
 async def fetch_archive(manifests: Sequence[ArchiveManifest], sources: Sequence[CachedBlobStore]) -> RecoveredHistory:
     """Fetch the archive that reaches furthest without a gap, from sources in their order, which have the same cache.
 
-    Raises:
-        ArtifactError: the first segment of every archive is unavailable.
-        LogError: the archive differs from its seals.
+    ArtifactError if the first segment of every archive is unavailable.
     """
-    fetched: list[SegmentFiles] = []
-    seal = why = ""
+    best: RecoveredHistory | None = None
+    why = ""
     for manifest in manifests:
-        if fetched and manifest.last <= fetched[-1].last:
+        if best is not None and manifest.last <= best.archived_to:
             break
         segments, why = await _fetch_segments(manifest, sources)
-        if segments and (not fetched or segments[-1].last > fetched[-1].last):
-            fetched, seal = segments, manifest.segments[len(segments) - 1].seal
-    if not fetched:
+        if segments and (best is None or segments[-1].last > best.archived_to):
+            fetched = msgspec.structs.replace(manifest, segments=manifest.segments[: len(segments)])
+            best = RecoveredHistory(fetched, segments)
+    if best is None:
         raise ArtifactError(f"the archive cannot be read from its first event on: {why}")
-    recovered = RecoveredHistory(manifests[0].league, fetched, seal)
-    if damage := await check_recovered(recovered):
-        where = f"events {damage[0].first} to {damage[0].last}"
-        raise LogError(f"the archive is not what was sealed: {where}: {damage[0].what}")
-    return recovered
+    return best
 
 
 async def _fetch_segments(
     manifest: ArchiveManifest, sources: Sequence[CachedBlobStore]
 ) -> "tuple[list[SegmentFiles], str]":
-    """Fetch segments up to the first unavailable one; also returns the reason why that is unavailable."""
+    """Fetch segments up to the first unavailable one; also return the reason why that is unavailable."""
     segments: list[SegmentFiles] = []
     for segment in manifest.segments:
         why = "nowhere to look"
@@ -151,15 +133,6 @@ async def _fetch_segments(
         else:
             return segments, f"segment {segment.first} to {segment.last}: {why}"
     return segments, ""
-
-
-async def check_recovered(recovered: RecoveredHistory) -> list[Damage]:
-    """The ranges that differ from their seals."""
-    chain = await recovered.seal_chain()
-    checker = SealChecker(chain.ranges, "stream" if recovered.stream is not None else "archive")
-    async for batch in recovered.batches():
-        checker.apply_batch(batch)
-    return chain.damage + checker.finish()
 
 
 async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> DiscardedEvents | None:
@@ -193,10 +166,10 @@ async def _first_difference(recovered: RecoveredHistory, stream: EventLog) -> in
 
 
 async def _continues_archive(recovered: RecoveredHistory, stream: EventLog) -> bool:
-    """Whether the stream also holds the archive's last event, or a seal that continues the archive's."""
-    last = [one async for one in recovered.read(recovered.archived_to, recovered.archived_to)]
-    there = [one async for one in stream.read(recovered.archived_to, recovered.archived_to)]
+    """Whether the stream also holds the archive's last event, or the event that names the archive's manifest."""
+    last = [recorded async for recorded in recovered.read(recovered.archived_to, recovered.archived_to)]
+    there = [recorded async for recorded in stream.read(recovered.archived_to, recovered.archived_to)]
     if last and there and event_digest(last[0]) == event_digest(there[0]):
         return True
-    seals = [seal async for _, seal in stream.read_events(HistorySealed, recovered.archived_to + 1)]
-    return any(seal.previous == recovered.seal for seal in seals)
+    named = [event async for _, event in stream.read_events(HistoryArchived, recovered.archived_to + 1)]
+    return any(recovered.manifests.get(event.manifest) == recovered.archived_to for event in named)

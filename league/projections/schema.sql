@@ -134,15 +134,10 @@ CREATE TABLE workers (
 );
 COMMENT ON TABLE workers IS 'worker processes, one row per start';
 
-CREATE TABLE seals (
-    sequence BIGINT, time TIMESTAMP, first BIGINT, last BIGINT, events BIGINT, previous VARCHAR, digest VARCHAR
-);
-COMMENT ON TABLE seals IS 'closed ranges of the history and their digests';
-
 CREATE TABLE archives (
-    sequence BIGINT, time TIMESTAMP, first BIGINT, last BIGINT, seal VARCHAR, manifest VARCHAR, bytes BIGINT
+    sequence BIGINT, time TIMESTAMP, first BIGINT, last BIGINT, manifest VARCHAR, bytes BIGINT
 );
-COMMENT ON TABLE archives IS 'ranges of the history that lie in the artifact store too';
+COMMENT ON TABLE archives IS 'ranges of the history that lie in the blob store too, with the digest of the manifest that seals them';
 
 CREATE TABLE snapshots (
     sequence BIGINT, time TIMESTAMP, through BIGINT, artifact VARCHAR, state VARCHAR, version BIGINT

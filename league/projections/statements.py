@@ -204,7 +204,6 @@ SMALL_STATEMENTS = [
     ),
     _insert_pause("LeaguePaused", paused=True),
     _insert_pause("LeagueResumed", paused=False),
-    _insert_first("HistorySealed", "seals", "first"),
     _insert_first("HistoryArchived", "archives", "last"),
     _insert_first("SnapshotTaken", "snapshots", "through, version"),
     _insert_first("LeagueBranched", "branches", "through"),

@@ -72,8 +72,8 @@ def _summary_text(event: e.Event) -> str:
             return f"{event.policy} version {event.version} plays from now on"
         case e.EvaluationFinished():
             return f"{event.suite} of {event.agent}: {event.games} games, {event.wins} won, {event.failed} failed"
-        case e.HistorySealed():
-            return f"events {event.first:,} to {event.last:,} are closed"
+        case e.HistoryArchived():
+            return f"events {event.first:,} to {event.last:,} are archived"
         case _:
             texts = []
             for key, value in msgspec.to_builtins(event).items():

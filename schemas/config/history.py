@@ -12,17 +12,15 @@ from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt
 
 
 class HistoryConfig(Table, frozen=True):
-    """Records, seals, archive and snapshots of the history."""
+    """Records, archive and snapshots of the history."""
 
     archivists: int = 1
-    """Workers that seal, archive and snapshot; the second one is a standby."""
+    """Workers that archive and take snapshots; the second one is a standby."""
     records: Literal["digest", "keep"] = "keep"
     """``keep`` stores every match's record. ``digest`` stores its digest in the event only: the course of
     a match can then not be read from the league, and a copy kept elsewhere can still be verified."""
-    seal_events: PositiveInt = 5_000
-    """Events per seal; the rest is sealed when the archivist leaves."""
-    archive_events: PositiveInt = 100_000
-    """Sealed events per segment of the archive."""
+    archive_events: PositiveInt = 50_000
+    """Events per segment of the archive; the rest is archived when the archivist leaves."""
     snapshot_events: PositiveInt = 50_000
     """Events between snapshots."""
     copy_to: str = ""

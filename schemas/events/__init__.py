@@ -3,7 +3,7 @@
 Every event has a deterministic ``key``: publishing the same fact twice gives the same key, so that the broker and
 every fold can drop the copy. New fields get defaults; a changed meaning gets a new schema version (``codec``).
 
-- ``history``   the league itself: opening, configuration, pauses, branches, imports, seals, snapshots; workers
+- ``history``   the league itself: opening, configuration, pauses, branches, imports, archives, snapshots; workers
 - ``agents``    registration, checkpoints, versions of external agents, retirement
 - ``match``     draws of opponents, sessions, results, failures, voids, requests to remote agents, stored artifacts
 - ``rating``    ratings, evaluations, promotions

@@ -106,40 +106,17 @@ class ResultsImported(Event, frozen=True, tag=True):
     """Agent of the league by its name in the file."""
 
 
-class HistorySealed(Event, frozen=True, tag=True):
-    """A seal over a closed range of the history, by which an edited, damaged or missing event is found.
-
-    The digest of an event is SHA-256 over its sequence, time, subject, producer, schema version and payload
-    (``league.integrity.seals.event_digest``); that of a range is SHA-256 over the seal before and the digests of its
-    events. The newest seal is enough to verify everything before it.
-    """
-
-    KEY: ClassVar[str] = "sealed:{e.first}"
-    """One seal per range."""
-    first: Count
-    """Sequence after the end of the seal before; 1 at first."""
-    last: Count
-    events: Count
-    """Number of events of this league in the range."""
-    previous: str
-    """Digest of the seal before; empty at first."""
-    digest: str
-    checks: str
-    """Base64 of the first two bytes of each event's digest, in order, to locate an event that differs."""
-
-
 class HistoryArchived(Event, frozen=True, tag=True):
-    """Sealed history is in the blob store as Parquet too, from the first event to ``last``."""
+    """The history from the first event to ``last`` is in the blob store as Parquet too, and sealed by its digests."""
 
     KEY: ClassVar[str] = "archived:{e.last}"
     """One archiving per end."""
     first: Count
     """Beginning of the newest segment."""
     last: Count
-    seal: str
-    """Digest of the seal that ends at ``last``."""
     manifest: str
-    """Digest of the blob that lists all segments (``league.integrity.archive.ArchiveManifest``)."""
+    """Digest of the blob that lists all segments and the digests of their files
+    (``league.integrity.archive.ArchiveManifest``): kept elsewhere, it vouches for all events up to ``last``."""
     bytes: Count
     """Of the newest segment's files."""
 

@@ -40,7 +40,7 @@ workers = 1
 max_messages = 2_000
 
 [history]
-seal_events = 500
+archive_events = 500
 """
 
 
@@ -252,7 +252,7 @@ class Harassed:
         return result.stdout
 
     def assert_nothing_is_lost_or_doubled(self) -> list[RecordedEvent]:
-        """Everything acknowledged is there, once; ratings, seals and the accounts of all rollouts agree.
+        """Everything acknowledged is there, once; ratings, archive and the accounts of all rollouts agree.
 
         A match counts once, by its first result. A job is delivered at least once: an evaluator that is killed between
         result and acknowledgement leaves one that another worker plays again, so that its match has two results.

@@ -11,8 +11,7 @@ from nats.aio.client import Client
 from typer.testing import CliRunner
 
 from league.blobs import ARCHIVE_AREA, BrokerBlobStore
-from league.integrity.archive import archive_sealed
-from league.integrity.seals import seal_through
+from league.integrity.archive import archive_history
 from league.log.base import RecordedEvent
 from league.log.cluster import LocalCluster
 from league.log.connection import connect
@@ -28,7 +27,7 @@ HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)), registers=True
 ).run(8, 1)
 VICTIM = HISTORY[len(HISTORY) // 2]
-SEALED = len(HISTORY) - 10
+ARCHIVED = len(HISTORY) // 100 * 100
 READS = 12
 """A reader is served by any of the nodes: so many find each of three with a probability of 0.98."""
 
@@ -131,7 +130,7 @@ def test_a_bit_that_flips_in_the_store_of_a_running_node_is_found_by_reading_aga
         log = JetStreamLog(client, "league", "test")
         await log.copy(HISTORY)
         await store_adapters(BrokerBlobStore(client, "league"), HISTORY)
-        await seal_through(log, SEALED, 20)
+        await archive_history(log, Run(tmp_path / "run").open_blob_store(client, "league", ARCHIVE_AREA), 100)
 
     with LocalCluster(tmp_path) as cluster:
         use(cluster.url, fill)
@@ -152,7 +151,7 @@ def test_a_bit_that_flips_in_the_store_of_a_running_node_is_found_by_reading_aga
 
 @pytest.fixture
 def archived_run(tmp_path: Path) -> Path:
-    """A stopped run with a broker of its own, sealed and archived but for the newest events."""
+    """A stopped run with a broker of its own, archived but for the newest events."""
     run = tmp_path / "run"
 
     async def fill() -> None:
@@ -162,8 +161,7 @@ def archived_run(tmp_path: Path) -> Path:
             artifacts = Run(run).open_blob_store(client, "league", ARCHIVE_AREA)
             await log.copy(HISTORY)
             await store_adapters(artifacts, HISTORY)
-            await seal_through(log, SEALED, 20)
-            await archive_sealed(log, artifacts, 100, rest=True)
+            await archive_history(log, artifacts, 100)
 
     asyncio.run(fill())
     assert league("verify", "--run", run)[0] == 0
@@ -188,8 +186,8 @@ def test_damage_in_the_only_broker_is_located_and_a_branch_has_it_from_the_archi
     assert code == 1
     assert "DAMAGED in the stream" in said
     assert f"missing: event {VICTIM.sequence}" in said
-    assert league("branch", "--from", archived_run, "--at", SEALED, "--run", tmp_path / "mended")[0] == 0
-    assert asyncio.run(history(tmp_path / "mended"))[:SEALED] == list(map(bare, HISTORY[:SEALED]))
+    assert league("branch", "--from", archived_run, "--at", ARCHIVED, "--run", tmp_path / "mended")[0] == 0
+    assert asyncio.run(history(tmp_path / "mended"))[:ARCHIVED] == list(map(bare, HISTORY[:ARCHIVED]))
 
 
 def test_a_history_whose_end_the_only_broker_lost_is_told_from_a_whole_one(archived_run: Path) -> None:
@@ -197,4 +195,4 @@ def test_a_history_whose_end_the_only_broker_lost_is_told_from_a_whole_one(archi
     code, said = league("verify", "--run", archived_run)
     assert code == 1
     assert "DAMAGED in the stream" in said
-    assert f"reaches {SEALED}" in said
+    assert f"reaches {ARCHIVED}" in said

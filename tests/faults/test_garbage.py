@@ -40,7 +40,7 @@ ENTITIES = (
     "league.opened", "league.configured", "league.paused", "agent.registered", "agent.retired", "checkpoint.added",
     "match.training.finished.rollout-0", "match.evaluation.finished.evaluator-0", "match.training.failed.mallory",
     "match.voided", "rating.updated", "policy.published", "step.taken", "training.finished", "evaluation.requested",
-    "opponents.sampled.rollout-0", "worker.joined.mallory", "worker.left.rollout-0", "history.sealed",
+    "opponents.sampled.rollout-0", "worker.joined.mallory", "worker.left.rollout-0", "history.archived",
     "history.archived", "history.snapshot", "no.such.subject",
 )  # fmt: skip
 

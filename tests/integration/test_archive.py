@@ -15,10 +15,8 @@ from typer.testing import CliRunner
 
 from league.blobs import ARCHIVE_AREA, CachedBlobStore
 from league.integrity import snapshots
-from league.integrity.archive import ArchiveManifest, archived_batches, newest_manifest
-from league.integrity.audit import IntegrityReport, audit_integrity
-from league.integrity.seals import seal_through
-from league.integrity.verification import DamagedEvents
+from league.integrity.archive import ArchiveManifest, archive_history, archived_batches, newest_manifest
+from league.integrity.verify import DamagedEvents, IntegrityReport, verify_history
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -27,7 +25,6 @@ from league.run import Run
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
-from schemas.errors import ExitCode
 from schemas.ids import digest
 from tests.builders import store_adapters
 from tests.simulated_history import Simulation
@@ -36,7 +33,8 @@ from ui.cli import app
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)), registers=True
 ).run(8, 1)
-SEALED = len(HISTORY) - 15
+EVERY = 60
+ARCHIVED = 2 * EVERY
 
 
 @contextlib.asynccontextmanager
@@ -48,15 +46,16 @@ async def league_in(folder: Path) -> AsyncIterator[tuple[JetStreamLog, CachedBlo
 
 
 @pytest.fixture(scope="module")
-def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stopped run: all but the last events are sealed, twenty to a seal."""
-    folder = tmp_path_factory.mktemp("sealed")
+def tail_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped run: all but the last events are archived, in two segments."""
+    folder = tmp_path_factory.mktemp("tail")
 
     async def body() -> None:
         async with league_in(folder) as (log, blobs):
             await store_adapters(blobs, HISTORY)
-            await log.copy(HISTORY[:SEALED])
-            await seal_through(log, SEALED, 20)
+            await log.copy(HISTORY[:ARCHIVED])
+            archive = Run(folder).open_blob_store(log.client, "league", ARCHIVE_AREA)
+            await archive_history(log, archive, EVERY)
             for n in range(5):
                 # To have a tail.
                 await log.append(e.AgentRegistered(agent=f"agent-{n}", kind="bot", baseline=False, rating=0.0))
@@ -66,9 +65,9 @@ def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(sealed_run: Path, tmp_path: Path) -> Path:
+def run(tail_run: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
-    shutil.copytree(sealed_run, tmp_path / "run")
+    shutil.copytree(tail_run, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -83,7 +82,7 @@ def read(run: Path) -> list[RecordedEvent]:
 def audited(run: Path, expect: str = "") -> IntegrityReport:
     async def body() -> IntegrityReport:
         async with league_in(run) as (log, artifacts):
-            return await audit_integrity(log, artifacts, expect, client=log.client)
+            return await verify_history(log, artifacts, expect, client=log.client)
 
     return asyncio.run(body())
 
@@ -107,10 +106,9 @@ def lose_index(run: Path) -> None:
 
 def test_an_undamaged_history_is_sound(run: Path) -> None:
     found = audited(run)
-    assert found.outcome is ExitCode.SUCCESS
-    assert (found.sealed_to, found.seals) == (SEALED, -(-SEALED // 20))
-    assert found.unsealed == found.seals + 5
-    assert audited(run, expect=found.seal).outcome is ExitCode.SUCCESS
+    assert found.is_sound
+    assert (found.archived_to, found.segments, found.events) == (ARCHIVED, 2, ARCHIVED + 2 + 5)
+    assert audited(run, expect=found.manifest).is_sound
 
 
 @pytest.mark.parametrize("place", [0, 30, 95])
@@ -118,20 +116,21 @@ def test_a_flipped_bit_in_the_brokers_store_is_found_and_located(run: Path, plac
     victim = read(run)[place]
     flip(run, victim.payload)
     found = audited(run)
-    assert found.outcome is ExitCode.DAMAGED
-    first = place // 20 * 20 + 1
-    assert [(d.where, d.first, d.last) for d in found.damage] == [("stream", first, first + 19)]
+    assert not found.is_sound
+    first = place // EVERY * EVERY + 1
+    assert [(d.where, d.first, d.last) for d in found.damage] == [("stream", first, first + EVERY - 1)]
     # The broker notices that the message is not what it stored, and hands out the others without a word.
     assert found.damage[0].located == [DamagedEvents("missing", victim.sequence, victim.sequence, 1)]
 
 
 def test_a_history_that_the_broker_cut_at_the_damage_is_found(run: Path) -> None:
-    seal = audited(run).seal
+    manifest = audited(run).manifest
     flip(run, read(run)[30].payload)
     lose_index(run)
-    # The broker drops everything from there on, all seals included: nothing but a seal kept elsewhere can tell.
-    found = audited(run, expect=seal)
+    # The broker drops everything from there on, all archivings included.
+    found = audited(run, expect=manifest)
     assert found.last < 40
+    assert any(f"reaches {ARCHIVED}" in damage.what for damage in found.damage)
     assert any("expected digest" in damage.what for damage in found.damage)
 
 
@@ -153,7 +152,7 @@ def test_a_history_cut_below_a_snapshot_is_found(run: Path) -> None:
     lose_index(run)
     found = audited(run)
     assert found.last < 40
-    assert ["reaches 60" in damage.what for damage in found.damage].count(True) == 1
+    assert ["snapshot" in damage.what and "reaches 60" in damage.what for damage in found.damage].count(True) == 1
 
 
 def test_a_damaged_last_event_hides_neither_the_others_nor_itself(run: Path) -> None:
@@ -162,7 +161,7 @@ def test_a_damaged_last_event_hides_neither_the_others_nor_itself(run: Path) -> 
     assert [r.sequence for r in read(run)] == [r.sequence for r in records[:-1]]
     found = audited(run)
     assert [damage.where for damage in found.damage] == ["stream"]
-    assert "1 that are not sealed are lost" in found.damage[0].what
+    assert "1 that are not archived are lost" in found.damage[0].what
 
 
 def test_an_event_that_somebody_deleted_is_missed(tmp_path: Path) -> None:
@@ -175,9 +174,9 @@ def test_an_event_that_somebody_deleted_is_missed(tmp_path: Path) -> None:
             )
         async with league_in(tmp_path) as (log, artifacts):
             await log.copy(HISTORY[:60])
-            await seal_through(log, 60, 20)
+            await archive_history(log, artifacts, EVERY)
             await log.client.jetstream().delete_msg("LEAGUE", 45)
-            found = await audit_integrity(log, artifacts, client=log.client)
+            found = await verify_history(log, artifacts, client=log.client)
             assert [d.located for d in found.damage] == [[DamagedEvents("missing", 45, 45, 1)]]
 
     asyncio.run(body())
@@ -195,7 +194,7 @@ def test_verify_says_what_is_damaged_and_exits_with_1(run: Path) -> None:
     flip(run, read(run)[30].payload)
     code, out = league_command("verify", "--run", str(run))
     assert code == 1
-    assert "DAMAGED in the stream, events 21 to 40" in out
+    assert "DAMAGED in the stream, events 1 to 60" in out
     assert "missing: event 31" in out
     code, out = league_command("verify", "--run", str(run), "--json")
     assert code == 1
@@ -325,7 +324,7 @@ def test_damage_to_an_archive_in_the_brokers_store_is_told_from_damage_to_the_hi
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(archived_run, run)
-    assert audited(run).outcome is ExitCode.SUCCESS
+    assert audited(run).is_sound
     name = manifest_of(run).segments[0].files["events_bulky"].digest
     path = next((run / "artifacts").rglob(name))
     inside = path.read_bytes()
@@ -360,7 +359,7 @@ def test_gc_drops_superseded_manifests_and_leaves_the_archive_whole(archived_run
     _, out = league_command("gc", "--run", str(run), "--older-than", "0s", "--delete")
     assert "1 artifact that no event refers to deleted" in out
     found = audited(run)
-    assert found.outcome is ExitCode.SUCCESS
+    assert found.is_sound
     assert (found.segments, found.archived_to) == (2, manifest_of(run).last)
 
 
@@ -370,7 +369,7 @@ def test_gc_drops_superseded_manifests_and_leaves_the_archive_whole(archived_run
         (["gc", "--older-than", "soon"], "expected a number"),
         (["gc", "--older-than", "9" * 400 + "d"], "expected a number"),
         (["gc", "--keep-snapshots", "0"], "expected 1 or more"),
-        (["verify", "--expect", "abc"], "not the digest of a seal"),
+        (["verify", "--expect", "abc"], "not the digest of a manifest"),
         (["gc"], "no league here"),
         (["verify"], "no league here"),
         (["archive"], "no league here"),

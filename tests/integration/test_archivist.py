@@ -1,4 +1,4 @@
-"""Archivists seal, archive and save as the history grows, through kills, and never twice."""
+"""Archivists archive and save as the history grows, through kills, and never twice."""
 
 import asyncio
 import contextlib
@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from league.blobs import CachedBlobStore, FolderBlobStore
-from league.integrity.archive import ArchiveManifest, archive_sealed, newest_manifest
-from league.integrity.audit import audit_integrity
+from league.integrity.archive import ArchiveManifest, archive_history, newest_manifest
 from league.integrity.snapshots import load_folds, take_snapshot
+from league.integrity.verify import verify_history
 from league.log.base import RecordedEvent, append_in_batches
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -22,7 +22,7 @@ from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig
-from schemas.events import Event, HistoryArchived, HistorySealed, LeagueOpened, SnapshotTaken, WorkerLeft
+from schemas.events import Event, HistoryArchived, LeagueOpened, SnapshotTaken, WorkerLeft
 from tests.simulated_history import Simulation
 from workers import archivist
 from workers.runtime import Context, beside
@@ -30,7 +30,7 @@ from workers.runtime import Context, beside
 CONFIG = LeagueConfig(
     seed=4,
     evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7),
-    history=HistoryConfig(seal_events=50, archive_events=200, snapshot_events=150),
+    history=HistoryConfig(archive_events=200, snapshot_events=150),
 )
 HISTORY = [r.event for r in Simulation(CONFIG).run(80, 3) if r.event is not None]
 
@@ -55,7 +55,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def assert_archive_is_whole(log: JetStreamLog, artifacts: CachedBlobStore, folder: Path) -> ArchiveManifest:
     """Sound, without gaps or copies, and the same as if it had been written in one go."""
-    found = await audit_integrity(log, artifacts)
+    found = await verify_history(log, artifacts)
     assert found.damage == []
     manifest = await newest_manifest(log, artifacts)
     assert manifest is not None
@@ -83,9 +83,12 @@ async def assert_archive_is_whole(log: JetStreamLog, artifacts: CachedBlobStore,
 
     afresh = Unarchived(log.client, "league", "afresh")
     store = CachedBlobStore(FolderBlobStore(folder / "store"), FolderBlobStore(folder / "cache"))
-    done = await archive_sealed(afresh, store, CONFIG.history.archive_events)
-    assert [event.manifest for event in done[: len(announced)]] == [
-        event.manifest for event in announced if isinstance(event, HistoryArchived)
+    done = await archive_history(afresh, store, CONFIG.history.archive_events)
+    # What is archived on leaving is a shorter segment.
+    whole = [segment for segment in manifest.segments if segment.events == CONFIG.history.archive_events]
+    assert len(whole) >= len(manifest.segments) - 1
+    assert [event.manifest for event in done[: len(whole)]] == [
+        event.manifest for event in announced[: len(whole)] if isinstance(event, HistoryArchived)
     ]
     return manifest
 
@@ -99,12 +102,12 @@ def test_archivists_that_are_killed_leave_one_chain_and_one_archive(tmp_path: Pa
     async def body() -> None:
         async with league_in(tmp_path / "run") as (_, log, artifacts):
             step = len(HISTORY) // 4
-            for nth, kind in enumerate((HistorySealed, SnapshotTaken, HistoryArchived)):
+            for nth, kind in enumerate((SnapshotTaken, HistoryArchived, SnapshotTaken)):
                 await log.append_batch(HISTORY[nth * step : (nth + 1) * step])
                 before = await count(log, kind)
                 process = start()
                 try:
-                    # Killed as soon as it has begun to do this: seals, snapshots and segments are under way.
+                    # Killed as soon as it has begun to do this: snapshots and segments are under way.
                     await until(lambda kind=kind, before=before: _more(log, kind, before))  # type: ignore[misc]
                 finally:
                     process.send_signal(signal.SIGKILL)
@@ -119,9 +122,9 @@ def test_archivists_that_are_killed_leave_one_chain_and_one_archive(tmp_path: Pa
             assert len(manifest.segments) >= 3
             state, ratings = await load_folds(log, artifacts)
             assert state.sequence == ratings.sequence > len(HISTORY) - 2 * CONFIG.history.snapshot_events
-            found = await audit_integrity(log, artifacts)
-            left = {type(r.event) async for r in log.read(found.sealed_to + 1)}
-            assert left <= {HistorySealed, HistoryArchived, SnapshotTaken, WorkerLeft}, "all else is sealed on leaving"
+            found = await verify_history(log, artifacts)
+            left = {type(r.event) async for r in log.read(found.archived_to + 1)}
+            assert left <= {HistoryArchived, SnapshotTaken, WorkerLeft}, "all else is archived on leaving"
 
     asyncio.run(asyncio.wait_for(body(), 300))
 
@@ -137,7 +140,7 @@ async def _archived(log: JetStreamLog, through: int) -> bool:
 
 async def _copied(log: JetStreamLog, artifacts: CachedBlobStore) -> bool:
     """Whether the copy of the archive holds all of it; it is never damaged meanwhile."""
-    found = await audit_integrity(log, artifacts, scrubbed=lambda *_: None)
+    found = await verify_history(log, artifacts, scrubbed=lambda *_: None)
     assert found.damage == []
     return 0 < found.archived_to == found.copied_to
 
@@ -167,13 +170,13 @@ def test_of_two_archivists_one_works_and_the_other_takes_over_when_it_is_gone(
             first, second = [asyncio.create_task(serving(run, log, name)) for name in ("one", "two")]
             await log.append_batch(HISTORY[2:half])
             await until(lambda: _archived(log, half - 250))
-            producers = {r.producer async for r in log.read(only=HistorySealed)}
+            producers = {r.producer async for r in log.read(only=HistoryArchived)}
             assert len(producers) == 1
             (first if producers == {"one"} else second).cancel()
             monkeypatch.setattr(archivist, "STANDBY_DELAY_S", 0.5)
             await log.append_batch(HISTORY[half:])
             await until(lambda: _archived(log, len(HISTORY) - 250))
-            assert {r.producer async for r in log.read(only=HistorySealed)} == {"one", "two"}
+            assert {r.producer async for r in log.read(only=HistoryArchived)} == {"one", "two"}
             await until(lambda: _copied(log, artifacts))
             for task in (first, second):
                 task.cancel()

@@ -131,7 +131,7 @@ OWN: dict[str, set[str]] = {
     "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointAdded", "CheckpointPromoted", "PromotionDecided"}
     | {"AgentRetired", "AgentActivated", "MatchFailed training"},
     "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
-    "archivist": {"HistorySealed", "HistoryArchived", "SnapshotTaken"},
+    "archivist": {"HistoryArchived", "SnapshotTaken"},
     "tracker": set(),
     "dashboard": set(),
 }

@@ -31,7 +31,7 @@ from workers import archivist, rater
 from workers.run_worker import ServeFunction
 from workers.runtime import Context, beside
 
-CONFIG = LeagueConfig(name="nim", history=HistoryConfig(seal_events=50, archive_events=200, snapshot_events=50))
+CONFIG = LeagueConfig(name="nim", history=HistoryConfig(archive_events=200, snapshot_events=50))
 ENDS = (e.MatchFinished, e.MatchFailed)
 AGENTS = ("base_model", "random_bot", "chaos_bot")
 
@@ -255,5 +255,5 @@ def test_junk_on_every_subject_that_anybody_can_make_the_broker_write_stops_nobo
     assert {r.subject for r in events if r.event is None} >= set(subjects)
     assert standings(events) == ratings_of(*map(result, range(12)))
     played = max(r.sequence for r in events if isinstance(r.event, e.MatchFinished))
-    for kind in (e.HistorySealed, e.SnapshotTaken, e.HistoryArchived):
+    for kind in (e.SnapshotTaken, e.HistoryArchived):
         assert max(r.sequence for r in events if isinstance(r.event, kind)) > played

@@ -1,4 +1,4 @@
-"""``league verify`` states its evidence: what is sealed, which blobs are there, what else knows of the end."""
+"""``league verify`` states its evidence: what is archived, which blobs are there, what else knows of the end."""
 
 import asyncio
 import json
@@ -12,10 +12,10 @@ from nats.js.api import StreamConfig
 from typer.testing import CliRunner
 
 import schemas.events as e
-from league.blobs import BrokerBlobStore, CachedBlobStore, FolderBlobStore
+from league.blobs import ARCHIVE_AREA, BrokerBlobStore, CachedBlobStore, FolderBlobStore
+from league.integrity.archive import archive_history
 from league.integrity.blob_scrub import scrub_blobs
 from league.integrity.garbage import BlobReferences
-from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -31,17 +31,17 @@ from ui.cli import app
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)), registers=True
 ).run(8, 1)
-SEALED = 200
+ARCHIVED = 200
 TAIL = [e.AgentRegistered(agent=f"agent-{n}", kind="bot", baseline=False, rating=0.0) for n in range(5)]
-FIRST_OF_TAIL = SEALED + 10 + 1
-"""After ten seals."""
-ADAPTERS = {r.event.adapter: r.sequence for r in HISTORY[:SEALED] if isinstance(r.event, e.PolicyPublished)}
+FIRST_OF_TAIL = ARCHIVED + 2 + 1
+"""After the events of two segments."""
+ADAPTERS = {r.event.adapter: r.sequence for r in HISTORY[:ARCHIVED] if isinstance(r.event, e.PolicyPublished)}
 
 
 @pytest.fixture(scope="module")
-def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stopped run in a stream that permits deletion: ten seals over 200 events, and five events after them."""
-    folder = tmp_path_factory.mktemp("sealed")
+def archived_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped run in a stream that permits deletion: two segments of 100 events, and five events after them."""
+    folder = tmp_path_factory.mktemp("archived")
 
     async def fill(client: Client) -> None:
         stream = StreamConfig(name="LEAGUE", subjects=["league.>"], allow_direct=True, allow_atomic=True)
@@ -49,8 +49,8 @@ def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         await ensure_streams(client.jetstream(), ExperienceConfig())
         log = JetStreamLog(client, "league", "test")
         await store_adapters(BrokerBlobStore(client, "league"), HISTORY)
-        await log.copy(HISTORY[:SEALED])
-        await seal_through(log, SEALED, 20)
+        await log.copy(HISTORY[:ARCHIVED])
+        await archive_history(log, Run(folder).open_blob_store(client, "league", ARCHIVE_AREA), 100)
         await log.append_batch(TAIL)
 
     with_broker(folder, fill)
@@ -58,9 +58,9 @@ def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(sealed_run: Path, tmp_path: Path) -> Path:
+def run(archived_run: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
-    return Path(shutil.copytree(sealed_run, tmp_path / "run"))
+    return Path(shutil.copytree(archived_run, tmp_path / "run"))
 
 
 def with_broker(folder: Path, act: Callable[[Client], object]) -> None:
@@ -96,16 +96,17 @@ def damage_of(run: Path) -> list[dict]:
     return json.loads(out)["damage"]
 
 
-def test_a_sealed_history_is_sound_and_the_tail_is_stated(run: Path) -> None:
+def test_an_archived_history_is_sound_and_the_tail_is_stated(run: Path) -> None:
     code, out = verify(run)
     assert code == ExitCode.SUCCESS, out
-    assert "10 seals up to event 200; a tail of 15 events is not sealed" in out
+    assert "archive: 2 segments to event 200" in out
     assert f"blobs: {len(ADAPTERS)} intact" in out
-    assert "other records of how far the history reached: none; a cut beyond all of them cannot be detected" in out
-    assert out.endswith("sound: as sealed up to event 200; no seal vouches for the 15 events after it\n")
+    assert "other records of how far the history reached: the newest archive 200" in out
+    assert "replay: 207 events folded" in out
+    assert out.endswith("sound: as archived up to event 200; the broker's checksums vouch for later events\n")
 
 
-def test_a_history_without_a_seal_is_not_sound(tmp_path: Path) -> None:
+def test_a_history_without_an_archive_is_sound_and_says_so(tmp_path: Path) -> None:
     async def fill(client: Client) -> None:
         await ensure_streams(client.jetstream(), ExperienceConfig())
         await store_adapters(BrokerBlobStore(client, "league"), HISTORY)
@@ -113,28 +114,21 @@ def test_a_history_without_a_seal_is_not_sound(tmp_path: Path) -> None:
 
     with_broker(tmp_path, fill)
     code, out = verify(tmp_path)
-    assert code == ExitCode.NOT_SEALED
-    assert "NOT SEALED" in out
-    assert json.loads(verify(tmp_path, "--json")[1])["sound"] is False
+    assert code == ExitCode.SUCCESS
+    assert "nothing is archived yet" in out
+    assert json.loads(verify(tmp_path, "--json")[1])["sound"] is True
 
 
-def test_forged_events_of_the_tail_are_named(run: Path) -> None:
-    finished = [r.event for r in HISTORY if isinstance(r.event, e.MatchFinished)]
-    match = next(match for match in finished if match.purpose == "training")
-    forged: list[e.Event] = [
-        e.CheckpointAdded(agent="main@99", policy="main", version=99, parent="", reason="elite", adapter="f" * 64),
-        e.AgentRetired(agent="ghost", reason="forged"),
-        e.MatchFinished(
-            **{**{f: getattr(match, f) for f in match.__struct_fields__}, "match_id": "g-1", "worker": "g"}
-        ),
-    ]
-    with_broker(run, lambda client: JetStreamLog(client, "league", "evil").append_batch(forged))
+def test_a_rating_that_a_replay_does_not_give_is_damage(run: Path) -> None:
+    changed = [e.RatingChange(agent="base_model", before=1000.0, after=1001.0)]
+    rated = next(r.event for r in reversed(HISTORY[:ARCHIVED]) if isinstance(r.event, e.RatingUpdated))
+    forged = e.RatingUpdated(
+        match_id="m", match_sequence=ARCHIVED + 1, game=rated.game, system=rated.system, changes=changed
+    )
+    with_broker(run, lambda client: JetStreamLog(client, "league", "evil").append(forged))
     code, out = verify(run, "--no-blobs")
-    assert code == ExitCode.INCONSISTENT
-    first = FIRST_OF_TAIL + len(TAIL)
-    assert f"INCONSISTENT: event {first}: main@99 was added, but that version was never published" in out
-    assert f"INCONSISTENT: event {first + 1}: AgentRetired of ghost, which is not in the league" in out
-    assert f"INCONSISTENT: event {first + 2}: result of match g-1 by g, which never registered before" in out
+    assert (code, "1 DIFFERENCES" in out) == (ExitCode.DAMAGED, True), out
+    assert verify(run, "--no-blobs", "--no-replay")[0] == ExitCode.SUCCESS
 
 
 def test_missing_blobs_are_named_with_their_events(run: Path) -> None:
@@ -142,7 +136,7 @@ def test_missing_blobs_are_named_with_their_events(run: Path) -> None:
     for name in gone:
         delete_blob(run, name)
     code, out = verify(run)
-    assert code == ExitCode.BLOBS
+    assert code == ExitCode.DAMAGED
     assert f"blobs: {len(ADAPTERS) - 2} intact" in out
     for name in gone:
         assert f"MISSING: blob {name}: main@" in out
@@ -150,7 +144,7 @@ def test_missing_blobs_are_named_with_their_events(run: Path) -> None:
     faults = {fault["name"]: fault for fault in found["blobs"]["faults"]}
     assert faults.keys() == set(gone)
     assert all(ADAPTERS[name] in faults[name]["events"] for name in gone)
-    assert (found["sound"], found["outcome"]) == (False, "blobs")
+    assert found["sound"] is False
     assert verify(run, "--no-blobs")[0] == ExitCode.SUCCESS
 
 
@@ -168,7 +162,7 @@ def test_a_blob_with_other_bytes_is_damaged_and_the_cache_may_have_it(run: Path)
 
     with_broker(run, swap)
     code, out = verify(run)
-    assert code == ExitCode.BLOBS
+    assert code == ExitCode.DAMAGED
     assert f"DAMAGED: blob {name}" in out
     assert "this machine's cache has an intact copy" in out
     assert other not in out
@@ -176,47 +170,45 @@ def test_a_blob_with_other_bytes_is_damaged_and_the_cache_may_have_it(run: Path)
 
 def test_all_blobs_gone_at_once_are_all_named(run: Path) -> None:
     def purge(client: Client) -> object:
-        return client.jetstream().purge_stream(f"OBJ_{BLOB_BUCKET}")
+        return client.jetstream().purge_stream(f"OBJ_{BLOB_BUCKET}", subject=f"$O.{BLOB_BUCKET}.*.league.blob.>")
 
     with_broker(run, purge)
     code, out = verify(run, "--json")
-    assert code == ExitCode.BLOBS
+    assert code == ExitCode.DAMAGED
     assert len(json.loads(out)["blobs"]["faults"]) == len(ADAPTERS)
 
 
-@pytest.mark.parametrize("gone", [[45], [41], [60], [45, 46, 52]])
-def test_deleted_messages_of_a_sealed_range_are_located_with_the_seal_that_fails(run: Path, gone: list[int]) -> None:
+@pytest.mark.parametrize("gone", [[45], [2], [100], [45, 46, 52]])
+def test_deleted_messages_of_a_segment_are_located(run: Path, gone: list[int]) -> None:
     delete_messages(run, *gone)
     (damage,) = damage_of(run)
-    # The third range; seals follow the events that they cover.
-    assert (damage["first"], damage["last"], damage["seal"]) == (41, 60, SEALED + 3)
+    assert (damage["first"], damage["last"]) == (1, 100)
     assert [sequence for loc in damage["located"] for sequence in range(loc["first"], loc["last"] + 1)] == gone
-    assert f"(seal at event {SEALED + 3})" in verify(run)[1]
+    assert f"missing: event {gone[-1]}" in verify(run)[1]
 
 
-def test_a_deletion_over_several_ranges_is_reported_for_each(run: Path) -> None:
-    delete_messages(run, *range(55, 90))
+def test_a_deletion_over_several_segments_is_reported_for_each(run: Path) -> None:
+    delete_messages(run, *range(95, 110))
     found = [(d["first"], d["last"], d["located"][0]["first"], d["located"][0]["last"]) for d in damage_of(run)]
-    assert found == [(41, 60, 55, 60), (61, 80, 61, 80), (81, 100, 81, 89)]
+    assert found == [(1, 100, 95, 100), (101, 200, 101, 109)]
 
 
-def test_a_deleted_seal_is_reported_with_its_range_and_its_place(run: Path) -> None:
-    delete_messages(run, SEALED + 3)
+def test_a_deleted_archiving_is_reported_and_the_archive_before_it_is_used(run: Path) -> None:
+    delete_messages(run, ARCHIVED + 2)
     found = damage_of(run)
-    assert [(d["first"], d["last"]) for d in found] == [(41, 60), (SEALED + 3, SEALED + 3)]
-    assert "the seal of this range is lost" in found[0]["what"]
+    assert [(d["where"], d["first"], d["last"]) for d in found] == [("stream", ARCHIVED + 2, ARCHIVED + 2)]
 
 
 @pytest.mark.parametrize("gone", [[FIRST_OF_TAIL + 1], [FIRST_OF_TAIL + 3, FIRST_OF_TAIL + 4]])
-def test_messages_deleted_from_the_unsealed_tail_are_located(run: Path, gone: list[int]) -> None:
+def test_messages_deleted_from_the_tail_are_located(run: Path, gone: list[int]) -> None:
     delete_messages(run, *gone)
     (damage,) = damage_of(run)
-    assert (damage["first"], damage["last"], damage["seal"]) == (gone[0], gone[-1], 0)
+    assert (damage["first"], damage["last"], damage["located"]) == (gone[0], gone[-1], [])
     assert "were deleted from the stream" in damage["what"]
 
 
 def test_a_deletion_hides_no_unreadable_message(run: Path) -> None:
-    """A message deleted under a seal, and one in the tail whose bytes are damaged: both are found."""
+    """A message deleted from a segment, and one in the tail whose bytes are damaged: both are found."""
     delete_messages(run, 45)
     victim = b'"agent-2"'
     for block in (run / "nats" / "store").rglob("streams/LEAGUE/msgs/*.blk"):
@@ -225,7 +217,7 @@ def test_a_deletion_hides_no_unreadable_message(run: Path) -> None:
             stored[at + 3] ^= 4
             block.write_bytes(stored)
     found = [(d["first"], d["last"]) for d in damage_of(run)]
-    assert found == [(41, 60), (FIRST_OF_TAIL + 2, FIRST_OF_TAIL + 2)]
+    assert found == [(1, 100), (FIRST_OF_TAIL + 2, FIRST_OF_TAIL + 2)]
 
 
 def test_a_cut_end_is_found_by_what_else_knows_it(run: Path) -> None:

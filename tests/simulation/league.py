@@ -59,7 +59,7 @@ def make_config(seed: int, steps: int) -> LeagueConfig:
         "schedule": {"recent_every": 5, "recent_window": 10, "landmark_every": 10},
         "trainer": {"rollouts_per_step": 4},
         "experience": {"max_messages": 24},
-        "history": {"seal_events": 50, "snapshot_events": 80},
+        "history": {"archive_events": 200, "snapshot_events": 80},
         "stop": {"steps": steps},
     }
     return convert(settings, LeagueConfig, "")

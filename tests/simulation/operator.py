@@ -16,7 +16,7 @@ SETTINGS = (
     "evaluation.every=3",
     "evaluation.gatekeeper_games=4",
     "trainer.rollouts_per_step=6",
-    "history.seal_events=30",
+    "history.archive_events=150",
 )
 """Values that differ from those of the league; a worker takes each one at once, or when it is started again."""
 _RETIRED = "random_bot"

@@ -1,4 +1,4 @@
-"""The archive holds exactly what was sealed; what is damaged in it comes from the store again, or from the stream."""
+"""The archive holds exactly what was recorded; what is damaged in it comes from the store again, or from the stream."""
 
 import asyncio
 import os
@@ -10,21 +10,20 @@ from structlog.testing import capture_logs
 
 from league.blobs import CachedBlobStore, FolderBlobStore
 from league.integrity.archive import (
-    ArchiveFile,
     ArchiveManifest,
-    archive_sealed,
+    archive_history,
     archived_batches,
+    event_digest,
     fetch_attachable,
     newest_manifest,
     next_segment_start,
 )
-from league.integrity.audit import audit_integrity
-from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
-from schemas.errors import DecodeError, ExitCode, LogError
-from schemas.events import AgentRetired, HistoryArchived
+from schemas.errors import DecodeError, LogError
+from schemas.events import HistoryArchived
+from schemas.ids import digest
 from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
 
@@ -37,24 +36,22 @@ HISTORY = Simulation(
     registers=True,
 ).run(20, 3)
 EVERY = 100
-"""Of five seals."""
 
 
 def store_in(folder: Path) -> CachedBlobStore:
     return CachedBlobStore(FolderBlobStore(folder / "store"), FolderBlobStore(folder / "cache"))
 
 
-async def sealed_log() -> MemoryLog:
+async def recorded_log() -> MemoryLog:
     log = MemoryLog()
     await log.copy(HISTORY)
-    await seal_through(log, len(HISTORY), 20)
     return log
 
 
 async def archived_log(artifacts: CachedBlobStore) -> tuple[MemoryLog, ArchiveManifest]:
-    """Two segments of five seals each, and a tail."""
-    log = await sealed_log()
-    await archive_sealed(log, artifacts, EVERY)
+    """Two segments and a tail."""
+    log = await recorded_log()
+    await archive_history(log, artifacts, EVERY)
     manifest = await newest_manifest(log, artifacts)
     assert manifest is not None
     return log, manifest
@@ -62,6 +59,12 @@ async def archived_log(artifacts: CachedBlobStore) -> tuple[MemoryLog, ArchiveMa
 
 def plain(records: list[RecordedEvent]) -> list[tuple[object, ...]]:
     return [(r.sequence, r.time_ns, r.subject, r.producer, r.schema, r.payload) for r in records]
+
+
+def edited(recorded: RecordedEvent, payload: bytes) -> RecordedEvent:
+    return RecordedEvent(
+        recorded.sequence, recorded.time_ns, recorded.subject, recorded.producer, payload, recorded.schema
+    )
 
 
 async def read_archived(
@@ -86,13 +89,14 @@ def spoil(store: FolderBlobStore, name: str, how: str) -> None:
         path.write_bytes(data)
 
 
-def test_segments_are_whole_seals_from_the_first_event_on(tmp_path: Path) -> None:
+def test_segments_follow_one_another_from_the_first_event_on(tmp_path: Path) -> None:
     async def body() -> None:
         log, manifest = await archived_log(store_in(tmp_path))
         assert [(s.first, s.last, s.events) for s in manifest.segments] == [(1, 100, 100), (101, 200, 100)]
         newest = await log.newest(HistoryArchived)
         assert newest is not None
-        assert newest.event.seal == manifest.segments[-1].seal  # type: ignore[union-attr]
+        assert manifest.digests() == {event.manifest: event.last async for _, event in log.read_events(HistoryArchived)}
+        assert newest.event.manifest == digest(manifest.encode())  # type: ignore[union-attr]
 
     asyncio.run(body())
 
@@ -111,15 +115,15 @@ def test_history_read_through_the_archive_is_the_history(tmp_path: Path, first: 
 def test_archiving_goes_on_where_it_ended_and_gives_the_same_however_often_it_was_interrupted(tmp_path: Path) -> None:
     async def body() -> None:
         _, at_once = await archived_log(store_in(tmp_path / "one"))
-        artifacts, log = store_in(tmp_path / "two"), await sealed_log()
+        artifacts, log = store_in(tmp_path / "two"), await recorded_log()
         refused = FullAfter(log, 1)
         with pytest.raises(LogError, match="stop here"):
             # The second segment's files are stored, the event that says so is not recorded.
-            await archive_sealed(refused, artifacts, EVERY)
+            await archive_history(refused, artifacts, EVERY)
         assert (await newest_manifest(log, artifacts)).last == 100  # type: ignore[union-attr]
-        assert [event.last for event in await archive_sealed(log, artifacts, EVERY)] == [200]
+        assert [event.last for event in await archive_history(log, artifacts, EVERY)] == [200]
         assert await newest_manifest(log, artifacts) == at_once
-        assert await archive_sealed(log, artifacts, EVERY) == []
+        assert await archive_history(log, artifacts, EVERY) == []
 
     asyncio.run(body())
 
@@ -138,33 +142,26 @@ class FullAfter(MemoryLog):
         return await super().append(event, expected=expected)  # type: ignore[arg-type]
 
 
-def test_what_is_sealed_and_fills_no_segment_is_archived_by_hand_only(tmp_path: Path) -> None:
+def test_what_is_not_as_it_was_first_read_is_not_archived(tmp_path: Path) -> None:
     async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, _ = await archived_log(artifacts)
-        last = await log.last_sequence()
-        await seal_through(log, last, 20)
-        done = await archive_sealed(log, artifacts, 10_000, rest=True)
-        assert [event.first for event in done] == [201]
-        assert len(HISTORY) <= done[0].last <= last
-        await seal_through(log, await log.last_sequence(), 20)
-        assert await archive_sealed(log, artifacts, 10_000, rest=True) == [], "its own book-keeping is not worth it"
+        witness = {recorded.sequence: event_digest(recorded) for recorded in HISTORY}
+        for changed in ([*HISTORY[:30], edited(HISTORY[30], HISTORY[30].payload + b" "), *HISTORY[31:]], HISTORY[:30]):
+            log = MemoryLog()
+            await log.copy([*changed, *HISTORY[31:]] if len(changed) == 30 else changed)
+            with pytest.raises(LogError, match=r"event 31 is not what this archivist read before"):
+                await archive_history(log, store_in(tmp_path), EVERY, witness=witness)
+            assert await log.newest(HistoryArchived) is None
+        assert await archive_history(await recorded_log(), store_in(tmp_path), EVERY, witness=witness)
 
     asyncio.run(body())
 
 
-def test_what_is_not_as_it_was_sealed_is_not_archived(tmp_path: Path) -> None:
+def test_the_rest_is_archived_unless_it_is_an_archivists_own(tmp_path: Path) -> None:
     async def body() -> None:
-        records = [r async for r in (await sealed_log()).read()]
-        victim = records[30]
-        records[30] = RecordedEvent(
-            31, victim.time_ns, victim.subject, victim.producer, victim.payload + b" ", victim.schema
-        )
-        log = MemoryLog()
-        await log.copy(records)
-        with pytest.raises(LogError, match=r"events 21 to 40 are not what was sealed"):
-            await archive_sealed(log, store_in(tmp_path), EVERY)
-        assert await log.newest(HistoryArchived) is None
+        log = await recorded_log()
+        done = await archive_history(log, store_in(tmp_path), EVERY, rest=True)
+        assert done[-1].last == len(HISTORY)
+        assert await archive_history(log, store_in(tmp_path), EVERY, rest=True) == []
 
     asyncio.run(body())
 
@@ -247,86 +244,13 @@ def test_past_a_damaged_segment_the_others_are_attached(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
-def test_damage_in_the_archive_is_told_from_damage_in_the_stream(tmp_path: Path) -> None:
-    async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, manifest = await archived_log(artifacts)
-        assert (await audit_integrity(log, artifacts)).outcome is ExitCode.SUCCESS
-        spoil(artifacts.store, part_of(manifest, 1), "flipped")  # type: ignore[arg-type]
-        found = await audit_integrity(log, artifacts)
-        assert [(d.where, d.first, d.last) for d in found.damage] == [("archive", 101, 200)]
-        assert "is damaged" in found.damage[0].what
-
-    asyncio.run(body())
-
-
-def test_damage_in_the_stream_leaves_the_archive_sound(tmp_path: Path) -> None:
-    async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, _ = await archived_log(artifacts)
-        records = [r async for r in log.read()]
-        other = MemoryLog()
-        await other.copy([r for r in records if r.sequence != 77])
-        found = await audit_integrity(other, artifacts)
-        assert [(d.where, d.first, d.last) for d in found.damage] == [("stream", 61, 80)]
-        assert found.archived_to == 200
-
-    asyncio.run(body())
-
-
-def test_a_forged_segment_is_found_by_its_events(tmp_path: Path) -> None:
-    async def body() -> None:
-        # Files and manifest agree with one another; only the seals know that the events are others.
-        artifacts = store_in(tmp_path)
-        log, manifest = await archived_log(artifacts)
-        records = [r async for r in log.read()]
-        forged = MemoryLog()
-        changed = AgentRetired(agent="x", reason="y")
-        await forged.copy(
-            [
-                r if r.sequence != 5 else RecordedEvent(5, 1, r.subject, "x", msgspec.json.encode(changed))
-                for r in HISTORY
-            ]
-        )
-        await seal_through(forged, len(HISTORY), 20)
-        await archive_sealed(forged, artifacts, EVERY)
-        other = await newest_manifest(forged, artifacts)
-        segments = [other.segments[0], manifest.segments[1]]  # type: ignore[union-attr]
-        name = await artifacts.put(msgspec.json.encode(msgspec.structs.replace(manifest, segments=segments)))
-        log = MemoryLog()
-        await log.copy(records)
-        log._published.clear()
-        await log.append(HistoryArchived(first=101, last=200, seal="", manifest=name, bytes=0))
-        found = await audit_integrity(log, artifacts)
-        assert [(d.where, d.first, d.last) for d in found.damage] == [("archive", 1, 20), ("archive", 1, 100)]
-        assert [loc.first for loc in found.damage[0].located] == [5]
-
-    asyncio.run(body())
-
-
 async def announce(log: MemoryLog, artifacts: CachedBlobStore, manifest: ArchiveManifest) -> MemoryLog:
     """The history with a manifest that no archivist wrote as its newest."""
     name = await artifacts.put(msgspec.json.encode(manifest))
     other = MemoryLog()
     await other.copy([r async for r in log.read()])
-    await other.append(HistoryArchived(first=1, last=manifest.last, seal="", manifest=name, bytes=0))
+    await other.append(HistoryArchived(first=1, last=manifest.last, manifest=name, bytes=0))
     return other
-
-
-def test_a_segment_that_holds_no_events_is_damage_and_read_from_the_stream(tmp_path: Path) -> None:
-    async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, manifest = await archived_log(artifacts)
-        junk = ArchiveFile(await artifacts.put(b"no table"), 8)
-        files = manifest.segments[0].files | {"events_rest": junk}
-        first = msgspec.structs.replace(manifest.segments[0], files=files)
-        forged = msgspec.structs.replace(manifest, segments=[first, manifest.segments[1]])
-        log = await announce(log, artifacts, forged)
-        found = await audit_integrity(log, artifacts)
-        assert [(d.where, d.first, d.last) for d in found.damage] == [("archive", 1, 100)]
-        assert plain(await read_archived(log, artifacts, 1, None)) == plain([r async for r in log.read()])
-
-    asyncio.run(body())
 
 
 @pytest.mark.parametrize("how", ["gap", "part"])
@@ -340,31 +264,6 @@ def test_a_manifest_that_leaves_something_out_is_passed_over(tmp_path: Path, how
         log = await announce(log, artifacts, msgspec.structs.replace(manifest, segments=segments))
         assert await newest_manifest(log, artifacts) == manifest
         assert plain(await read_archived(log, artifacts, 1, None)) == plain([r async for r in log.read()])
-
-    asyncio.run(body())
-
-
-def test_a_segment_beyond_all_seals_is_damage(tmp_path: Path) -> None:
-    async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, manifest = await archived_log(artifacts)
-        beyond = msgspec.structs.replace(manifest.segments[1], first=201, last=205)
-        log = await announce(log, artifacts, msgspec.structs.replace(manifest, segments=[*manifest.segments, beyond]))
-        found = await audit_integrity(log, artifacts)
-        assert [(d.where, d.first) for d in found.damage] == [("archive", 201)]
-
-    asyncio.run(body())
-
-
-def test_the_local_copy_of_a_segment_is_mended_by_a_check(tmp_path: Path) -> None:
-    async def body() -> None:
-        artifacts = store_in(tmp_path)
-        log, manifest = await archived_log(artifacts)
-        spoil(artifacts.cache, part_of(manifest, 0), "flipped")
-        found = await audit_integrity(log, artifacts)
-        assert found.outcome is ExitCode.SUCCESS
-        assert len(found.notes) == 1
-        assert artifacts.cache.is_intact(part_of(manifest, 0))
 
     asyncio.run(body())
 

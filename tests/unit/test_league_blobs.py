@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from arena.stores import ArtifactStore
 from league.blobs import CachedBlobStore, FolderBlobStore
 from league.history.branch import copy_history
-from league.integrity.archive import archive_sealed, fetch_attachable
-from league.integrity.audit import audit_integrity
+from league.integrity.archive import archive_history, fetch_attachable
 from league.integrity.garbage import BlobReferences
-from league.integrity.seals import seal_through
 from league.integrity.snapshots import load_state_at, take_snapshot
+from league.integrity.verify import verify_history
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.ratings.fold import RatingFold
@@ -192,9 +191,8 @@ def test_archive_snapshot_and_branch_keep_what_matches_added(tmp_path: Path) -> 
     async def main() -> None:
         log, copy = MemoryLog(), MemoryLog()
         await log.append_batch(events)
-        await seal_through(log, len(events), 20)
-        await archive_sealed(log, artifacts, 60)
-        assert (await audit_integrity(log, artifacts)).damage == []
+        await archive_history(log, artifacts, 60)
+        assert (await verify_history(log, artifacts)).damage == []
         state, ratings = LeagueState(), RatingFold()
         async for recorded in log.read():
             for fold in (state, ratings):

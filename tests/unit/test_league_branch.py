@@ -112,7 +112,7 @@ def test_every_artifact_that_an_event_names_is_found() -> None:
     opened = e.LeagueOpened(league="x", config={}, model="artifact:m")
     hub = e.LeagueOpened(league="x", config={}, model="some/model")
     snapshot = e.SnapshotTaken(sequence=1, artifact="p", state="d", version=1)
-    archived = e.HistoryArchived(first=1, last=2, seal="not one", manifest="f", bytes=1)
+    archived = e.HistoryArchived(first=1, last=2, manifest="f", bytes=1)
     cases: list[tuple[e.Event | None, list[str]]] = [
         (opened, ["m"]),
         (hub, []),
@@ -133,7 +133,7 @@ def test_artifacts_are_copied_with_what_their_manifests_list(tmp_path: Path) -> 
     async def main() -> None:
         first, second, target = (FolderBlobStore(tmp_path / name) for name in ("first", "second", "target"))
         part, marks = await first.put(b"part"), await second.put(b"marks")
-        segment = ArchiveSegment(1, 9, 9, "seal", {"events": ArchiveFile(part, 4)}, ArchiveFile(marks, 5))
+        segment = ArchiveSegment(1, 9, 9, {"events": ArchiveFile(part, 4)}, ArchiveFile(marks, 5))
         manifest = await first.put(msgspec.json.encode(ArchiveManifest(1, "x", [segment])))
         wanted = [
             BlobReference("manifest", manifest),

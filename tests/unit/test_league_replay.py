@@ -43,7 +43,7 @@ def test_a_verification_states_its_scope() -> None:
     assert report.compared == {"elo of diplomacy": newest}
     assert f"elo of diplomacy to event {newest}; folded to event {len(half)}" in report.scope()
     assert "not checked: " in report.scope()
-    assert "seals, references and blobs" in report.scope()
+    assert "archive and blobs" in report.scope()
     assert verify_events(HISTORY[:2]).scope().startswith("compared bit for bit: no ratings")
 
 

@@ -11,41 +11,35 @@ from rich.console import Console
 from typer import Option
 
 from league.blobs import ARCHIVE_AREA
-from league.integrity.archive import archive_sealed, copy_archive, newest_manifest
-from league.integrity.audit import IntegrityReport, audit_integrity
+from league.history.replay import VerifyReport, verify_log
+from league.integrity.archive import archive_history, copy_archive
 from league.integrity.blob_scrub import ScrubCallback, ScrubReport
 from league.integrity.garbage import GarbageReport
-from league.integrity.references import ReferenceReport
-from league.integrity.seals import seal_through
 from league.integrity.snapshots import load_state_at
-from league.integrity.verification import Damage
+from league.integrity.verify import Damage, IntegrityReport, verify_history
 from league.queries.tables import recorded_position
 from league.run import DEFAULT_RUN, Run
 from lifecycle.maintenance import collect_garbage
 from schemas.config import HistoryConfig
 from schemas.errors import ConflictError, ExitCode, LogError, UsageError
-from ui.cli.options import JsonOption, NatsOption, RunOption, SealOption, check_seal
+from ui.cli.options import JsonOption, ManifestOption, NatsOption, RunOption, check_manifest
 from ui.output import format_bytes, format_count, print_error, print_json, print_omitted
 from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_OUTCOMES = {
-    ExitCode.SUCCESS: "sound",
-    ExitCode.DAMAGED: "damaged",
-    ExitCode.INCONSISTENT: "inconsistent",
-    ExitCode.BLOBS: "blobs",
-    ExitCode.NOT_SEALED: "not sealed",
-}
 
 
 async def verify(
     *,
     run: Run,
-    expect: SealOption = "",
+    expect: ManifestOption = "",
     reached: Annotated[int, Option(help="An event that the history had reached, as you know from elsewhere.")] = 0,
     blobs: Annotated[
         bool, Option("--blobs/--no-blobs", help="Whether to read every blob that an event refers to.")
+    ] = True,
+    replay: Annotated[
+        bool, Option("--replay/--no-replay", help="Whether to compute the ratings again and compare them.")
     ] = True,
     copy: Annotated[
         str, Option(help="Where the archive was copied to; by default history.copy_to. Not read with --no-blobs.")
@@ -55,51 +49,55 @@ async def verify(
     ] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the history, its archive and its blobs: seals, references between events, digests.
+    """Check the history against its archive, the blobs that events refer to, and the ratings against a replay.
 
-    Exits 0 if sound, 1 if anything is not as it was sealed, 5 if events
-    contradict those before them, 4 if blobs are missing or damaged, 3 if nothing is sealed, 6 if the history cannot be
-    read to its end: the first of these that holds.
+    Exits 0 if sound, 1 if anything is missing, damaged or differs, 2 if the history cannot be read to its end.
     """
-    check_seal(expect)
+    check_manifest(expect)
     HistoryConfig(copy_to=copy)
     if reads < 1:
         raise UsageError(f"--reads {reads}: expected 1 or more")
     if reached < 0:
         raise UsageError(f"--reached {reached}: expected the sequence of an event, 1 or more")
     try:
-        outcome = await _verify(run, expect, reached, blobs, reads, copy, as_json)
+        is_sound = await _verify(run, expect, reached, blobs, replay, reads, copy, as_json)
     except LogError as error:
         print_error(error)
-        outcome = ExitCode.UNREADABLE
-    raise typer.Exit(outcome)
+        raise typer.Exit(ExitCode.UNREADABLE) from None
+    raise typer.Exit(ExitCode.SUCCESS if is_sound else ExitCode.DAMAGED)
 
 
-async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, copy: str, as_json: bool) -> ExitCode:
+async def _verify(
+    run: Run, expect: str, reached: int, blobs: bool, replay: bool, reads: int, copy: str, as_json: bool
+) -> bool:
+    replayed: VerifyReport | None = None
     async with run.open_log() as history:
-        artifacts = run.open_blob_store(history.client)
-        manifest = await newest_manifest(history, artifacts)
-        archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
+        store = run.open_blob_store(history.client)
         # How far the history reached according to others than its store.
-        places = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
+        known = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
+        held = await history.stored_count()
         with show_progress(Console(stderr=True), "verifying") as report:
-            audit = await audit_integrity(
+            found = await verify_history(
                 history,
-                artifacts,
+                store,
                 expect,
-                progress_callback(report, "verified", await history.stored_count() + archived),
+                progress_callback(report, "verified", held),
                 reads,
                 client=history.client,
                 scrubbed=_scrub_progress(report) if blobs else None,
-                known={what: sequence for what, sequence in places.items() if sequence},
+                known={what: sequence for what, sequence in known.items() if sequence},
                 copy=copy,
             )
+            if replay:
+                replayed = await verify_log(history, found.last, progress_callback(report, "replayed", found.last))
+    is_sound = found.is_sound and (replayed is None or replayed.is_identical)
     if as_json:
-        outcome = {"sound": audit.outcome is ExitCode.SUCCESS, "outcome": _OUTCOMES[audit.outcome]}
-        print_json(outcome | msgspec.structs.asdict(audit))
+        print_json({"sound": is_sound} | msgspec.structs.asdict(found) | {"replay": replayed})
     else:
-        _print_audit(audit)
-    return audit.outcome
+        _print_report(found)
+        print(f"replay: {'not checked' if replayed is None else replayed.summary()}")
+        print(_verdict(found, is_sound))
+    return is_sound
 
 
 def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
@@ -114,16 +112,12 @@ def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
     return update
 
 
-def _print_audit(report: IntegrityReport) -> None:
+def _print_report(report: IntegrityReport) -> None:
     print(f"{format_count(report.events, 'event')} to sequence {report.last:,}")
-    sealed = f"{format_count(report.seals, 'seal')} up to event {report.sealed_to:,}" if report.seals else "no seals"
-    print(f"{sealed}; a tail of {format_count(report.unsealed, 'event')} is not sealed")
-    if report.segments:
-        size = format_bytes(report.archive_bytes)
-        print(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
+    size = format_bytes(report.archive_bytes)
+    print(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
     if report.copy:
         print(f"copy of the archive: to event {report.copied_to:,}, {report.copy}")
-    _print_references(report.references)
     _print_blobs(report.blobs)
     for note in report.notes:
         print(f"note: {note}")
@@ -132,37 +126,15 @@ def _print_audit(report: IntegrityReport) -> None:
     print_omitted(len(report.damage), _MAX_SHOWN, "damaged ranges")
     known = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(report.known.items())) or "none"
     print(f"other records of how far the history reached: {known}; a cut beyond all of them cannot be detected")
-    print(f"newest seal: {report.seal or 'none'}")
-    print(_verdict(report))
+    print(f"newest manifest: {report.manifest or 'none'}")
 
 
-def _verdict(report: IntegrityReport) -> str:
-    match report.outcome:
-        case ExitCode.DAMAGED:
-            return "DAMAGED: not everything is as it was sealed"
-        case ExitCode.INCONSISTENT:
-            return "INCONSISTENT: events contradict the events before them"
-        case ExitCode.BLOBS if report.copy and report.copied_to < report.archived_to:
-            return f"COPY BEHIND: the archive reaches event {report.archived_to:,}, its copy {report.copied_to:,}"
-        case ExitCode.BLOBS:
-            return "BLOBS: events refer to blobs that are missing or damaged"
-        case ExitCode.NOT_SEALED:
-            return "NOT SEALED: nothing is wrong, but no seal vouches for any event"
-    unsealed = f"; no seal vouches for the {format_count(report.unsealed, 'event')} after it" if report.unsealed else ""
-    return f"sound: as sealed up to event {report.sealed_to:,}{unsealed}"
-
-
-def _print_references(report: ReferenceReport) -> None:
-    counts = ", ".join(f"{rule} {count:,}" for rule, count in report.by_rule.items())
-    found = f"references: {report.events:,} events checked, {counts or 'all consistent'}"
-    if report.without_result:
-        found += f", {format_count(report.without_result, 'trained match', 'trained matches')} without a result"
-    if report.undecodable:
-        found += f", {report.undecodable:,} not decodable"
-    print(found)
-    for one in report.first[:_MAX_SHOWN]:
-        print(f"INCONSISTENT: event {one.sequence:,}: {one.what}")
-    print_omitted(report.inconsistent, _MAX_SHOWN, "inconsistencies")
+def _verdict(report: IntegrityReport, is_sound: bool) -> str:
+    if not is_sound:
+        return "DAMAGED: not everything is there, and as it was recorded"
+    if not report.segments:
+        return "sound; nothing is archived yet, so only the broker's checksums vouch for the events"
+    return f"sound: as archived up to event {report.archived_to:,}; the broker's checksums vouch for later events"
 
 
 def _print_blobs(report: ScrubReport | None) -> None:
@@ -181,13 +153,10 @@ def _print_blobs(report: ScrubReport | None) -> None:
 
 
 def _print_damage(damage: Damage) -> None:
-    seal = f" (seal at event {damage.seal:,})" if damage.seal else ""
-    print(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}{seal}")
+    print(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}")
     for located in damage.located[:_MAX_SHOWN]:
         place = f"{located.what}: events {located.first:,} to {located.last:,}"
-        if located.what == "missing" and located.last - located.first + 1 > located.events:
-            place = f"{located.events:,} missing between {located.first - 1:,} and {located.last + 1:,}"
-        elif located.first == located.last:
+        if located.first == located.last:
             place = f"{located.what}: event {located.first:,}"
         print(f"  {place}")
     print_omitted(len(damage.located), _MAX_SHOWN, "places", indent="  ")
@@ -201,7 +170,7 @@ async def archive(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Seal and archive everything up to the newest event; an archivist does so by itself, in larger pieces."""
+    """Archive everything up to the newest event; an archivist does so by itself, in segments."""
     HistoryConfig(copy_to=copy_to)
     try:
         async with run.open_log() as history:
@@ -210,14 +179,12 @@ async def archive(
             assert state.config is not None
             settings = state.config.history
             last = await history.last_sequence()
-            with show_progress(Console(stderr=True), "sealing") as report:
-                await seal_through(history, last, settings.seal_events, progress_callback(report, "sealed", last))
             with show_progress(Console(stderr=True), "archiving") as report:
                 update = progress_callback(report, "archived", last)
-                done = await archive_sealed(history, artifacts, settings.archive_events, rest=True, progress=update)
+                done = await archive_history(history, artifacts, settings.archive_events, rest=True, progress=update)
             copied = await copy_archive(history, artifacts, copy_to)
     except ConflictError as error:
-        raise LogError(f"an archivist is sealing or archiving this league just now ({error}); try again") from None
+        raise LogError(f"an archivist is archiving this league just now ({error}); try again") from None
     if as_json:
         print_json(done)
         return

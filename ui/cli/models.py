@@ -15,7 +15,7 @@ from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import RestoreResult, restore_run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal
+from ui.cli.options import JsonOption, LeagueOption, ManifestOption, check_manifest
 from ui.output import print_answer, print_json, print_line
 from workers.progress import show_progress
 
@@ -120,14 +120,14 @@ def restore_league(
         list[str] | None, Option(help="Further folder or s3://bucket/prefix of artifacts; may be repeated.")
     ] = None,
     league: LeagueOption = None,
-    expect: SealOption = "",
+    expect: ManifestOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Start a new run with the history of a damaged one: its archive, checked against the seals, and what follows it.
+    """Start a new run with the history of a damaged one: its archive, and what follows it.
 
     Sequences, times and bytes are kept. `league up --run NEW` continues the run.
     """
-    check_seal(expect)
+    check_manifest(expect)
     if nats is None and not archive and not source.is_dir():
         raise UsageError(f"--from {source}: no such folder; expected that of the damaged run, or --archive or --nats")
     with show_progress(Console(stderr=True), "restoring") as report:
@@ -142,11 +142,9 @@ def _print_restored(result: RestoreResult, run: Path) -> None:
         f"up to {min(result.archived_to, result.at):,} from the archive; {copied.artifacts:,} artifacts "
         f"({copied.bytes:,} bytes); state {result.digest[:12]}…"
     )
-    print(f"seals vouch for it up to event {min(result.sealed_to, result.at):,}; newest seal: {result.seal}")
+    print(f"the archive vouches for it up to event {min(result.archived_to, result.at):,}; manifest: {result.manifest}")
     if result.left is not None:
         print(f"left out, events {result.left.first:,} to {result.left.last:,} of the stream: {result.left.why}")
-    for damage in result.damage:
-        print(f"DAMAGED beyond the archive, events {damage.first:,} to {damage.last:,}: {damage.what}")
     for kind, count in sorted(copied.missing.items()):
         print(f"{count:,} artifacts that the history refers to are lost: {kind}")
     for start in result.trainers:

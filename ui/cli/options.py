@@ -37,7 +37,9 @@ AtOption = Annotated[
     str | None, Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless it says otherwise).")
 ]
 EventTypeOption = Annotated[list[str] | None, Option("--type", help="Only events of this type; may be repeated.")]
-SealOption = Annotated[str, Option("--expect", help="Digest of a seal that you kept: the chain must hold it.")]
+ManifestOption = Annotated[
+    str, Option("--expect", help="Digest of an archive's manifest that you kept: the newest one must continue it.")
+]
 
 
 def check_event_types(names: list[str] | None) -> list[str]:
@@ -48,10 +50,10 @@ def check_event_types(names: list[str] | None) -> list[str]:
     return names or []
 
 
-def check_seal(digest: str) -> None:
+def check_manifest(digest: str) -> None:
     """Check that the text of ``--expect`` is empty or a digest; UsageError if not."""
     if digest and not re.fullmatch(r"[0-9a-f]{64}", digest):
-        raise UsageError(f"--expect {digest!r}: not the digest of a seal; expected 64 of 0-9 a-f")
+        raise UsageError(f"--expect {digest!r}: not the digest of a manifest; expected 64 of 0-9 a-f")
 
 
 def _with_run_options(command: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
