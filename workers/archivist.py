@@ -52,9 +52,12 @@ class Archivist:
         self._state = LeagueState()
         self._ratings = RatingFold()
         self.progress = SequenceProgress()
+        self._archivings = event_type_filter(context.log.league, HistoryArchived)
         self._archived_to = 0
         self._archived_by = ""
         """Archivist of the newest segment."""
+        self._newest_archiving = 0
+        """Sequence of the newest message on the subject of ``HistoryArchived``."""
         self._unarchived: dict[int, bytes] = {}
         """Digest of each event after the archive, by sequence, as it was first read."""
         self._newest_news = 0
@@ -74,7 +77,7 @@ class Archivist:
         manifest = await newest_manifest(history, blobs)
         self._archived_to = manifest.last if manifest is not None else 0
         if (newest := await history.newest(HistoryArchived)) is not None:
-            self._archived_by = newest.producer
+            self._newest_archiving, self._archived_by = newest.sequence, newest.producer
         self._state, self._ratings = await snapshots.load_folds(history, blobs)
         taken = await history.last_sequence(self._snapshots)
         self._snapshot = (taken, self._state.sequence)
@@ -100,6 +103,8 @@ class Archivist:
             self._archived_by = recorded.producer
             self._archived_to = max(self._archived_to, event.last)
             self._unarchived = {at: known for at, known in self._unarchived.items() if at > event.last}
+        if recorded.subject == self._archivings:
+            self._newest_archiving = max(recorded.sequence, self._newest_archiving)
         if recorded.subject == self._snapshots:
             # Undecodable messages on the subject count too: the append of a snapshot is conditional on the subject.
             saved = event.sequence if isinstance(event, SnapshotTaken) else 0
@@ -107,15 +112,19 @@ class Archivist:
 
     async def run_due(self) -> None:
         """Take a snapshot, archive and copy the archive, where due."""
-        if len(self._unarchived) < self._settings.archive_events:
+        while self._is_due() and time.monotonic() >= self._archive_after and self._is_my_turn():
+            if not await self.archive():
+                return
+        if not self._is_due():
             self._due_since = None
-        elif time.monotonic() >= self._archive_after and self._is_my_turn():
-            await self.archive()
         if not self._is_active():
             return
         if self._state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
             await self._take_snapshot()
         await self.copy_due()
+
+    def _is_due(self) -> bool:
+        return len(self._unarchived) >= self._settings.archive_events
 
     def _is_active(self) -> bool:
         return self._archived_by in ("", self._context.name)
@@ -127,13 +136,21 @@ class Archivist:
             self._due_since = time.monotonic()
         return time.monotonic() - self._due_since > STANDBY_DELAY_S
 
-    async def archive(self, rest: bool = False) -> None:
-        """Archive the segments that are due, or the ``rest`` too. A failure here does not block snapshots."""
+    async def archive(self, rest: bool = False) -> bool:
+        """Archive the next segment, or all the ``rest``; False if nothing was. A failure does not block snapshots."""
         if rest and self._newest_news <= self._archived_to:
-            return
+            return False
         history, every = self._context.log, self._settings.archive_events
         try:
-            done = await archive_history(history, self._blobs, every, rest=rest, witness=self._unarchived)
+            done = await archive_history(
+                history,
+                self._blobs,
+                every,
+                rest=rest,
+                expected=self._newest_archiving,
+                most=None if rest else 1,
+                witness=self._unarchived,
+            )
         except StoreFullError:
             raise
         except ConflictError:
@@ -143,8 +160,10 @@ class Archivist:
             log.error("history not archived, trying again later", error=str(error), retry_s=_RETRY_S)
             self._archive_after = time.monotonic() + _RETRY_S
         else:
-            if done:
-                await self.progress.wait_for_sequence(await history.last_sequence())
+            # The history says whose archiving was recorded, and what it leaves.
+            await self.progress.wait_for_sequence(await history.last_sequence())
+            return bool(done)
+        return False
 
     async def _take_snapshot(self) -> None:
         context = self._context

@@ -147,19 +147,23 @@ async def archive_history(
     every: int,
     *,
     rest: bool = False,
+    expected: int | None = None,
+    most: int | None = None,
     witness: Mapping[int, bytes] | None = None,
     progress: ProgressCallback = lambda sequence: None,
 ) -> list[HistoryArchived]:
     """Archive events that are not archived yet, in segments of ``every`` events; ``rest`` archives the remainder too.
 
-    ``witness`` has the ``event_digest`` of events by sequence, as they were when they were first read. ``progress`` is
-    called with the sequence reached.
+    ``expected`` is the sequence of the newest archiving that the caller has seen, by default the newest there is.
+    ``most`` limits the number of segments. ``witness`` has the ``event_digest`` of events by sequence, as they
+    were when they were first read. ``progress`` is called with the sequence reached.
 
     Raises:
         LogError: the stream does not hold what ``witness`` has read.
         ConflictError: another archivist appended first.
     """
-    expected = await history.last_sequence(event_type_filter(history.league, HistoryArchived))
+    if expected is None:
+        expected = await history.last_sequence(event_type_filter(history.league, HistoryArchived))
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
     done: list[HistoryArchived] = []
     pending: list[RecordedEvent] = []
@@ -181,6 +185,8 @@ async def archive_history(
             pending.append(recorded)
             if len(pending) == every:
                 await store()
+                if len(done) == most:
+                    return done
         progress(batch[-1].sequence)
     if rest and not all(map(is_bookkeeping, pending)):
         await store()

@@ -106,14 +106,14 @@ async def verify_history(
     """
     # In this order: a running league adds events meanwhile.
     contents = None if client is None else await read_contents(client)
-    held = await history.stored_count()
+    held, before = await history.stored_count(), await history.last_sequence()
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(0, history.league, [])
     references = BlobReferences()
     check = _HistoryCheck(history, blobs, manifest, references, reads, on_progress)
     report = check.report
     await check.compare_segments()
     await check.read_tail()
-    await _check_manifests(report, history, manifest, expect)
+    await _check_manifests(report, history, manifest, before, expect)
     _check_tail(report, held, check, contents)
     copied = await _check_copy(report, history, manifest, copy) if scrubbed is not None else {}
     await _check_truncation(report, blobs, {**copied, **(known or {})})
@@ -254,12 +254,14 @@ async def _check_files(
     return files
 
 
-async def _check_manifests(report: IntegrityReport, history: EventLog, manifest: ArchiveManifest, expect: str) -> None:
-    """Check that every archiving that an event names is part of the newest manifest, and the expected one too."""
+async def _check_manifests(
+    report: IntegrityReport, history: EventLog, manifest: ArchiveManifest, before: int, expect: str
+) -> None:
+    """Check that the newest manifest continues those that the events up to ``before`` name, and the expected one."""
     digests = manifest.digests()
     report.manifest = next((name for name, last in digests.items() if last == manifest.last), "")
     ends = {last: name for name, last in digests.items()}
-    async for sequence, event in history.read_events(HistoryArchived):
+    async for sequence, event in history.read_events(HistoryArchived, 1, before):
         if event.last > manifest.last:
             what = f"the manifest {event.manifest[:16]}… of event {sequence:,} cannot be read"
             report.damage.append(Damage("archive", manifest.last + 1, event.last, what))
