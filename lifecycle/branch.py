@@ -220,7 +220,7 @@ async def _rebuild(
     state = await load_state_at(recovered.as_log, cached, at)
     check_league_open(state, at)
     locations = await find_locations(recovered.as_log, at)
-    stores = [*stores, *(place.open() for place in locations.readable())]
+    stores = [*stores, *([] if locations.current is None else [locations.current.open()])]
     run = Run(draft, name=recovered.league)
     async with run.connect(_PRODUCER) as client:
         copied = await _copy_league(name, recovered.as_log, state, client, stores, report)

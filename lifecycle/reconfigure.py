@@ -35,6 +35,11 @@ def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]
     fixed = [key for key in changed if key in _IMMUTABLE_KEYS]
     if "agents" in fixed and _agent_identities(new) == _agent_identities(old):
         fixed.remove("agents")
+    if new.blobs.url != old.blobs.url:
+        raise UsageError(
+            f"blobs.url: the league {league!r} was opened with {old.blobs.url!r}, where its large blobs are; expected "
+            "the same, or a new league with the other address"
+        )
     if fixed:
         reasons = "; ".join(f"{key}: {_IMMUTABLE_KEYS[key]}" for key in fixed)
         raise UsageError(

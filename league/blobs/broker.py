@@ -4,13 +4,9 @@ An entry of a blob is a message on ``$O.<bucket>.M.<league>.<area>.<writer>.<dig
 ``$O.<bucket>.C.<league>.<area>.<writer>.<digest>.<upload>``. Subjects name the writer, so permissions let no worker
 publish for another. Storing needs no roll-up, purge or overwrite: it adds an entry, which names the messages that hold
 the bytes. Readers take the newest entry whose bytes match the digest and skip all others.
-
-Blobs of version 0.1 lie on ``$O.ARTIFACTS.M.<name in Base64>`` and ``$O.ARTIFACTS.C.<upload>``. They are read,
-and only the operator may publish there.
 """
 
 import asyncio
-import base64
 import contextlib
 import hashlib
 import io
@@ -38,9 +34,8 @@ BLOB_AREA, ARCHIVE_AREA, STATE_AREA = "blob", "archive", "state"
 """Who may write: every worker that stores blobs, archivists only, trainers only."""
 _CHUNK_BYTES = 512 * 1024
 _CHUNK_TIMEOUT_S = 30.0
-_UPLOAD_ID = re.compile(r"[A-Za-z0-9]{1,64}")
-_CHUNKS = re.compile(rf"(?:[\w-]+\.){{3}}(?P<name>[0-9a-f]{{64}})\.[\w-]+|{_UPLOAD_ID.pattern}", re.ASCII)
-"""Ends of the subjects of chunks, of this version and of older ones: entries were written by others."""
+_CHUNKS = re.compile(r"(?:[\w-]+\.){3}(?P<name>[0-9a-f]{64})\.[\w-]+", re.ASCII)
+"""Ends of the subjects of chunks: entries were written by others."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -53,17 +48,10 @@ class BlobEntry(msgspec.Struct):
     first: Count = 1
     """Sequence of the message with its first chunk."""
     last: Count | None = None
-    """Sequence of the message with its last chunk; None in entries of older versions."""
+    """Sequence of the message with its last chunk; None for an empty blob."""
     subject: str = ""
-    """Subject of its chunks; empty in entries of older versions."""
-    nuid: str = ""
-    """Upload id in entries of older versions."""
+    """Subject of its chunks."""
     description: str | None = None
-    deleted: bool = False
-
-    def chunk_subject(self, bucket: str) -> str:
-        """Subject of its chunks, in entries of any version."""
-        return self.subject or f"$O.{bucket}.C.{self.nuid}"
 
 
 class _Copy(msgspec.Struct, frozen=True):
@@ -72,14 +60,13 @@ class _Copy(msgspec.Struct, frozen=True):
     entry: BlobEntry
     bucket: str
     area: str
-    """Empty for an entry of an older version."""
     writer: str
     time_ns: int
 
     @property
     def where(self) -> str:
         """The place, for messages."""
-        return "the broker's object store" + (f", stored by {self.writer}" if self.writer else "")
+        return f"the broker's object store, stored by {self.writer}"
 
 
 class BrokerBlobStore(StreamedBlobStore):
@@ -122,16 +109,13 @@ class BrokerBlobStore(StreamedBlobStore):
     async def _find_own(self, name: str) -> BlobEntry | None:
         """An intact copy in the bucket that is written to."""
         # Asked first, since most blobs are new: an answer costs the broker less than a consumer.
-        for subject in (self._subject("M", name), *([_legacy_subject(name)] if self._bucket == BLOB_BUCKET else [])):
-            if (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state.subjects:
-                break
-        else:
+        subject = self._subject("M", name)
+        if not (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state.subjects:
             return None
         try:
-            copy = await self._read(name, None, [self._bucket])
+            return (await self._read(name, None, [self._bucket])).entry
         except ArtifactError:
             return None
-        return msgspec.structs.replace(copy.entry, subject=copy.entry.chunk_subject(copy.bucket))
 
     def _subject(self, part: str, name: str, writer: str = "*", area: str = "*", bucket: str = "") -> str:
         return blob_subject(bucket or self._bucket, part, self._league, area, writer, name)
@@ -166,20 +150,15 @@ class BrokerBlobStore(StreamedBlobStore):
         raise problem
 
     async def _copies(self, name: str, buckets: list[str]) -> AsyncGenerator[_Copy, None]:
-        """Entries of a blob: newest first, those of older versions last."""
+        """Entries of a blob, newest first."""
         for bucket in buckets:
             for copy in reversed(await self._list(bucket, self._subject("M", name, bucket=bucket))):
                 yield copy
-        if BLOB_BUCKET in buckets:
-            for copy in reversed(await self._list(BLOB_BUCKET, _legacy_subject(name))):
-                if not copy.entry.deleted:
-                    yield msgspec.structs.replace(copy, entry=msgspec.structs.replace(copy.entry, name=name))
 
     async def _list(self, bucket: str, subject: str) -> list[_Copy]:
         """Entries on a subject, oldest first; undecodable ones are left out."""
         entries = []
-        # Credentials of one league do not reach subjects that name none.
-        with contextlib.suppress(MissingStreamError, *([AccessError] if subject.count(".") == 3 else [])):
+        with contextlib.suppress(MissingStreamError):
             async for batch in present_messages(self._client, f"OBJ_{bucket}", subject):
                 entries += [copy for each in batch if (copy := _decode_entry(bucket, each)) is not None]
         return entries
@@ -187,10 +166,10 @@ class BrokerBlobStore(StreamedBlobStore):
     async def _chunks(self, copy: _Copy) -> AsyncIterator[bytes]:
         """The chunks of a copy, in order; ArtifactError if the entry refers to others or one is missing."""
         entry, count = copy.entry, 0
-        subject = entry.chunk_subject(copy.bucket)
+        subject = entry.subject
         rest = subject.removeprefix(f"$O.{copy.bucket}.C.")
         match = _CHUNKS.fullmatch(rest)
-        if rest == subject or match is None or match["name"] not in (None, entry.name):
+        if rest == subject or match is None or match["name"] != entry.name:
             raise ArtifactError(f"blob {entry.name[:12]}… in {copy.where}: its entry is damaged")
         chunks = present_messages(self._client, f"OBJ_{copy.bucket}", subject, entry.first)
         if entry.size:
@@ -216,7 +195,7 @@ class BrokerBlobStore(StreamedBlobStore):
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the broker's."""
         blobs: dict[str, BlobInfo] = {}
-        listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
+        listed: list[_Copy] = []
         for bucket in (BLOB_BUCKET, STATE_BUCKET):
             listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
         for copy in listed:
@@ -224,7 +203,7 @@ class BrokerBlobStore(StreamedBlobStore):
             if known is not None and copy.area == BLOB_AREA and not known.is_shared:
                 # What any worker may store says nothing about an archive.
                 blobs[entry.name] = msgspec.structs.replace(known, time_ns=max(copy.time_ns, known.time_ns))
-            elif not entry.deleted:
+            else:
                 blobs[entry.name] = BlobInfo(
                     entry.name, entry.size, copy.time_ns, entry.description or "", copy.area == BLOB_AREA
                 )
@@ -235,21 +214,11 @@ class BrokerBlobStore(StreamedBlobStore):
         if not is_blob_name(name):
             return
         with translate_broker_errors(f"dropping blob {name[:12]}…"):
-            if self._area != STATE_AREA:
-                for copy in await self._list(BLOB_BUCKET, _legacy_subject(name)):
-                    if _UPLOAD_ID.fullmatch(copy.entry.nuid):
-                        chunks = f"$O.{BLOB_BUCKET}.C.{copy.entry.nuid}"
-                        await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=chunks)
-                    await self._js.purge_stream(f"OBJ_{BLOB_BUCKET}", subject=_legacy_subject(name))
             for bucket in {self._bucket, STATE_BUCKET}:
                 entries, chunks = (self._subject(part, name, bucket=bucket) for part in "MC")
                 for subject in (entries, f"{chunks}.*"):
                     with contextlib.suppress(nats.js.errors.NotFoundError):
                         await self._js.purge_stream(f"OBJ_{bucket}", subject=subject)
-
-
-def _legacy_subject(name: str) -> str:
-    return f"$O.{BLOB_BUCKET}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
 
 
 def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
@@ -262,10 +231,8 @@ def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
         entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
     except DECODE_ERRORS:
         return None
-    area = writer = ""
-    if len(tokens) == 7:
-        _, _, _, _, area, writer, entry.name = tokens
-        # Any client can direct the broker's answers here, some of which have a name; none has a subject.
-        if not entry.subject:
-            return None
+    # Any client can direct the broker's answers here, some of which have a name; none has a subject.
+    if len(tokens) != 7 or not entry.subject:
+        return None
+    _, _, _, _, area, writer, entry.name = tokens
     return _Copy(entry, bucket, area, writer, pulled.time_ns) if is_blob_name(entry.name) else None

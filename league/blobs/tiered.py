@@ -1,9 +1,7 @@
-"""Blobs of a league in two places: small ones in the broker, large ones in the store that the configuration names.
+"""Blobs of a league in two places: small ones in the broker, large ones in the store that its opening names.
 
-Which stores there are follows from the history: every store that was ever configured is searched, the newest first, so
-a changed setting loses nothing. Each league, and each branch of one, writes to a folder of its own, so that collecting
-the garbage of one league never touches another's blobs. What ``league gc`` may delete are the blobs of these folders;
-those before a branching belong to the origin and were copied.
+The address of the store is fixed when the league is opened. Each league, and each branch of one, has a folder of its
+own there, so that collecting the garbage of one league never touches another's blobs.
 """
 
 import asyncio
@@ -59,16 +57,14 @@ def copy_location(url: str, folder: str = "") -> BlobLocation:
 
 
 class BlobLocations:
-    """Fold of a league's history: where its large blobs are."""
+    """Fold of a league's history: the location of its large blobs and of the archive's copy."""
 
     def __init__(self, league: str) -> None:
         self.config = BlobsConfig()
         self.copy_to = ""
         """Where the archive is copied to (``history.copy_to``); empty for nowhere."""
-        self.own: list[BlobLocation] = []
-        """Locations that this league has written to, oldest first."""
-        self.inherited: list[BlobLocation] = []
-        """Locations of the leagues that it was branched from, oldest first."""
+        self.url = ""
+        """Address of the store of large blobs, by the opening; empty for the broker."""
         self._league = league
         self._folder = ""
         self._opened, self._since = False, 0
@@ -81,52 +77,42 @@ class BlobLocations:
         elif isinstance(event, LeagueOpened | LeagueConfigured):
             if not takes_effect(event, opened=self._opened, since=self._since):
                 return
-            self._folder = self._folder or self._derive_folder(recorded)
-            self._opened, self._since = True, recorded.sequence
+            if not self._opened:
+                self._folder = self._derive_folder(recorded)
             try:
                 config = convert(event.config.get("blobs", {}), BlobsConfig, "blobs")
                 history = convert(event.config.get("history", {}), HistoryConfig, "history")
             except ConfigError:
                 # Of a newer version, whose reader will say so.
-                return
+                config, history = self.config, HistoryConfig(copy_to=self.copy_to)
+            if not self._opened:
+                self.url = config.url
+            self._opened, self._since = True, recorded.sequence
             self.config, self.copy_to = config, history.copy_to
-            self._add_current()
 
     def _derive_folder(self, recorded: RecordedEvent) -> str:
         """A name that no other run has, since no other was opened at the same nanosecond."""
         text = f"{recorded.time_ns} ".encode() + recorded.payload
         return f"{self._league}-{hashlib.sha256(text).hexdigest()[:12]}"
 
-    def _add_current(self) -> None:
-        if self.current is not None and self.current not in self.own:
-            self.own.append(self.current)
-
     def branch(self, folder: str) -> None:
-        """Write to another folder from here on; the locations so far are only read."""
-        self.inherited += self.own
-        self.own = []
+        """Write to another folder from here on: all blobs so far are copied there."""
         self._folder = folder
-        self._add_current()
 
     @property
     def current(self) -> BlobLocation | None:
-        """Place to which large blobs are written; None for the broker."""
-        config = self.config
-        if not config.url or not self._folder:
+        """Location of large blobs; None for the broker."""
+        if not self.url or not self._folder:
             return None
-        return BlobLocation(config.url, self._folder, config.endpoint, config.region)
+        return BlobLocation(self.url, self._folder, self.config.endpoint, self.config.region)
 
     def copy_of_archive(self, url: str = "") -> BlobLocation | None:
         """Place of the archive's copy, below ``url`` or else the configured place; None without a copy."""
         return copy_location(url or self.copy_to, self._folder) if url or self.copy_to else None
 
-    def readable(self) -> list[BlobLocation]:
-        """All locations, the newest first."""
-        return [*reversed(self.own), *reversed(self.inherited)]
-
 
 async def find_locations(history: EventLog, last: int | None = None) -> BlobLocations:
-    """The locations that a history names, by default up to its newest event."""
+    """The locations in a history, by default up to its newest event."""
     kinds = (LeagueOpened, LeagueConfigured, LeagueBranched)
     recorded = [each for kind in kinds async for each in history.read(1, last, only=kind)]
     locations = BlobLocations(history.league)
@@ -148,7 +134,7 @@ def open_blobs(client: Client, league: str, area: str = BLOB_AREA) -> "TieredBlo
 class TieredBlobStore:
     """Blobs in the broker and, from a size on, in another store; reads search both.
 
-    ``find`` reads the locations from the history: when they are first needed, and again when a blob is missing.
+    ``find`` reads the locations from the histories: when they are first needed, and again when a blob is missing.
     ``area`` is what is put: an archive stays in the broker, whose permissions vouch for its writer.
     """
 
@@ -200,7 +186,7 @@ class TieredBlobStore:
             faults = [error]
         tried = set[BlobLocation]()
         for again in (False, True):
-            for place in (place for league in await self._locate(again) for place in league.readable()):
+            for place in _locations(await self._locate(again)):
                 if place not in tried:
                     tried.add(place)
                     try:
@@ -210,20 +196,20 @@ class TieredBlobStore:
         raise faults[0] if len(faults) == 1 else ArtifactError("; ".join(map(str, faults)))
 
     async def stored(self) -> list[BlobInfo]:
-        """See ``BlobStore.stored``; without the blobs of leagues that this one was branched from."""
+        """See ``BlobStore.stored``."""
         blobs = {blob.name: blob for blob in await self.broker.stored()}
-        for place in _own(await self._locate(again=True)):
+        for place in _locations(await self._locate(again=True)):
             for blob in await self._open(place).stored():
                 known = blobs.setdefault(blob.name, blob)
                 blobs[blob.name] = msgspec.structs.replace(known, time_ns=max(known.time_ns, blob.time_ns))
         return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
-        """See ``BlobStore.delete``; leaves the blobs of leagues that this one was branched from."""
+        """See ``BlobStore.delete``."""
         await self.broker.delete(name)
-        for place in _own(await self._locate()):
+        for place in _locations(await self._locate()):
             await self._open(place).delete(name)
 
 
-def _own(leagues: Iterable[BlobLocations]) -> list[BlobLocation]:
-    return list(dict.fromkeys(place for league in leagues for place in league.own))
+def _locations(leagues: Iterable[BlobLocations]) -> list[BlobLocation]:
+    return list(dict.fromkeys(league.current for league in leagues if league.current is not None))

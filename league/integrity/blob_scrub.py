@@ -140,8 +140,8 @@ async def _read_bucket(
         for pulled in batch:
             with contextlib.suppress(*DECODE_ERRORS):
                 entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
-                if not entry.deleted and entry.name in names:
-                    uploads[entry.chunk_subject(BLOB_BUCKET)] = _Upload(entry.name, entry.size)
+                if entry.name in names:
+                    uploads[entry.subject] = _Upload(entry.name, entry.size)
     # The chunks of an upload are hashed in one thread, in order, while the next ones are read.
     lanes = [ThreadPoolExecutor(1, "scrub") for _ in range(_LANES)]
     loop = asyncio.get_running_loop()

@@ -51,11 +51,11 @@ class BlobsConfig(Table, frozen=True):
 
     url: str = ""
     """``s3://bucket/prefix``, or a folder as ``file:///path`` or ``/path`` that all machines share; empty for the
-    broker. Each league uses a folder of its own there. Blobs stored before a change are still found."""
+    broker. Each league uses a folder of its own there. Fixed when the league is opened."""
     endpoint: str = ""
     """Address of an S3-compatible service, like ``https://host:9000``; empty for AWS."""
     region: str = "us-east-1"
-    """Of the bucket."""
+    """Region of the bucket."""
     min_bytes: Count = 65_536
     """Smaller blobs stay in the broker."""
     keep_versions: PositiveInt | None = None

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from league.blobs import ARCHIVE_AREA, BlobLocations, BrokerBlobStore, CachedBlobStore, FolderBlobStore, find_locations
+from league.blobs import ARCHIVE_AREA, BlobLocations, BrokerBlobStore, CachedBlobStore, FolderBlobStore
 from league.integrity.archive import archive_history
 from league.integrity.garbage import BlobReferences
 from league.log.jetstream import JetStreamLog
@@ -19,6 +19,7 @@ from schemas.config import BlobsConfig, EvaluationConfig, ExperienceConfig, Leag
 from schemas.errors import ArtifactError, ConfigError, LeagueError
 from schemas.events import (
     AdaptersDropped,
+    Event,
     LeagueBranched,
     LeagueConfigured,
     LeagueOpened,
@@ -133,23 +134,20 @@ def test_large_blobs_bypass_the_broker_and_are_verified_branched_collected_and_r
     assert f"MISSING {spoilt}" in said
 
 
-def test_a_changed_store_and_adapters_that_a_recorded_policy_drops(run: Path, tmp_path: Path) -> None:
+def test_the_store_is_fixed_and_adapters_are_dropped_by_a_recorded_policy(run: Path, tmp_path: Path) -> None:
     wanted = adapters(run)
-    blobs = BlobsConfig(url=str(tmp_path / "second"), min_bytes=LEAST, keep_versions=1)
+    code, said = league("config", "set", f"blobs.url={tmp_path / 'second'}", "--run", run)
+    assert (code, "was opened with" in said) == (2, True), said
+    blobs = BlobsConfig(url=str(tmp_path / "store"), min_bytes=LEAST, keep_versions=1)
     changed = msgspec.structs.replace(CONFIG, blobs=blobs)
 
     async def change(log: JetStreamLog, blobs: CachedBlobStore) -> list[str]:
         opened = await log.newest(LeagueOpened)
         assert opened is not None
-        # A store that was opened before the change finds what was stored after it.
-        before = Run(run).open_blob_store(log.client, "league")
-        assert await before.get(sorted(wanted)[0])
         await log.append(LeagueConfigured(config=to_builtins(changed), config_digest="d", after=opened.sequence))
         names = [await blobs.put(f"adapter {version}".encode()) for version in (90, 91)]
         for version, name in zip((90, 91), names, strict=True):
             await log.append(policy_published(version, adapter=name))
-        before.cache.path(names[0]).unlink()
-        assert await before.get(names[0]) == b"adapter 90"
         assert {blob.name for blob in await blobs.stored()} >= wanted | set(names)
         return names
 
@@ -159,7 +157,7 @@ def test_a_changed_store_and_adapters_that_a_recorded_policy_drops(run: Path, tm
         return ranges, {blob.name for blob in await blobs.stored()}
 
     (old, new) = on_run(run, change)
-    assert list(in_store(tmp_path / "second").values()) == [{old, new}]
+    assert list(in_store(tmp_path / "store").values()) == [wanted | {old, new}]
     assert "blobs.keep_versions is 1" in league("gc", "--run", run, "--older-than", "0s")[1]
     assert on_run(run, dropped)[0] == []
     assert league("gc", "--run", run, "--older-than", "0s", "--delete")[0] == 0
@@ -235,49 +233,29 @@ def test_the_draft_of_a_killed_writer_is_listed_and_deleted(tmp_path: Path) -> N
     asyncio.run(body())
 
 
-def test_locations_follow_the_history() -> None:
-    def config(url: str) -> dict[str, object]:
-        return to_builtins(msgspec.structs.replace(CONFIG, blobs=BlobsConfig(url=url)))
+def test_the_location_is_that_of_the_opening_in_a_folder_of_the_league_or_branch() -> None:
+    def config(url: str, endpoint: str = "") -> dict[str, object]:
+        return to_builtins(msgspec.structs.replace(CONFIG, blobs=BlobsConfig(url=url, endpoint=endpoint)))
 
-    found = BlobLocations("nim")
-    history = record_events(
-        [
-            LeagueOpened(league="nim", config=config(""), model="m"),
-            LeagueConfigured(config=config("/first"), config_digest="a", after=1),
-            LeagueConfigured(config=config("/too-late"), config_digest="b", after=1),
-            LeagueConfigured(config=config("/second"), config_digest="c", after=2),
-            LeagueBranched(origin="here", at=4, digest="d", blobs="of-the-branch"),
-            LeagueConfigured(config=config("/first"), config_digest="e", after=4),
-        ]
-    )
-    for recorded in history:
-        found.apply(recorded)
-    assert [(place.url, place.folder == "of-the-branch") for place in found.readable()] == [
-        ("/first", True),
-        ("/second", True),
-        ("/second", False),
-        ("/first", False),
-    ]
-    assert [place.url for place in found.own] == ["/second", "/first"]
-    assert found.current == found.own[-1]
+    def folded(events: list[Event], interval_ns: int = 1) -> BlobLocations:
+        found = BlobLocations("nim")
+        for recorded in record_events(events, interval_ns=interval_ns):
+            found.apply(recorded)
+        return found
+
+    opened = LeagueOpened(league="nim", config=config("s3://first"), model="m")
+    changed = LeagueConfigured(config=config("s3://second", "http://host:9000"), config_digest="a", after=1)
+    newer = LeagueConfigured(config={"history": {"of_a_newer_version": 1}}, config_digest="b", after=2)
+    branched = LeagueBranched(origin="here", at=3, digest="d", blobs="of-the-branch")
+    first, last = folded([opened]).current, folded([opened, changed, newer, branched]).current
+    assert first is not None
+    assert last is not None
+    assert (first.url, first.endpoint, last.url, last.endpoint) == ("s3://first", "", "s3://first", "http://host:9000")
+    assert last.folder == "of-the-branch"
     # A run of the same configuration that was opened at another time writes elsewhere.
-    other = BlobLocations("nim")
-    for recorded in record_events([history[0].event, history[1].event], interval_ns=7):  # type: ignore[list-item]
-        other.apply(recorded)
-    assert other.current is not None
-    assert other.current not in found.readable()
-
-
-def test_blobs_go_only_where_they_are_looked_for_also_under_settings_of_a_newer_version() -> None:
-    found = BlobLocations("nim")
-    newer = {"blobs": {"url": "/second"}, "history": {"of_a_newer_version": 1}}
-    events = [
-        LeagueOpened(league="nim", config={"blobs": {"url": "/first"}}, model="m"),
-        LeagueConfigured(config=newer, config_digest="a", after=1),
-    ]
-    for recorded in record_events(events):
-        found.apply(recorded)
-    assert found.current in found.readable()
+    other = folded([opened], interval_ns=7).current
+    assert other is not None
+    assert other.folder != first.folder
 
 
 @pytest.mark.parametrize(
@@ -303,19 +281,5 @@ def test_a_league_whose_store_cannot_be_written_is_told_where(tmp_path: Path) ->
     async def body() -> None:
         with pytest.raises(ArtifactError, match=str(tmp_path / "file")):
             await FolderBlobStore(tmp_path / "file" / "store", write_once=True).put(LARGE)
-
-    asyncio.run(body())
-
-
-def test_the_history_of_an_older_version_names_no_store() -> None:
-    plain = to_builtins(CONFIG)
-    del plain["blobs"]
-
-    async def body() -> None:
-        from tests.memory_log import MemoryLog
-
-        log = MemoryLog("nim")
-        await log.append(LeagueOpened(league="nim", config=plain, model="m"))
-        assert (await find_locations(log)).readable() == []
 
     asyncio.run(body())
