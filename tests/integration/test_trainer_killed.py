@@ -27,7 +27,7 @@ from league.blobs import BrokerBlobStore
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
-from league.log.queues import ExperienceStream
+from league.log.queues import LABEL_HEADER, ExperienceStream
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.run import Run
@@ -436,7 +436,7 @@ def test_damaged_messages_and_copies_are_named_and_training_goes_on(recorded: Pa
             rest = [await stream.get_msg(EXPERIENCE_STREAM, sequence) for sequence in range(2, 20)]
             await stream.purge_stream(EXPERIENCE_STREAM)
             await stream.publish(subject, first.data)
-            await stream.publish(subject, b"\xff no rollout", headers={"Nats-Msg-Id": "nim:rollout-9-7:0"})
+            await stream.publish(subject, b"\xff no rollout", headers={LABEL_HEADER: "rollout-9-7:0"})
             await stream.publish(subject, first.data)
             await stream.publish(subject, b"not labelled either")
             for message in rest:
