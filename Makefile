@@ -66,11 +66,11 @@ test-fuzz: $(STAMP)  ## a million damaged and made-up messages per decoder and f
 	@LEAGUE_FUZZ=$${LEAGUE_FUZZ:-1000000} $(BIN)/python -m pytest -n 2 --dist load tests/fuzz --durations=0
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
-test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them
+test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the leaderboard with them
 	@test -x build/oracles/bin/python || $(PYTHON) -m venv build/oracles
 	@build/oracles/bin/python -m pip install --quiet --disable-pip-version-check arena-rank==0.1.1
 	@build/oracles/bin/python tests/golden/boards/write.py
-	@$(BIN)/python -m pytest tests/unit/test_analysis_oracle.py
+	@$(BIN)/python -m pytest tests/unit/test_analysis_bradley_terry.py
 
 # Environments that no registry has. Without a way to their repositories, their tests are skipped.
 define from_repository

@@ -1,6 +1,9 @@
 """Bradley–Terry strengths: known strengths are recovered, intervals cover them, and results do not depend on order."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +11,9 @@ import pytest
 from league.analysis.bradley_terry import Floats, Ints, MatchResults, Strength, fit_strengths
 
 ELO_PER_LOG_UNIT = 400 / np.log(10)
+ORACLE = Path(__file__).parents[1] / "golden" / "boards" / "arena_rank.json"
+CASES: dict[str, Any] = json.loads(ORACLE.read_text())
+"""Histories with what the package arena-rank makes of them (``tests/golden/boards/write.py``)."""
 
 
 def results(agent_MN: Ints, score_MN: Floats, names: Sequence[str]) -> MatchResults:
@@ -107,3 +113,27 @@ def test_matches_that_compare_nobody_are_left_out() -> None:
     assert found["a"].rating == pytest.approx(0.0)
     assert fit_strengths(results(agent_MN[2:3], score_MN[2:3], ["a", "b"])) == {}
     assert fit_strengths(results(np.zeros((0, 2), int), np.zeros((0, 2)), [])) == {}
+
+
+def of_case(case: dict[str, Any]) -> dict[str, Strength]:
+    line_ups, scores = case["agents"].split(), case["scores"].split()
+    names = sorted(set("".join(line_ups)))
+    agent_MN = np.array([[names.index(agent) for agent in line_up] for line_up in line_ups])
+    return fit_strengths(results(agent_MN, np.array([[float(score) for score in match] for match in scores]), names))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ratings_are_those_of_arena_rank_but_for_the_prior(name: str) -> None:
+    found, expected = of_case(CASES[name]), CASES[name]["ratings"]
+    mean = sum(expected.values()) / len(expected)
+    for agent, rating in expected.items():
+        assert found[agent].rating == pytest.approx(rating - mean, rel=0.03, abs=3)
+
+
+def test_intervals_are_those_of_arena_ranks_sandwich_where_a_match_is_a_pair() -> None:
+    found, half = of_case(CASES["2 seats"]), CASES["2 seats"]["half"]
+    ratio = [(found[agent].high - found[agent].low) / (2 * half[agent]) for agent in half]
+    assert np.mean(ratio) == pytest.approx(1, abs=0.05)
+    # With more seats the package takes the pairs of a match for independent, and is too sure.
+    found, half = of_case(CASES["8 seats"]), CASES["8 seats"]["half"]
+    assert np.mean([(found[agent].high - found[agent].low) / (2 * half[agent]) for agent in half]) > 1.2

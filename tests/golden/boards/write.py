@@ -22,63 +22,46 @@ LETTERS = "abcdefghijklmnop"
 CASES: dict[str, dict[str, Any]] = {
     **{f"{seats} seats": {"seats": seats, "agents": 12, "matches": 900 // seats} for seats in range(2, 9)},
     "agents in several seats": {"seats": 6, "agents": 5, "matches": 120, "several": True},
-    "first movers": {"seats": 2, "agents": 8, "matches": 500, "roles": [70.0, 0.0]},
-    "seven powers": {"seats": 7, "agents": 10, "matches": 150, "roles": [90.0, 60.0, 30.0, 0.0, -30.0, -60.0, -90.0]},
 }
 
 
-def history(
-    name: str, seats: int, agents: int, matches: int, several: bool = False, roles: list[float] | None = None
-) -> dict[str, str]:
+def history(name: str, seats: int, agents: int, matches: int, several: bool = False) -> dict[str, str]:
     """Who sat in the seats of each match, a letter each, and with how many points, a digit each; many of them tie."""
     rng = Random(name)
     strength = [rng.gauss(0, 150) for _ in range(agents)]
     line_ups, scores = [], []
     for _ in range(matches):
         codes = rng.choices(range(agents), k=seats) if several else rng.sample(range(agents), seats)
-        skill = [(strength[code] + (roles[seat] if roles else 0)) / 200 for seat, code in enumerate(codes)]
+        skill = [strength[code] / 200 for code in codes]
         line_ups.append("".join(LETTERS[code] for code in codes))
         scores.append("".join(str(min(9, max(0, round(4.5 + x + rng.gauss(0, 1.2))))) for x in skill))
     return {"agents": " ".join(line_ups), "scores": " ".join(scores)}
 
 
 def pairs(matches: dict[str, str]) -> list[dict[str, Any]]:
-    """The rows that the package reads; ``seats`` says which two of the match."""
+    """The rows that the package reads."""
     rows = []
     for agents, scores in zip(matches["agents"].split(), matches["scores"].split(), strict=True):
         for i, j in combinations(range(len(agents)), 2):
             if agents[i] != agents[j]:
                 winner = "tie" if scores[i] == scores[j] else "model_a" if scores[i] > scores[j] else "model_b"
-                rows.append({"model_a": agents[i], "model_b": agents[j], "winner": winner, "seats": (i, j)})
+                rows.append({"model_a": agents[i], "model_b": agents[j], "winner": winner})
     return rows
 
 
-def rated(matches: dict[str, str], seats: int, with_roles: bool) -> dict[str, dict[str, float]]:
-    """The package's ratings, half the width of its 95 % intervals, and the seats' coefficients in points."""
+def rated(matches: dict[str, str]) -> dict[str, dict[str, float]]:
+    """The package's ratings, and half the width of its 95 % intervals."""
     import pandas as pd
     from arena_rank.models.bradley_terry import BradleyTerry
-    from arena_rank.models.contextual_bradley_terry import ContextualBradleyTerry
-    from arena_rank.utils.data_utils import ContextualPairDataset, PairDataset
+    from arena_rank.utils.data_utils import PairDataset
 
-    rows = pd.DataFrame(pairs(matches))
-    exact = {"ftol": 0.0, "gtol": 1e-13, "max_iter": 3000}
-    if not with_roles:
-        dataset = PairDataset.from_pandas(rows)
-        found = BradleyTerry(dataset.n_competitors, **exact).compute_ratings_and_cis(dataset)
-        names = found["competitors"]
-        return {
-            "ratings": _points(names, found["ratings"]),
-            "half": _points(names, found["rating_upper"] - found["ratings"]),
-        }
-    columns = [f"seat{seat}" for seat in range(seats)]
-    for seat, column in enumerate(columns):
-        rows[column] = [float((i == seat) - (j == seat)) for i, j in rows["seats"]]
-    dataset = ContextualPairDataset.from_pandas(rows, columns, reweighted=False, normalize_features=False)
-    model = ContextualBradleyTerry(dataset.n_competitors, seats, reg=0.0, **exact)
-    found = model.fit(dataset).params
+    dataset = PairDataset.from_pandas(pd.DataFrame(pairs(matches)))
+    model = BradleyTerry(dataset.n_competitors, ftol=0.0, gtol=1e-13, max_iter=3000)
+    found = model.compute_ratings_and_cis(dataset)
+    names = found["competitors"]
     return {
-        "ratings": _points(dataset.competitors, 1000 + model.alpha * found["ratings"]),
-        "roles": _points(columns, model.alpha * found["coeffs"]),
+        "ratings": _points(names, found["ratings"]),
+        "half": _points(names, found["rating_upper"] - found["ratings"]),
     }
 
 
@@ -91,7 +74,7 @@ def main() -> None:
     cases = {}
     for name, how in CASES.items():
         matches = history(name, **how)
-        cases[name] = matches | rated(matches, how["seats"], "roles" in how)
+        cases[name] = matches | rated(matches)
     (HERE / "arena_rank.json").write_text(json.dumps(cases, indent=1) + "\n")
 
 
