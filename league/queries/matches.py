@@ -24,7 +24,7 @@ from schemas.events import Event, MatchFailed, MatchFinished, MatchVoided, Oppon
 from schemas.ids import digest
 
 if TYPE_CHECKING:
-    from arena.games.diplomacy.map_svg import MapLayers, Phase
+    from arena.games.diplomacy.map_svg import Phase
 
 _SCAN_BATCH = 1_000
 
@@ -259,12 +259,23 @@ def render_map(record: bytes, number: int) -> str | None:
     return render_svg(phases[number]) if number < len(phases) else None
 
 
-def layered_maps(record: bytes) -> "MapLayers":
-    """Maps of a match of Diplomacy with what they share kept once; raises as ``match_replay`` does."""
-    phases = _phases(record)
-    from arena.games.diplomacy.map_svg import layer_maps
+def share_lines(texts: Sequence[str]) -> tuple[list[str], list[list[tuple[int, int]]]]:
+    """Texts with the lines that they share kept once, such as the maps of a match, of which a phase changes few lines.
 
-    return layer_maps(phases)
+    Each text becomes runs of the lines: the index of a run's first line, and the number of its lines.
+    """
+    lines: dict[str, int] = {}
+    runs = []
+    for text in texts:
+        own: list[tuple[int, int]] = []
+        for line in text.split("\n"):
+            index = lines.setdefault(line, len(lines))
+            if own and sum(own[-1]) == index:
+                own[-1] = (own[-1][0], own[-1][1] + 1)
+            else:
+                own.append((index, 1))
+        runs.append(own)
+    return list(lines), runs
 
 
 @lru_cache(maxsize=16)

@@ -11,7 +11,7 @@ import msgspec
 
 from arena.games.base import Turn
 from league.projections.query import QueryResult
-from league.queries.matches import EpisodeNode, MapPosition, MatchEvents, MatchReplay, layered_maps
+from league.queries.matches import EpisodeNode, MapPosition, MatchEvents, MatchReplay, render_map, share_lines
 from schemas.errors import UsageError, translate_missing_package
 from schemas.events import SeatResult
 
@@ -202,17 +202,21 @@ def _turn_html(turn: Turn) -> str:
 def _maps_html(record: bytes, pictures: Sequence[MapPosition], turns: Sequence[str]) -> str:
     """A slider over maps with the moves of their turns, and one of the end, as a document in a frame.
 
-    In a frame, the maps' identifiers and colours do not meet those of another match in the same notebook.
+    A script draws the maps, since they share most of their lines.
     """
-    maps = layered_maps(record)
+    lines, runs = share_lines([render_map(record, number) or "" for number in range(len(pictures))])
     slides = [
-        f'<svg class="phase-{number}" viewBox="{maps.view_box}" role="img" aria-label="{html.escape(picture.words)}">'
-        f'<use href="#land"/>{maps.phases[number]}<use href="#labels"/></svg>{turn}'
-        for number, (picture, turn) in enumerate(zip(pictures, [*turns, ""], strict=True))
+        f'<img alt="{html.escape(picture.words)}">{turn}' for picture, turn in zip(pictures, [*turns, ""], strict=True)
     ]
-    style = f"svg{{max-width:40em}}td{{padding-right:1em;vertical-align:top}}{maps.styles}"
-    shared = f'<svg width="0" height="0" style="position:absolute" aria-hidden="true">{maps.shared}</svg>'
-    page = f'<!doctype html><meta charset="utf-8"><style>{style}</style>{shared}{_slider_html(slides)}'
+    data = msgspec.json.encode([lines, runs]).decode().replace("<", "\\u003c")
+    script = (
+        f"const [lines, runs] = {data};\n"
+        "const text = (own) => own.flatMap(([first, count]) => lines.slice(first, first + count)).join('\\n');\n"
+        "document.querySelectorAll('img').forEach((image, i) => "
+        "{ image.src = `data:image/svg+xml,${encodeURIComponent(text(runs[i]))}`; });"
+    )
+    style = "img{max-width:40em}td{padding-right:1em;vertical-align:top}"
+    page = f'<!doctype html><meta charset="utf-8"><style>{style}</style>{_slider_html(slides)}<script>{script}</script>'
     return (
         f'<iframe sandbox="allow-scripts" title="Maps of the match" style="width:100%;height:48em;border:0" '
         f'srcdoc="{html.escape(page)}"></iframe>'

@@ -33,6 +33,7 @@ ADDRESSES = {
     "agent": f"/agent/{NAMED}",
     "matches": f"/matches?agent={NAMED}",
     "match": "/match/debate-1",
+    "criteria": "/criteria",
     "training": f"/training?smooth=0.6&sql={quote('SELECT step, accepted FROM gradient_steps')}",
     "compare": "/compare",
     "sql": f"/sql?q={quote('SELECT agent, count(*) AS games FROM match_seats GROUP BY agent')}",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from yarl import URL
 
 from league.log.base import RecordedEvent
 from league.queries.live_league import summarise_event
@@ -73,24 +71,6 @@ def test_agents_and_matches_are_found_by_parts_of_their_names(
     on_site(simulated.history, body)
 
 
-def test_without_scripts_the_tables_of_the_league_remain(simulated: Simulation, on_site: Callable[..., None]) -> None:
-    async def body(site: Site) -> None:
-        async with site.client.get("/") as response:
-            assert '<noscript><p>These pages need JavaScript. <a href="/plain/index.html">' in await response.text()
-        async with site.client.get("/plain/index.html") as response:
-            page, policy = await response.text(), response.headers["Content-Security-Policy"]
-        assert page.count("<tbody>") >= 5
-        assert '<a href="/api/match/' in page
-        assert policy.startswith("default-src 'none'; style-src 'sha256-"), "its own styles are allowed"
-        assert policy.endswith("frame-ancestors 'none'")
-        async with site.client.get("/plain/leaderboard.csv") as response:
-            assert (await response.text()).startswith("#,agent,kind,rating")
-        async with site.client.get("/plain/x.html") as response:
-            assert (response.status, "no such page" in await response.text()) == (404, True)
-
-    on_site(simulated.history, body)
-
-
 def test_several_runs_are_asked_by_name(simulated: Simulation, tmp_path: Path) -> None:
     other = Simulation(CONFIG, seats=3)
     other.run(1, 1)
@@ -110,12 +90,6 @@ def test_several_runs_are_asked_by_name(simulated: Simulation, tmp_path: Path) -
                     body = {"statement": "SELECT count(*) FROM events", "page": "p"}
                     async with client.post(f"/api/sql{query}", json=body) as response:
                         assert (await response.json())["rows"] == [[len(history.history)]]
-                async with site.client.get("/plain/index.html") as response:
-                    links = re.findall(r'href="(/plain/[^"]*)"', await response.text())
-                assert links == ["/plain/a%2Frun/index.html", "/plain/b%2Frun/index.html"]
-                async with site.client.get(URL(links[1], encoded=True)) as response:
-                    page = await response.text()
-                assert re.search(r'href="/api/match/[^"]+/file\?run=b/run"', page), "the other run without scripts"
                 refused = await site.get("/overview?run=c", 400)
                 assert refused["error"] == "run 'c': not among the runs shown; expected 'a/run' or 'b/run'"
 

@@ -105,11 +105,11 @@ def release(
 async def _render_matches(run: Run, history: "JetStreamLog", match_ids: Sequence[str]) -> list[str]:
     from league.queries.live_league import open_live_league
     from league.queries.pages.matches import load_whole_match
-    from ui.web.offline.match_page import render_match
+    from ui.web.frozen import make_match_file
 
     async with open_live_league(run, history) as league:
         matches = [await load_whole_match(league, match_id) for match_id in match_ids]
-        return [render_match(match, history.league, prompt_chars=0) for match in matches]
+        return [make_match_file(league, match, max_prompt_chars=0) for match in matches]
 
 
 def restore_league(

@@ -57,11 +57,11 @@ async def show(
             raise UsageError(f"-o {to}: expected a file that ends in '.html', and not --json")
         from league.queries.live_league import open_live_league
         from league.queries.pages.matches import load_whole_match
-        from ui.web.offline.match_page import render_match
+        from ui.web.frozen import make_match_file
 
         async with run.open_log() as history, open_live_league(run, history) as league:
             whole = await load_whole_match(league, match_id, record)
-        page = render_match(whole, history.league).encode()
+            page = make_match_file(league, whole).encode()
         with writing(to):
             to.write_bytes(page)
         typer.echo(f"{to}: match {whole.details['match_id']}, {format_bytes(len(page))}")

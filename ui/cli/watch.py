@@ -92,14 +92,12 @@ async def site(
         int, Option(min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
     ] = 50,
 ) -> None:
-    """Write a league as static pages, which work from a folder and on any web server.
+    """Write the pages of `league web` as static files, which work from a folder and on any web server.
 
-    They show ratings, benchmarks, criteria, agents and matches as of now, with a CSV file for every table. A folder
-    that holds an earlier site is brought up to date; other files in it stay.
+    They show the league as of now. A folder that holds an earlier site is brought up to date; other files in it stay.
     """
     from league.queries.live_league import open_live_league
-    from ui.web.offline import SiteFolder
-    from ui.web.offline.league_site import make_site
+    from ui.web.site import SiteFolder, make_site
     from workers.progress import show_progress
 
     folder = SiteFolder(to)

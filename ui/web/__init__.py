@@ -2,7 +2,9 @@
 
 - ``server``    routes, cached answers, the live stream, static files, and access control: addresses, tokens, origins
 - ``actions``   POST requests: SQL, and matches against agents
-- ``offline/``  pages in files: a match, and a league
+- ``frozen``    answers written to files; a match as one file
+- ``site``      a league as static files
+- ``bundle``    the pages' modules as one script
 - ``static/``   the pages: plain JavaScript modules, no build step; elements are made by ``dom.js`` only
 
 The process reads the log into a projection of its own. ``league.queries.pages`` answers the pages, ``ui.play`` plays

@@ -9,8 +9,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientConnectionResetError, web
@@ -23,14 +21,11 @@ from league.queries.pages.matches import load_whole_match
 from league.run import Run
 from schemas.errors import BusyError, LeagueError, LogError, UsageError, format_choices
 from ui.web.actions import PlayActions, SqlActions
-from ui.web.offline.elements import document_policy
-from ui.web.offline.league_site import make_site
-from ui.web.offline.match_page import render_match
+from ui.web.bundle import STATIC
+from ui.web.frozen import make_match_file, page_policy
 from workers.runtime import beside, call_on_signals
 
-_STATIC = Path(__file__).parent / "static"
 _MAX_CACHED_RESPONSES = 256
-_PLAIN_MATCHES = 50
 _KEEPALIVE_S = 15.0
 """Interval of keep-alive messages on an idle stream, which proxies would close."""
 COOKIE = "league-token"
@@ -87,12 +82,11 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -> web.Application:
     """Makes the application, for leagues by the names of their runs, which the caller keeps up to date.
 
-    Requests name their run as the parameter ``run``, or in the path of a page without scripts; without it, they are
-    about the first.
+    Requests name their run as the parameter ``run``; without it, they are about the first.
     """
 
     def chosen(request: web.Request) -> str:
-        name = request.query.get("run") or request.match_info.get("run") or next(iter(leagues))
+        name = request.query.get("run") or next(iter(leagues))
         if name not in leagues:
             raise UsageError(f"run {name!r}: not among the runs shown; expected {format_choices(leagues, name)}")
         return name
@@ -100,20 +94,11 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     async def list_runs(_: LiveLeague, __: RequestParams) -> list[dict[str, str]]:
         return [{"run": name, "league": league.log.league} for name, league in leagues.items()]
 
-    async def plain_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
-        [name] = [name for name, other in leagues.items() if other is league]
-        return await _plain_file(league, params.path_part("file"), name, list(leagues))
-
     boundary = error_boundary(_ERROR_STATUSES, _render_error)
     app = web.Application(middlewares=[boundary, guard.middleware], client_max_size=64 * 1024)
     app.on_response_prepare.append(add_security_headers)
     cache = ResponseCache(lambda request: leagues[chosen(request)])
-    pages = (
-        Route("/api/match/{id}/file", _match_file, None),
-        Route("/plain/{file}", plain_file, None),
-        Route("/plain/{run}/{file}", plain_file, None),
-        Route("/api/runs", list_runs, None),
-    )
+    pages = (Route("/api/match/{id}/file", _match_file, None), Route("/api/runs", list_runs, None))
     for route in (*routes(), *pages):
         # Parts of a path match any text: aiohttp's default pattern excludes braces.
         app.router.add_get(re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", route.path), cache.handler(route))
@@ -132,33 +117,20 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
         app.router.add_post(f"/api{path}", act)
     app.on_shutdown.append(close)
     app.router.add_get("/api/live", _sse_handler(lambda request: leagues[chosen(request)]))
-    app.router.add_static("/static/", _STATIC)
+    app.router.add_static("/static/", STATIC)
     # Every other address is a page, for the router in the browser.
-    app.router.add_get("/{page:(?!api/|static/|plain/).*}", _serve_page)
+    app.router.add_get("/{page:(?!api/|static/).*}", _serve_page)
     return app
 
 
 async def _serve_page(_: web.Request) -> web.StreamResponse:
-    return web.FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+    return web.FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
 
 async def _match_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
     match = await load_whole_match(league, params.path_part("id"))
-    page = await asyncio.to_thread(render_match, match, league.log.league)
+    page = await asyncio.to_thread(make_match_file, league, match)
     return EncodedResponse(page.encode(), "text/html", 0)
-
-
-async def _plain_file(league: LiveLeague, path: str, name: str, names: Sequence[str]) -> EncodedResponse:
-    """Pages of the run ``name`` for browsers without JavaScript: those of ``league site``, which lead to other runs."""
-    runs = {each: f"/plain/{quote(each, safe='')}/index.html" for each in names} if len(names) > 1 else {}
-
-    def match_path(row: Mapping[str, Any]) -> str:
-        return f"/api/match/{quote(row['match_id'], safe='')}/file" + (f"?run={quote(name)}" if runs else "")
-
-    async for file in make_site(league, _PLAIN_MATCHES, match_path=match_path, runs=runs):
-        if file.path == path:
-            return EncodedResponse(file.content, "text/csv" if path.endswith(".csv") else "text/html", 0)
-    raise LeagueError(f"{path!r}: no such page; expected index.html, agents.html or a table of theirs")
 
 
 class ResponseCache:
@@ -175,7 +147,7 @@ class ResponseCache:
             response = await asyncio.shield(self._response_task(route, request))
             headers = {"Cache-Control": f"private, max-age={response.max_age_s}" if response.max_age_s else "no-cache"}
             if response.content_type == "text/html":
-                policy = document_policy(response.body.decode())
+                policy = page_policy(response.body.decode())
                 headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
             return web.Response(body=response.body, content_type=response.content_type, headers=headers)
 

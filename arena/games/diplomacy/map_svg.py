@@ -1,11 +1,9 @@
 """Map diagrams phase by phase, drawn by the ``diplomacy`` package: units, ownership, and orders as arrows."""
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, cast
-from xml.etree import ElementTree
 
 import msgspec
 from diplomacy.engine.renderer import Renderer
@@ -90,72 +88,3 @@ def _renderer() -> Any:
                 rf"(\.{kind}{power.lower()} *{{ *fill: *)[^;}}]+", rf"\g<1>{fill}", renderer.xml_map
             )
     return renderer
-
-
-class MapLayers(msgspec.Struct, frozen=True):
-    """The maps of a match with what they share kept once, for SVG inside an HTML page.
-
-    A phase is drawn as ``<svg class="phase-N">`` with ``#land``, its own markup, and ``#labels``.
-    """
-
-    styles: str
-    """CSS of the shapes, and per phase N the colours of the land, as variables of the class ``phase-N``."""
-    shared: str
-    """SVG with the definitions, ``#land`` and ``#labels``."""
-    phases: list[str]
-    """Markup of the units and orders of each phase."""
-    view_box: str
-
-
-def layer_maps(phases: Sequence[Phase]) -> MapLayers:
-    """Returns the maps of a match's phases; a phase adds some 8 kB to the 90 kB that they share."""
-    drawn = [_parse_map(render_svg(phase)) for phase in phases]
-    first = drawn[0]
-    styles = first.find("defs/style")
-    assert styles is not None
-    first.find("defs").remove(styles)  # type: ignore[union-attr]
-    css = re.sub(r"/\*.*?\*/", "", styles.text or "", flags=re.DOTALL)
-    fills = dict(re.findall(r"\.(\w+) *\{ *fill: *([^;}]+)", css))
-    classes = [{path.get("id", ""): path.get("class", "") for path in _layer(root, "MapLayer")} for root in drawn]
-    changing = {place for place, kind in classes[0].items() if any(each[place] != kind for each in classes)}
-    for path in _layer(first, "MapLayer"):
-        if (place := path.attrib.pop("id", "")) in changing:
-            path.set("class", f"land{place}")
-    # The element that is used has the colours' variables from the phase that uses it.
-    rules = [f".land{place}{{fill:var(--land{place});stroke:#000;stroke-width:1}}" for place in sorted(changing)]
-    for number, kinds in enumerate(classes):
-        colors = (f"--land{place}:{fills[kinds[place]]}" for place in sorted(changing))
-        rules.append(f".phase-{number}{{{';'.join(colors)}}}")
-    land = f'<g id="land">{_markup(_layer(first, "MapLayer"))}{_markup(_layer(first, "SupplyCenterLayer"))}</g>'
-    labels = f'<g id="labels">{_markup(_layer(first, "BriefLabelLayer"))}</g>'
-    shared = f"{_markup(first.find('defs'))}<defs>{land}{labels}</defs>"
-    own = ("OrderLayer", "UnitLayer", "DislodgedUnitLayer", "HighestOrderLayer")
-    return MapLayers(
-        " ".join(css.split()) + "".join(rules),
-        shared,
-        ["".join(_markup(_without_ids(_layer(root, name))) for name in own) for root in drawn],
-        first.get("viewBox", ""),
-    )
-
-
-def _parse_map(svg: str) -> ElementTree.Element:
-    """A map with the plain names that elements and attributes have inside HTML."""
-    root = ElementTree.fromstring(svg)
-    for element in root.iter():
-        element.tag = element.tag.rpartition("}")[2]
-        element.attrib = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
-    return root
-
-
-def _layer(root: ElementTree.Element, name: str) -> ElementTree.Element:
-    return next(element for element in root if element.get("id") == name)
-
-
-def _without_ids(layer: ElementTree.Element) -> ElementTree.Element:
-    for element in layer.iter():
-        element.attrib.pop("id", None)
-    return layer
-
-
-def _markup(element: ElementTree.Element | None) -> str:
-    return "" if element is None else re.sub(r">\s+<", "><", ElementTree.tostring(element, "unicode").strip())

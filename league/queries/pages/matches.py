@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,24 +21,13 @@ from league.queries.decisions import (
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import agent_kind, list_matches, load_match, match_details
 from league.queries.match_text import explain_match, resimulate_from_record
-from league.queries.matches import (
-    MAP_GAME,
-    MatchEvents,
-    MatchReplay,
-    layered_maps,
-    load_record,
-    match_replay,
-    render_map,
-)
+from league.queries.matches import MAP_GAME, MatchEvents, MatchReplay, load_record, match_replay, render_map
 from league.queries.pages import EncodedResponse, RequestParams, route
 from league.queries.stored import StoredBlobs, StoredHistory
 from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
 from schemas.events import SeatResult
 from schemas.ids import split_agent
 from schemas.trajectories import ModelCall
-
-if TYPE_CHECKING:
-    from arena.games.diplomacy.map_svg import MapLayers
 
 _record_executor = ThreadPoolExecutor(1, thread_name_prefix="records")
 """Records are parsed and drawn one at a time, so that other pages stay responsive."""
@@ -169,7 +158,8 @@ class WholeMatch(msgspec.Struct, frozen=True):
     replay: MatchReplay
     problem: str | None
     """Why the record cannot be read; None if it was."""
-    maps: "MapLayers | None"
+    maps: list[str]
+    """The map of each turn as SVG, where the game has maps."""
     decisions: dict[tuple[int, int], Decision]
     """Prompts and replies of models and people by turn and seat; of an episode they are in ``replay``."""
     decision_problem: str = ""
@@ -187,8 +177,9 @@ async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None 
         record = await load_record(league.run, league.log, match, file)
         played = await _run_in_record_thread(match_replay, record, _game_name(match))
     except LeagueError as error:
-        return WholeMatch(details, MatchReplay(), str(error), None, {})
-    maps = await _run_in_record_thread(layered_maps, record) if played.pictures else None
+        return WholeMatch(details, MatchReplay(), str(error), [], {})
+    drawn = [await _run_in_record_thread(render_map, record, number) for number in range(len(played.pictures))]
+    maps = [drawing for drawing in drawn if drawing is not None]
     decisions, problem = dict[tuple[int, int], Decision](), ""
     if not played.episodes:
         try:

@@ -4,8 +4,10 @@
 // return {update(): bring it up to date, events(list): the newest events, close(): it is left}. The context has
 // `path` (parts of the address), `query` (URLSearchParams), `at` (a sequence, or null for now), `counts()` and `go(path)`.
 
+import { here, href, put, target } from "./address.js";
 import { fill, h, link, problem } from "./dom.js";
-import { whole } from "./format.js";
+import { clock, whole } from "./format.js";
+import { decoded, exists, loaded, manifest } from "./frozen.js";
 import { get, listen } from "./league.js";
 import { again } from "./pace.js";
 import { PAGES } from "./pages.js";
@@ -34,46 +36,38 @@ let connected = false;
 let processes = 0;
 
 const time = slider(form, (at) => {
-  const address = new URL(location.href);
+  const address = here();
   if (at === null) address.searchParams.delete("at");
   else address.searchParams.set("at", at);
-  history.replaceState(null, "", address);
+  put(address);
   show(false);
 });
 
-/** A part of an address as it was meant; one that is no valid encoding stays as it is. */
-function decoded(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
-
 function found() {
-  const path = location.pathname.split("/").filter(Boolean).map(decoded);
+  const path = here().pathname.split("/").filter(Boolean).map(decoded);
   return { entry: PAGES.find((p) => p.path === (path[0] ?? "")), path: path.slice(1) };
 }
 
 function place() {
-  const text = new URLSearchParams(location.search).get("at");
+  const text = manifest ? null : here().searchParams.get("at");
   return /^\d{1,16}$/.test(text ?? "") ? Number(text) : null;
 }
 
 /** An address of these pages at the run and the time that are shown, unless it has its own. */
 function placed(path) {
-  const to = new URL(path, location.href);
-  const here = new URLSearchParams(location.search);
-  const isOther = to.searchParams.has("run") && to.searchParams.get("run") !== here.get("run");
-  for (const name of isOther ? [] : ["run", "at"]) if (here.has(name) && !to.searchParams.has(name)) to.searchParams.set(name, here.get(name));
+  const to = new URL(path, here());
+  const now = here().searchParams;
+  const isOther = to.searchParams.has("run") && to.searchParams.get("run") !== now.get("run");
+  for (const name of isOther ? [] : ["run", "at"]) if (now.has(name) && !to.searchParams.has(name)) to.searchParams.set(name, now.get(name));
   return to.pathname + to.search;
 }
 
 function markCurrent() {
   const { entry } = found();
   for (const a of nav.children) {
-    a.href = placed(a.pathname);
-    if (entry && a.pathname === `/${entry.path}`) a.setAttribute("aria-current", "page");
+    const { pathname } = target(a);
+    a.setAttribute("href", href(placed(pathname)));
+    if (entry && pathname === `/${entry.path}`) a.setAttribute("aria-current", "page");
     else a.removeAttribute("aria-current");
   }
   // Where the navigation is one line that scrolls, the current page is in its middle.
@@ -88,20 +82,20 @@ async function show(isNew = true) {
   early = [];
   const { entry, path } = found();
   markCurrent();
-  if (!entry) {
-    fill(main, h("h1", null, "No such page"), h("p", null, link("/", "The league")));
+  if (!entry || !exists(here().pathname)) {
+    fill(main, h("h1", null, manifest ? "This file does not have the page" : "No such page"), h("p", null, link(manifest?.home ?? "/", "The league")));
     return;
   }
   // What takes long says so; what is shown at once does not flicker.
   const waiting = setTimeout(() => isNew && turn === shows && fill(main, h("p", { class: "soft", role: "status" }, "Loading …")), LOADING_MS);
   try {
-    const module = await entry.load();
+    const [module] = await Promise.all([entry.load(), loaded(here().pathname)]);
     if (turn !== shows) return;
     document.title = `${module.title} · ${counts.league ?? "league"}`;
-    form.hidden = !module.at;
+    form.hidden = !module.at || manifest !== null;
     time.set(module.at ? place() : null);
     const shown = h("div");
-    const context = { path, query: new URLSearchParams(location.search), at: module.at ? place() : null, counts: () => counts, go };
+    const context = { path, query: here().searchParams, at: module.at ? place() : null, counts: () => counts, go };
     const made = (await module.show(shown, context)) ?? {};
     if (turn !== shows) {
       made.close?.();
@@ -123,22 +117,24 @@ async function show(isNew = true) {
 /** Go to another address of these pages. */
 function go(path) {
   const to = placed(path);
-  const run = (search) => new URLSearchParams(search).get("run");
+  const address = new URL(to, here());
   // Of another run, the whole page anew: nothing of this one is left on it.
-  if (run(new URL(to, location.href).search) !== run(location.search)) return location.assign(to);
-  history.pushState(null, "", to);
+  if (address.searchParams.get("run") !== here().searchParams.get("run")) return location.assign(href(to));
+  put(address, true);
   show();
   scrollTo(0, 0);
 }
 
 document.addEventListener("click", (event) => {
   const a = event.target.closest?.("a");
-  if (!a || a.origin !== location.origin || a.target || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
-  if (a.pathname.startsWith("/api/") || a.pathname.startsWith("/static/")) return;
-  event.preventDefault();
+  if (!a || a.target || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   // A place on this page: as an address of its own it would be shown anew, which takes the focus back.
-  if (a.hash) document.getElementById(a.hash.slice(1))?.focus();
-  else go(a.pathname + a.search);
+  const place = /^#([\w-]+)$/.exec(a.getAttribute("href"));
+  const to = place ? null : target(a);
+  if (!place && !to) return;
+  event.preventDefault();
+  if (place) document.getElementById(place[1])?.focus();
+  else go(to.pathname + to.search);
 });
 addEventListener("popstate", () => show());
 
@@ -169,14 +165,14 @@ async function running() {
 
 async function offerRuns() {
   const all = await get("/runs");
-  const here = new URLSearchParams(location.search).get("run") ?? all[0].run;
+  const now = here().searchParams.get("run") ?? all[0].run;
   document.getElementById("league").hidden = !(runs.hidden = all.length < 2);
-  fill(runs, all.map(({ run, league }) => h("option", { value: run, selected: run === here }, run === league ? run : `${run} (${league})`)));
+  fill(runs, all.map(({ run, league }) => h("option", { value: run, selected: run === now }, run === league ? run : `${run} (${league})`)));
   fill(nav, PAGES.filter((p) => p.name && (all.length > 1 || !p.several)).map((p) => link(placed(`/${p.path}`), p.name)));
   markCurrent();
 }
 
-runs.addEventListener("change", () => go(`${location.pathname}?${new URLSearchParams({ run: runs.value })}`));
+runs.addEventListener("change", () => go(`${here().pathname}?${new URLSearchParams({ run: runs.value })}`));
 
 function header() {
   document.getElementById("league").textContent = counts.league ?? "League";
@@ -201,14 +197,20 @@ listen({
     else if (place() === null || form.hidden) page.events?.(list);
   },
 });
-setInterval(bringUpToDate, PACE_MS);
-setInterval(() => form.hidden || time.refresh().catch(() => {}), SLIDER_MS);
 
-fill(nav, PAGES.filter((p) => p.name && !p.several).map((p) => link(`/${p.path}`, p.name)));
-search(document.getElementById("search"), go);
-offerRuns().catch(() => {});
-running();
-again(running, RUNNING_MS);
-time.refresh().catch(() => {});
+fill(nav, PAGES.filter((p) => p.name && !p.several && exists(`/${p.path}`)).map((p) => link(`/${p.path}`, p.name)));
+if (manifest) {
+  document.body.classList.add("file");
+  fill(alive, `as of event ${whole(manifest.counts.sequence)}, ${clock(manifest.time)}`);
+  document.getElementById("search").hidden = !nav.children.length;
+} else {
+  setInterval(bringUpToDate, PACE_MS);
+  setInterval(() => form.hidden || time.refresh().catch(() => {}), SLIDER_MS);
+  offerRuns().catch(() => {});
+  running();
+  again(running, RUNNING_MS);
+  time.refresh().catch(() => {});
+}
+if (nav.children.length || !manifest) search(document.getElementById("search"), go);
 // A newly opened page starts at its top, without the scroll position of another one.
 show(false);

@@ -1,15 +1,16 @@
 // Choices on a page: kept in its address, so that they can be linked to and survive the slider.
 
+import { here, put } from "./address.js";
 import { h } from "./dom.js";
 
 /** Keep choices in the address; an empty one leaves it. */
 export function remember(values) {
-  const address = new URL(location.href);
+  const address = here();
   for (const [name, value] of Object.entries(values)) {
     if (value === null || value === undefined || value === "") address.searchParams.delete(name);
     else address.searchParams.set(name, value);
   }
-  history.replaceState(null, "", address);
+  put(address);
 }
 
 /** Several names as one parameter; names may hold commas. */

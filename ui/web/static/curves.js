@@ -1,6 +1,7 @@
 // Metrics over gradient steps, of one run or of several side by side: recorded ones, and any that a statement gives. All
 // charts show the same steps: zooming into one zooms into all, and reloads the data at a finer resolution.
 
+import { here, put } from "./address.js";
 import { lines } from "./charts.js";
 import { remember } from "./choices.js";
 import { fill, h, problem } from "./dom.js";
@@ -84,7 +85,7 @@ export function curves(context, runs = [null]) {
       keep();
       measure();
     };
-    return h("details", null, h("summary", null, "Any metric over steps, from SQL"),
+    return h("details", { class: "online" }, h("summary", null, "Any metric over steps, from SQL"),
       h("p", { class: "soft" }, "A column ", h("code", null, "step"), " and columns of numbers; columns of text tell series apart. As of now, whatever the slider says."),
       h("form", { onsubmit: add }, text, h("button", { type: "submit" }, "Add a chart")));
   }
@@ -94,10 +95,10 @@ export function curves(context, runs = [null]) {
       policy: [...policies].join(","), names: [...names].join(","), smooth: weight || null,
       from: range && Math.max(Math.floor(range[0]), 0), to: range && Math.max(Math.ceil(range[1]), 0),
     });
-    const address = new URL(location.href);
+    const address = here();
     address.searchParams.delete("sql");
     for (const statement of statements) address.searchParams.append("sql", statement);
-    history.replaceState(null, "", address);
+    put(address);
   }
 
   function smooth(to) {

@@ -1,5 +1,8 @@
 // The only way to make elements here: texts of agents, models and events become text nodes, never markup.
 
+import { here, href } from "./address.js";
+import { exists, manifest } from "./frozen.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 // Bidirectional overrides and control characters could make a name look like another one.
 const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
@@ -44,9 +47,13 @@ export function fill(node, ...children) {
   return node;
 }
 
-/** A link within these pages. Every part of a path that comes from data goes through `part`. */
+/**
+ * A link within these pages; a text where a file does not have the page. Every part of a path that comes from data goes
+ * through `part`.
+ */
 export function link(path, ...children) {
-  return h("a", { href: path }, ...children);
+  const isThere = !manifest || (exists(new URL(path, here()).pathname) && !/.[?]/.test(path));
+  return isThere ? h("a", { href: href(path) }, ...children) : h("span", null, ...children);
 }
 
 /** A name as a part of a path. */

@@ -1,5 +1,4 @@
-// Downloads of charts and tables: CSV from their values, SVG and PNG from what is drawn. No imports: pages in files hold
-// this text.
+// Downloads of charts and tables: CSV from their values, SVG and PNG from what is drawn.
 
 const SVG = "http://www.w3.org/2000/svg";
 const PNG_SCALE = 2;

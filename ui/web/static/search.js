@@ -1,17 +1,27 @@
 // The search of the header: pages, agents and matches by name, events by number. "/" leads there from everywhere.
 
+import { here } from "./address.js";
 import { fill, h } from "./dom.js";
 import { whole } from "./format.js";
+import { exists, manifest } from "./frozen.js";
 import { get } from "./league.js";
 import { PAGES } from "./pages.js";
 
 const PAUSE_MS = 150;
 const MOST = 8; // Of each kind.
 
+/** Agents and matches that have a page in the file. */
+function inFile(words) {
+  const pages = Object.keys(manifest.pages).map((path) => [path, /^\/(agent|match)\/(.*)$/s.exec(path)]);
+  const found = pages.filter(([, parts]) => parts?.[2].toLowerCase().includes(words));
+  return found.slice(0, 2 * MOST).map(([, [, kind, name]]) => ({ name, kind, path: `/${kind}/${encodeURIComponent(name)}` }));
+}
+
 async function hits(text) {
   const words = text.toLowerCase();
-  const pages = PAGES.filter((p) => p.name?.toLowerCase().includes(words)).map((p) => ({ name: p.name, kind: "page", path: `/${p.path}` }));
-  const event = /^\d{1,16}$/.test(text) ? [{ name: `As of event ${whole(Number(text))}`, kind: "time", path: `${location.pathname}?at=${text}` }] : [];
+  const pages = PAGES.filter((p) => p.name?.toLowerCase().includes(words) && exists(`/${p.path}`)).map((p) => ({ name: p.name, kind: "page", path: `/${p.path}` }));
+  if (manifest) return [...pages, ...inFile(words)];
+  const event = /^\d{1,16}$/.test(text) ? [{ name: `As of event ${whole(Number(text))}`, kind: "time", path: `${here().pathname}?at=${text}` }] : [];
   const found = await get("/search", { search: text, limit: MOST });
   return [
     ...pages, ...event,

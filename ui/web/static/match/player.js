@@ -5,7 +5,7 @@ import { remember } from "../choices.js";
 import { fill, h, part, shown } from "../dom.js";
 import { downloads } from "../export.js";
 import { phased } from "../format.js";
-import { api } from "../league.js";
+import { drawingSource, drawingText } from "../league.js";
 import { moved } from "./texts.js";
 
 const PACE_MS = 1200;
@@ -29,9 +29,9 @@ function centres({ pictures, colors }) {
 export function player(match, replay, phase) {
   const { turns, pictures } = replay;
   const last = pictures.length - 1;
-  const source = (n) => api(`/match/${part(match.match_id)}/map/${n}`);
+  const source = (n) => `/match/${part(match.match_id)}/map/${n}`;
   const image = h("img", { class: "map", width: 918, height: 680, onload: () => wrap.classList.remove("waiting"), onerror: () => fill(said, "The map cannot be drawn; the orders are below.") });
-  const drawn = async () => ({ text: await (await fetch(image.src)).text(), width: image.naturalWidth, height: image.naturalHeight });
+  const drawn = async () => ({ text: await drawingText(source(at)), width: image.naturalWidth, height: image.naturalHeight });
   const wrap = h("div", { class: "mapped framed" }, downloads(`Map of ${match.match_id}`, drawn, null), image);
   const range = h("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "Phase", oninput: () => show(Number(range.value)) });
   const said = h("output", { "aria-live": "polite" });
@@ -48,7 +48,7 @@ export function player(match, replay, phase) {
     const { words } = pictures[n];
     const phase = n === last ? "the end" : phased(pictures[n].phase);
     wrap.classList.add("waiting");
-    image.src = source(n);
+    image.src = drawingSource(source(n));
     image.alt = shown(`Map of ${words}`);
     range.value = n;
     range.setAttribute("aria-valuetext", phase);
@@ -57,7 +57,7 @@ export function player(match, replay, phase) {
     fill(said, `${phase}, ${n + 1} of ${pictures.length}`);
     fill(orders, given(n));
     remember({ phase: n || null });
-    if (n < last) new Image().src = source(n + 1);
+    if (n < last) new Image().src = drawingSource(source(n + 1));
   }
 
   function given(n) {

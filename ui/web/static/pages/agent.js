@@ -82,7 +82,7 @@ export async function show(main, context) {
   }
 
   await Promise.all([update(), chart.show({ agents: [name], system: null, by: "event", at: context.at })]);
-  const all = h("p", null, link(`/matches?agent=${part(name)}`, "all its matches"), " · ", link(`/ratings?agents=${part(joined([name]))}`, "its ratings beside others"));
+  const all = h("p", { class: "online" }, link(`/matches?agent=${part(name)}`, "all its matches"), " · ", link(`/ratings?agents=${part(joined([name]))}`, "its ratings beside others"));
   fill(main, h("h1", null, name), what, all,
     h("div", { class: "columns" }, h("div", null, h("section", null, ratings.node), h("section", null, played.node)), h("section", null, changes.node)),
     chart.node, h("section", null, opponents.node), h("section", null, matches.node), training(name));

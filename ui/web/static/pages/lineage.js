@@ -1,6 +1,7 @@
 // Lineage: every checkpoint and its parent. A row is a policy, or its continuation after a reset; versions go
 // from left to right. A selected one shows what it was trained on, and links to its matches, steps and page.
 
+import { here, put } from "../address.js";
 import { drawing, SHAPES } from "../graph.js";
 import { figures, fill, h, link, part, problem } from "../dom.js";
 import { clock, decimal, whole } from "../format.js";
@@ -64,9 +65,9 @@ export async function show(main, context) {
     if (!agent) return void (name && fill(detail, h("p", null, `No checkpoint is called ${name}.`)));
     const mine = ++turn;
     graph.choose(name);
-    const address = new URL(location.href);
+    const address = here();
     address.searchParams.set("agent", name);
-    history.replaceState(null, "", address);
+    put(address);
     fill(detail, heading(agent, agents, choose), h("p", { class: "soft" }, "…"));
     try {
       const made = agent.policy ? await trained(agent, context.at) : [];
@@ -111,8 +112,8 @@ function heading(agent, agents, choose) {
       ["joined as", agent.reason || agent.kind], ["at event", whole(agent.joined_sequence)], ["rating", decimal(agent.rating)],
       ["rated games", whole(agent.rated_games)], ["gradient steps since its parent", steps], ["drawn as an opponent", agent.active ? "yes" : "no"],
     ]),
-    h("p", { class: "links" }, link(`/agent/${part(agent.agent)}`, "its page"), " · ", link(`/matches?agent=${part(agent.agent)}`, "its matches"),
-      agent.policy && [" · ", link(`/training?policy=${part(agent.policy)}&from=${agent.first_step}&to=${agent.version}`, "its gradient steps as curves")]),
+    h("p", { class: "links" }, link(`/agent/${part(agent.agent)}`, "its page"), h("span", { class: "online" }, " · ", link(`/matches?agent=${part(agent.agent)}`, "its matches"),
+      agent.policy && [" · ", link(`/training?policy=${part(agent.policy)}&from=${agent.first_step}&to=${agent.version}`, "its gradient steps as curves")])),
     agent.operator && h("p", null, `Began from a ${agent.operator} of `, parents.map((each, i) => [i ? " and " : "", go(each)])),
     way.length > 0 && h("p", null, "From ", way.slice(0, 6).map((each, i) => [i ? " ← " : "", go(each)]), way.length > 6 && ` ← ${whole(way.length - 6)} more`),
     children.length > 0 && h("p", null, "Became ", children.slice(0, 8).map((each) => [go(each), " "]), children.length > 8 && `and ${whole(children.length - 8)} more`),

@@ -1,5 +1,6 @@
 // One match: seats, result, how it was drawn, and what was played.
 
+import { here } from "../address.js";
 import { fill, h, link, part, problem, shown as spelled } from "../dom.js";
 import { clock, decimal, percent, seconds, spoken, whole } from "../format.js";
 import { api, get } from "../league.js";
@@ -84,7 +85,7 @@ function explained(found) {
 
 /** A button that asks for something slow, once at a time, and shows it in `said`. */
 function asking(text, waiting, said, ask) {
-  const button = h("button", { type: "button", onclick: async () => {
+  const button = h("button", { type: "button", class: "online", onclick: async () => {
     button.disabled = true;
     fill(said, h("p", { class: "soft" }, waiting));
     try {
@@ -101,7 +102,7 @@ function asking(text, waiting, said, ask) {
 function again(match) {
   const said = h("div", { "aria-live": "polite" });
   const button = asking("play it again", "playing it again …", said, async () => resimulated(await get(`/match/${part(match.match_id)}/resimulate`)));
-  return h("section", null, h("h2", null, "Does it come out the same?"), h("p", { class: "soft" }, "The record goes through the rules again: positions, results, and what bots decide."), h("p", null, button), said);
+  return h("section", { class: "online" }, h("h2", null, "Does it come out the same?"), h("p", { class: "soft" }, "The record goes through the rules again: positions, results, and what bots decide."), h("p", null, button), said);
 }
 
 function resimulated(found) {
@@ -130,12 +131,12 @@ async function played(match, phase) {
 /** How the match's file is shown on other pages. */
 function embedding(id, name) {
   const text = h("textarea", { rows: 3, readonly: true, class: "statement", "aria-label": "Markup that embeds the match" });
-  const closed = h("details", null, h("summary", null, "embed"), h("p", { class: "soft" }, "Put the downloaded file beside your page; #phase-4 at the end of its name begins there."), text,
+  const closed = h("details", { class: "online" }, h("summary", null, "embed"), h("p", { class: "soft" }, "Put the downloaded file beside your page; #?phase=4 at the end of its name begins there."), text,
     h("button", { type: "button", onclick: () => (text.select(), navigator.clipboard?.writeText(text.value)) }, "copy"));
   // What the address says when it is opened, with the phase that is looked at.
   closed.addEventListener("toggle", () => {
-    const phase = new URLSearchParams(location.search).get("phase");
-    text.value = `<iframe src="${name}${phase ? `#phase-${phase}` : ""}" title="${spelled(`Match ${id}`).replaceAll("&", "&amp;").replaceAll('"', "&quot;")}" sandbox="allow-scripts" loading="lazy" width="100%" height="760"></iframe>`;
+    const phase = here().searchParams.get("phase");
+    text.value = `<iframe src="${name}${phase ? `#?phase=${phase}` : ""}" title="${spelled(`Match ${id}`).replaceAll("&", "&amp;").replaceAll('"', "&quot;")}" sandbox="allow-scripts" loading="lazy" width="100%" height="760"></iframe>`;
   });
   return closed;
 }
@@ -165,7 +166,7 @@ export async function show(main, context) {
   await update();
   document.title = spelled(`${id} · ${document.title}`);
   const name = `${id.replace(/[^A-Za-z0-9_@.-]/g, "_")}.html`;
-  const file = h("a", { href: api(`/match/${part(id)}/file`), download: name }, "download as one file");
+  const file = h("a", { class: "online", href: api(`/match/${part(id)}/file`), download: name }, "download as one file");
   fill(main, h("div", { class: "titled" }, h("h1", null, `Match ${id}`), file, embedding(id, name)), top, middle, below, after);
   return { update, close: () => shown?.close?.() };
 }

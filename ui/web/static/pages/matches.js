@@ -1,5 +1,6 @@
 // List of matches: filters, newest first, live at the top.
 
+import { here, put } from "../address.js";
 import { fill, h, link, part } from "../dom.js";
 import { clock, decimal, seconds, whole } from "../format.js";
 import { get } from "../league.js";
@@ -58,7 +59,7 @@ function choice(name, label, options, value) {
 function filters(options, query, apply) {
   const words = (list) => [["", "any"], ...list.map((word) => [word, word])];
   const value = (name) => query.get(name) ?? "";
-  const form = h("form", { class: "form", "aria-label": "Which matches" },
+  const form = h("form", { class: "form online", "aria-label": "Which matches" },
     h("label", null, "agent", h("input", { name: "agent", list: "agents", value: value("agent"), autocomplete: "off" })),
     h("datalist", { id: "agents" }, options.agents.map((agent) => h("option", { value: agent }))),
     choice("outcome", "outcome", OUTCOMES, value("outcome")),
@@ -81,7 +82,7 @@ function filters(options, query, apply) {
 export async function show(main, context) {
   let asked = Object.fromEntries(FIELDS.map((name) => [name, context.query.get(name)]).filter(([, text]) => text));
   const found = table(columns(() => asked.agent), { key: (r) => `${r.sequence} ${asked.agent ?? ""}`, caption: "Newest first", empty: "no such match" });
-  const more = h("button", { type: "button", onclick: older }, "older ones");
+  const more = h("button", { type: "button", class: "online", onclick: older }, "older ones");
   const said = h("p", { class: "soft", role: "status" });
   let rows = [];
   let next = null;
@@ -91,7 +92,7 @@ export async function show(main, context) {
     asked = wanted;
     const query = new URLSearchParams(wanted);
     if (context.at !== null) query.set("at", context.at);
-    history.replaceState(null, "", `/matches${query.size ? `?${query}` : ""}`);
+    put(new URL(`/matches${query.size ? `?${query}` : ""}`, here()));
     [rows, next] = [[], null];
     await update().catch((error) => fill(said, h("span", { class: "bad" }, error.message)));
   }

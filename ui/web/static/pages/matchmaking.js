@@ -1,5 +1,6 @@
 // Matchmaking: target and realised shares of the buckets, and the opponents.
 
+import { here, put } from "../address.js";
 import { bars, COLOURS, lines } from "../charts.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
@@ -26,7 +27,7 @@ const OPPONENTS = [
 export async function show(main, context) {
   let policy = context.query.get("policy") ?? "";
   const opponents = table(OPPONENTS, { key: (r) => r.agent, empty: "no opponents drawn yet" });
-  const choice = h("div", { class: "form" });
+  const choice = h("div", { class: "form online" });
   const buckets = h("div", null, h("p", { class: "soft" }, "Targets are computed again from the history …"));
   const heading = h("p", { class: "soft" });
   let listed = "";
@@ -57,10 +58,10 @@ export async function show(main, context) {
 
   function choose(event) {
     policy = event.target.value;
-    const address = new URL(location.href);
+    const address = here();
     if (policy) address.searchParams.set("policy", policy);
     else address.searchParams.delete("policy");
-    history.replaceState(null, "", address);
+    put(address);
     update();
     audit();
   }

@@ -4,6 +4,7 @@ import { lines } from "../charts.js";
 import { remember } from "../choices.js";
 import { figures, fill, h, link, part } from "../dom.js";
 import { clock, decimal, percent, seconds, whole } from "../format.js";
+import { manifest } from "../frozen.js";
 import { get } from "../league.js";
 import { paced } from "../pace.js";
 import { table } from "../table.js";
@@ -94,10 +95,11 @@ function verdict(policy, found) {
 
 /** Rates and queues of the running processes; they are of now, whatever the slider says. */
 async function happening(context) {
-  const node = h("section", { hidden: context.at !== null });
+  const isPast = context.at !== null || manifest !== null;
+  const node = h("section", { hidden: isPast });
 
   async function update() {
-    if (context.at !== null) return;
+    if (isPast) return;
     const found = await get("/workers");
     const running = found.workers.length;
     const rates = found.rates;

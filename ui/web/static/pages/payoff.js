@@ -48,7 +48,7 @@ export async function show(main, context) {
     compare();
   }
 
-  const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
+  const form = h("form", { class: "form online", onsubmit: (event) => event.preventDefault() },
     choice("agents", [["", SIZES.map((size) => [size, size])]], most, (value) => { most = value; chosen(); }),
     choice("those", [["", WHO]], who, (value) => { who = value; chosen(); }),
     choice("matches for", [["", PURPOSES]], purpose, (value) => { purpose = value; chosen(); }));

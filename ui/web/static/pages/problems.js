@@ -56,7 +56,7 @@ const UNREADABLE = [
 export async function show(main) {
   const letter = h("section", { "aria-live": "polite" });
   const LETTERS = [
-    { name: "number", of: (r) => h("button", { type: "button", onclick: () => open(r.number, letter) }, `open ${r.number}`) },
+    { name: "number", of: (r) => [r.number, " ", h("button", { type: "button", class: "online", "aria-label": `Open letter ${r.number}`, onclick: () => open(r.number, letter) }, "open")] },
     { name: "set aside", of: (r) => clock(r.time) },
     { name: "message", of: (r) => `${r.stream} ${whole(r.sequence)}` },
     { name: "tried", of: (r) => whole(r.tries), number: true },

@@ -19,7 +19,7 @@ const ROWS = (remove) => [
   { name: "rating", of: (r) => decimal(r.online), number: true, sort: (r) => r.online ?? -Infinity },
   { name: "deviation", of: (r) => decimal(r.deviation), number: true },
   { name: "rated games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games ?? 0 },
-  { name: "", of: (r) => h("button", { type: "button", "aria-label": `Remove ${r.agent}`, onclick: () => remove(r.agent) }, "×") },
+  { name: "", of: (r) => h("button", { type: "button", class: "online", "aria-label": `Remove ${r.agent}`, onclick: () => remove(r.agent) }, "×") },
 ];
 
 export async function show(main, context) {
@@ -76,7 +76,7 @@ export async function show(main, context) {
     await redraw();
   }
 
-  const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
+  const form = h("form", { class: "form online", onsubmit: (event) => event.preventDefault() },
     choice("rating system", systemGroups(systems), system, (value) => { system = value; redraw(); }),
     choice("along", [["", WAYS]], by, (value) => { by = value; redraw(); }),
     search(add, said, context.at), h("button", { type: "button", onclick: best }, `best ${USUAL}`));
