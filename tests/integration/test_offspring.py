@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-
 from league.integrity.references import ReferenceChecker
+
 from league.log.base import RecordedEvent
 from league.matchmaking.schedule import make_checkpoint_added
 from league.run import Run
