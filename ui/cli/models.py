@@ -1,4 +1,4 @@
-"""``league release``, ``restore``, ``model merge`` and ``parity``: models to give away and compare."""
+"""``league release``, ``restore``, ``model import``, ``model merge`` and ``parity``: models to take and give away."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,3 +165,14 @@ def model_merge(
 
     uvloop.run(export_merged_model(run, agent, out))
     print_line(Console(stderr=True), f"{agent} as a model of its own in {out}")
+
+
+def model_import(
+    file: Annotated[Path, Argument(help="A GGUF file.")],
+    folder: Annotated[Path, Argument(help="Folder to make; must not exist.")],
+) -> None:
+    """Convert a GGUF file to a model folder for `model.base`, with weights in bfloat16."""
+    from models.gguf import import_gguf
+
+    import_gguf(file, folder)
+    print_line(Console(stderr=True), f"{file.name} as a model folder: model.base = {str(folder)!r}")
