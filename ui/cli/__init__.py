@@ -13,7 +13,7 @@
 - ``corrections``   ``void``, ``workers quarantine``, ``dead-letters``: what should not count
 - ``integrity``     ``verify``, ``archive``, ``gc``: whether the history is whole, and its size
 - ``runs``          ``branch``, ``compare``, ``import``: runs made from other runs, and compared; ``match import``
-- ``models``        ``release``, ``restore``, ``model import``, ``model merge``, ``parity``
+- ``models``        ``release``, ``restore``, ``model export|import|merge``, ``parity``
 - ``main``          entry point: logging, and errors as text
 - ``options``       options that several commands share
 
@@ -122,6 +122,7 @@ _PANELS = {
     },
     "Models": {
         "model init": "config:model_init",
+        "model export": "models:model_export",
         "model import": "models:model_import",
         "model merge": "models:model_merge",
         "release": "models:release",

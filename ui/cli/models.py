@@ -176,3 +176,18 @@ def model_import(
 
     import_gguf(file, folder)
     print_line(Console(stderr=True), f"{file.name} as a model folder: model.base = {str(folder)!r}")
+
+
+def model_export(
+    agent: Annotated[str, Argument(help="A checkpoint or published version such as main@20.")],
+    folder: Annotated[Path, Argument(help="Folder to make; must not exist.")],
+    *,
+    run: Run,
+) -> None:
+    """Write an agent's adapter as a folder in PEFT's format."""
+    if folder.exists():
+        raise UsageError(f"{folder}: exists already; expected a folder that does not")
+    from lifecycle.league_models import export_adapter
+
+    base = uvloop.run(export_adapter(run, agent, folder))
+    print_line(Console(stderr=True), f"{agent} in {folder}: AutoPeftModelForCausalLM loads it, on the base {base}")
