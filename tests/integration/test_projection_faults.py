@@ -243,7 +243,7 @@ def test_an_open_prompt_answers_goes_on_after_mistakes_and_locks_nobody_out(run:
         with Projection(run.projection) as projection:
             assert projection.position == len(EVENTS)
         os.write(main, b".tables\r")
-        assert b"head_to_head" in _until(main, b"league> ")
+        assert b"opponents_sampled" in _until(main, b"league> ")
         os.write(main, b"\x04")
         assert child.wait(timeout=300) == 0
     finally:
