@@ -134,14 +134,17 @@ def test_the_slider_shows_the_leaderboard_as_it_was_and_the_address_keeps_the_pl
         rows = [row.split("\t") for row in texts(browser, "main table:first-of-type tbody tr")]
         return {row[1]: row[3] for row in rows if len(row) > 6}
 
-    wanted = {row["agent"]: f"{row['rating']:.1f}" for row in then["rows"]}
+    def recorded(board: Any) -> dict[str, str]:
+        return {row["agent"]: "–" if row["rating"] is None else f"{row['rating']:.1f}" for row in board["rows"]}
+
+    wanted = recorded(then)
     until(lambda: ratings() == wanted, f"the leaderboard is not that of event {at}")
     assert texts(browser, ".slider output")[0].startswith(f"event {at:,}")
     browser.driver.refresh()
     until(lambda: ratings() == wanted, "the address does not bring it back")
     opened(browser, f"{site}/?at=40", "main tbody tr")
     earlier = asked(browser, "/api/leaderboard?at=40")
-    assert ratings() == {row["agent"]: f"{row['rating']:.1f}" for row in earlier["rows"]} != wanted
+    assert ratings() == recorded(earlier) != wanted
     browser.driver.find_element("css selector", ".slider button").click()
     until(lambda: "at=" not in browser.driver.current_url and ratings().get("late_bot", True), "there is no way back")
 
@@ -329,7 +332,7 @@ def test_tables_and_charts_are_downloaded_as_what_they_show(site: str, browser: 
     board = asked(browser, "/api/leaderboard")["rows"]
     rows = list(csv.DictReader(io.StringIO(download("Leaderboard", "CSV").decode())))
     assert [(row["agent"], float(row["rating"] or "nan")) for row in rows] == [
-        (row["agent"], pytest.approx(row["rating"], nan_ok=True)) for row in board
+        (row["agent"], pytest.approx(row["rating"] or float("nan"), nan_ok=True)) for row in board
     ]
     points = list(csv.DictReader(io.StringIO(download("Rating of each version", "CSV").decode())))
     learned = asked(browser, "/api/learning")["policies"][0]["points"]
