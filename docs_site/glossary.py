@@ -49,7 +49,6 @@ EVENT_FIELDS = {
     "WorkerJoined.host": "Name of the worker's machine.",
     "WorkerJoined.pid": "Process id on that machine.",
     "InferenceServing.backend": "Name of the backend.",
-    "HistorySealed.digest": "Digest of the range.",
     "HistoryImported.agents": "Number of agents.",
     "HistoryImported.matches": "Number of matches.",
     "SeatResult.score": "Score in the game's own units; scores of different games do not compare.",

@@ -139,7 +139,7 @@ def test_a_bit_that_flips_in_the_store_of_a_running_node_is_found_by_reading_aga
         flipped_in_place(cluster.store(1))
         # Until then the node has what it was sent in memory, and hands that out.
         deadline = time.monotonic() + 120
-        while (found := league(*words))[0] == 0:
+        while (found := league(*words))[0] != 1:
             assert time.monotonic() < deadline
             time.sleep(5)
         assert f"missing: event {VICTIM.sequence}" in found[1]

@@ -1,4 +1,4 @@
-"""Seals, verification and housekeeping on a real broker: damage in its files is found, whatever it does about it."""
+"""Archiving, verification and housekeeping on a real broker: damage in its files is found and located."""
 
 import asyncio
 import contextlib
