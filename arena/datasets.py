@@ -1,15 +1,14 @@
 """Data of environments: small collections written for this project (``datasets.toml``), and problems of reasoning-gym.
 
 ``PROBLEMS`` are word problems of one or two steps over small integers; all of a problem's numbers are needed, in order.
-``TOPICS`` are for debates, ``PROMPTS`` for answers that are compared, ``PASSAGES`` short documents of facts with their
-``WORD_KINDS``, ``WORDS`` everyday words. ``ProblemSet`` has problems of reasoning-gym (Stojanovski et al. 2025, arXiv
-2505.24760), which the package (the extra ``reasoning-gym``) makes again from their identity wherever they are scored.
+``TOPICS`` are for debates. ``ProblemSet`` has problems of reasoning-gym (Stojanovski et al. 2025, arXiv 2505.24760),
+which the package (the extra ``reasoning-gym``) makes again from their identity wherever they are scored.
 """
 
 import math
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,6 @@ _ITEMS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="u
 
 PROBLEMS: Sequence[tuple[str, int]] = tuple((question, answer) for question, answer in _ITEMS["problems"])
 TOPICS: tuple[str, ...] = tuple(_ITEMS["topics"])
-PROMPTS: tuple[str, ...] = tuple(_ITEMS["prompts"])
-PASSAGES: Sequence[str] = tuple(_ITEMS["passages"])
-WORDS: Sequence[str] = tuple(_ITEMS["words"])
-WORD_KINDS: Mapping[str, Sequence[str]] = {kind: tuple(words) for kind, words in _ITEMS["word_kinds"].items()}
 
 EXECUTE_REPLIES = frozenset(
     {

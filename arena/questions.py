@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from arena.arena import Arena
-from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
+from arena.datasets import Problem, ProblemSet, score_answer
 from arena.environments import DatasetSpec
 from arena.episodes import Episode
 from arena.episodes.chat import SingleTurnEpisode
@@ -144,71 +144,6 @@ def _evaluate(numbers: Sequence[int], operations: Sequence[str]) -> int:
         else:
             parts.append(number if operation == "+" else -number)
     return sum(parts)
-
-
-GAP = "___"
-_CHOICES = re.compile(r"\(([^()]*)\)\s*\Z")
-
-
-def parse_choices(question: str) -> list[str]:
-    """The choices of a question, in brackets at its end."""
-    match = _CHOICES.search(question)
-    return [choice.strip() for choice in match[1].split(",")] if match else []
-
-
-def parse_challenge(reply: str, document: str, options: int) -> tuple[QuestionAnswer | None, str]:
-    """The question after ``Question:`` and the answer after ``Answer:``; or None and why they are unusable.
-
-    The document must contain the answer, as whole words. The question must offer so many different ``options``, the
-    answer among them; with 0 it offers none, and must not contain the answer.
-    """
-    question, answer = extract_labelled(reply, "Question"), extract_labelled(reply, "Answer")
-    if not question or not normalise_answer(answer):
-        return None, "no question" if not question else "no answer"
-    if not _contains_answer(document, answer):
-        return None, "its answer is not in the document"
-    choices = [normalise_answer(choice) for choice in parse_choices(question)]
-    if options and (len(choices) != options or len(set(choices)) != options or "" in choices):
-        return None, f"not {options} different choices"
-    if options and normalise_answer(answer) not in choices:
-        return None, "its answer is no choice"
-    stem = _CHOICES.sub("", question) if options else question
-    if not normalise_answer(stem):
-        return None, "no question"
-    if _contains_answer(stem, answer):
-        return None, "it gives its answer away"
-    return QuestionAnswer(question, answer), ""
-
-
-def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
-    """A sentence of a document with a gap for one of its words, and other words of the same kind as choices.
-
-    A word of no known kind (``WORD_KINDS``) becomes a gap only if there are no others; the choices are then all words
-    of the document.
-    """
-    sentences = filter(None, map(str.strip, re.findall(r"[^.!?]+[.!?]?", document)))
-    gaps = [
-        (sentence, word)
-        for sentence in sentences
-        for word in re.findall(r"(?<!\w)[^\W\d_]+(?!\w)", sentence)
-        if len(word) > 2 and normalise_answer(word)
-    ]
-    known = [(sentence, word) for sentence, word in gaps if _words_of_same_kind(word)]
-    sentence, word = rng.choice(known or gaps or [(GAP, "unknown")])
-    similar = _words_of_same_kind(word) or [word for _, word in gaps]
-    others = sorted({other for other in similar if normalise_answer(other) != normalise_answer(word)})
-    candidates = [word, *rng.sample(others, min(max(0, options - 1), len(others)))]
-    rng.shuffle(candidates)
-    gapped = re.sub(rf"\b{re.escape(word)}\b", GAP, sentence)
-    return QuestionAnswer(f"{gapped} ({', '.join(candidates)})" if options else gapped, word)
-
-
-def _contains_answer(text: str, answer: str) -> bool:
-    return f" {normalise_answer(answer)} " in f" {normalise_answer(text)} "
-
-
-def _words_of_same_kind(word: str) -> Sequence[str]:
-    return next((words for words in WORD_KINDS.values() if word in words), ())
 
 
 class QuestionEpisode(SingleTurnEpisode):

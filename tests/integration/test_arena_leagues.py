@@ -11,11 +11,13 @@ import pytest
 from arena.environments import arena_names
 from schemas.config import load_config
 
-FOLDER = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "configs"
 POPULATIONS = FOLDER / "proposer-solver-populations.toml"
 LEAGUES = sorted(
     path for path in FOLDER.glob("*.toml") if load_config(path).game.name in arena_names() and path != POPULATIONS
 )
+EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
 CUTS = {
     r"(?m)^cloning = .*$": "cloning = { sequences = 320, batch = 32 }",
     r"(?m)^steps = \d+$": "steps = 2",
@@ -52,8 +54,12 @@ class League:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", LEAGUES, ids=[path.stem for path in LEAGUES])
-def test_the_league_of_an_arena_trains_from_a_model_that_it_makes(config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("config", [*LEAGUES, *EXAMPLES], ids=lambda path: path.stem)
+def test_the_league_of_an_arena_trains_from_a_model_that_it_makes(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if config in EXAMPLES:
+        monkeypatch.setenv("LEAGUE_PLUGINS", str(ROOT / "examples" / "plugins"))
     league = League(tmp_path, cut(config.read_text()))
     assert "identical" in league.report
     steps = league.events("GradientStepTaken")

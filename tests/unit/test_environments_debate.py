@@ -153,40 +153,6 @@ def test_debates_about_a_topic_can_be_a_group_of_their_own() -> None:
     assert len({request.artifact["topic"] for request in requests}) == 2
 
 
-# Head to head
-
-
-def test_neither_side_sees_the_other_and_the_judge_does_not_know_whose_an_answer_is() -> None:
-    client = ScriptedClient.from_function(
-        lambda heard: (
-            f"Winner: {'First' if 'First: better' in heard[-1].content else 'Second'}"
-            if heard[0].content.startswith("You compare")
-            else next(replies)
-        )
-    )
-    replies = iter(["worse", "better"])
-    arena = opened("head_to_head", client, prompts=["Why?"], batch_size=1)
-    result = asyncio.run(arena.generate_rollouts(arena.get_batch()))[0]
-
-    prompt = [Message("system", "Answer in one sentence."), Message("user", "Why?")]
-    assert [(step.role_id, step.prompt) for step in result.rollout.steps] == [("A", prompt), ("B", prompt)]
-    assert [call.messages[-1].content for call in client.calls[2:]] == [
-        "Prompt: Why?\nFirst: worse\nSecond: better\nWhich is better?",
-        "Prompt: Why?\nFirst: better\nSecond: worse\nWhich is better?",
-    ]
-    assert result.rewards == {"A": -1.0, "B": 1.0}
-    assert make_arena("head_to_head", {}).score(result) == (-1.0, 1.0)
-
-
-def test_a_judge_that_always_prefers_the_first_answer_makes_draws() -> None:
-    replies = {"Answer in one sentence.": "words"}
-    arena = opened("head_to_head", scripted(lambda _: "Winner: First", replies), batch_size=2)
-    batch = asyncio.run(arena.step())
-
-    assert told_of(batch) == [(f"arena-{i}", side, 0.0, 0.0) for i in range(2) for side in "AB"]
-    assert batch.counts.records == 4
-
-
 # What judges say
 
 
@@ -250,9 +216,8 @@ def test_improvised_verdicts_name_who_touched_the_topic_more_but_for_slips() -> 
     assert parse_verdict(verdicts[0], ("Aff", "Neg")) in ("Aff", "Neg")
 
 
-@pytest.mark.parametrize("name", ["debate", "head_to_head"])
-def test_improvised_play_comes_to_readable_verdicts_and_favours_no_side(name: str) -> None:
-    spec = make_arena(name, {"batch_size": 200})
+def test_improvised_play_comes_to_readable_verdicts_and_favours_no_side() -> None:
+    spec = make_arena("debate", {"batch_size": 200})
     rng = Random(1)
     judge = "You "
 
@@ -277,9 +242,8 @@ def test_improvised_play_comes_to_readable_verdicts_and_favours_no_side(name: st
         ("debate", {"topics": ["a\nb"]}, "each a line"),
         ("debate", {"topics": ["a\u2028b"]}, "each a line"),
         ("debate", {"judging": {"temperature": 0}}, "judging.temperature: 0; expected more than 0"),
-        ("head_to_head", {"prompts": [" "]}, "each a text"),
-        ("head_to_head", {"group_size": 0}, "group_size: 0; expected 1 or more"),
-        ("head_to_head", {"prompt": "Why?"}, "prompt"),
+        ("debate", {"group_size": 0}, "group_size: 0; expected 1 or more"),
+        ("debate", {"topic": "Why?"}, "topic"),
     ],
 )
 def test_bad_settings_are_refused_with_what_was_expected(name: str, settings: dict[str, Any], message: str) -> None:

@@ -20,6 +20,7 @@ from league.queries.live_league import open_live_league
 from league.queries.matches import share_lines
 from league.run import Run
 from schemas.errors import UsageError
+from schemas.events import OpponentsSampled
 from tests.web import story
 from tests.web.chromium import Browser, missing_reason, open_browser
 from ui.cli import app
@@ -116,6 +117,12 @@ def test_matches_with_hostile_names_and_replies_are_files_that_load_nothing(host
         page = to.read_text(encoding="utf-8")
         assert_loads_nothing(page)
         assert not re.search("[\u202e\u2066\x1b\x07]|<script>pwned|<img src=x", page)
+    sampled = next(r.event.match_id for r in story.simulated().history if isinstance(r.event, OpponentsSampled))
+    to, name = tmp_path / "named.html", f"{sampled}{story.HOSTILE}"
+    assert league("match", "show", name, *run, "-o", str(to)).exit_code == 0
+    assert f'"home":"/match/{quote(name, safe="")}"' in to.read_text(encoding="utf-8"), (
+        "a name is one part of an address"
+    )
     near = league("match", "show", "dip-2", *run, "-o", str(tmp_path / "x.html"))
     assert "did you mean" in str(near.exception)
     assert "'dip-1'" in str(near.exception)

@@ -82,9 +82,9 @@ class FrozenAnswers:
 
 
 def make_manifest(league: LiveLeague, home: str, pages: Mapping[str, str]) -> dict[str, Any]:
-    """What a file says about itself: its first page, the league's counts, and the script with each page's answers."""
+    """The manifest of a file: address of its first page, counts of the league, scripts of each page's answers."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"home": quote(home), "counts": league.summary(), "time": now, "pages": pages}
+    return {"home": home, "counts": league.summary(), "time": now, "pages": pages}
 
 
 def match_address(match_id: str) -> str:
@@ -94,13 +94,14 @@ def match_address(match_id: str) -> str:
 
 def make_match_file(league: LiveLeague, match: WholeMatch, max_prompt_chars: int = 500_000) -> str:
     """A match as one HTML file, which loads nothing."""
-    answers, address = FrozenAnswers(league), match_address(match.details["match_id"])
+    answers, match_id = FrozenAnswers(league), match.details["match_id"]
     answers.put_match(match, max_prompt_chars)
-    frozen, styles = answers.script(make_manifest(league, address, {address: ""})), _read_static("style.css")
+    manifest = make_manifest(league, f"/match/{quote(match_id, safe='')}", {match_address(match_id): ""})
+    frozen, styles = answers.script(manifest), _read_static("style.css")
     code = bundle_scripts().replace("</script", "<\\/script")
-    scripts = f"{_hash_source(frozen)} {_hash_source(code)}"
+    policy = _make_policy(_hash_source(styles), f"{_hash_source(frozen)} {_hash_source(code)}")
     elements = f'<style>{styles}</style>\n<script>{frozen}</script>\n<script type="module">{code}</script>'
-    return _make_page(_hash_source(styles), scripts, elements)
+    return _make_page(policy, elements)
 
 
 def make_site_page() -> str:
@@ -109,7 +110,7 @@ def make_site_page() -> str:
         '<link rel="stylesheet" href="style.css">\n<script defer src="answers/league.js"></script>\n'
         '<script defer src="league.js"></script>'
     )
-    return _make_page("'self'", "'self'", elements)
+    return _make_page(_make_policy("'self'", "'self'"), elements)
 
 
 def page_policy(page: str) -> str:
@@ -123,18 +124,18 @@ def site_static_files() -> dict[str, str]:
     return {"style.css": _read_static("style.css"), "league.js": bundle_scripts()}
 
 
-def _make_page(styles: str, scripts: str, elements: str) -> str:
-    """The pages' document with these elements in its head, and the sources that its policy permits."""
-    policy = (
-        f"default-src 'none'; style-src {styles}; script-src {scripts}; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
+def _make_page(policy: str, elements: str) -> str:
     head = (
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">\n'
         f'<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n{elements}\n'
     )
     before, _, rest = _read_static("index.html").partition("<!-- files -->\n")
     return before + head + rest.partition("<!-- /files -->\n")[2]
+
+
+def _make_policy(styles: str, scripts: str) -> str:
+    other = "img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; style-src {styles}; script-src {scripts}; {other}"
 
 
 def _question(path: str, query: Mapping[str, object]) -> str:

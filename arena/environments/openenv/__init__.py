@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import msgspec
 
 from arena.arena import Arena
-from arena.datasets import WORDS
 from arena.environments import ArenaSpec, DatasetSpec, register
 from arena.environments.openenv.client import Description, Result, Server, ServerError, Session
 from arena.episodes import Episode
@@ -32,6 +31,8 @@ from schemas.numbers import PositiveFloat, PositiveInt
 
 AGENT = "agent"
 
+_WORDS = ("apple", "bell", "boat", "bridge", "candle", "cat", "cloud", "coat")
+"""Values of improvised texts."""
 _FIELDS_MARK = "Each reply is one action, a JSON object with these fields: "
 
 
@@ -212,7 +213,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
         "boolean": rng.random() < 0.5,
         "integer": rng.randint(math.ceil(first), max(math.ceil(first), math.floor(last))),
         "number": rng.uniform(first, max(first, last)),
-        "string": rng.choice(WORDS),
+        "string": rng.choice(_WORDS),
         "array": [],
         "object": {},
     }

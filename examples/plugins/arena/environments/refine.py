@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from arena.arena import Arena
-from arena.datasets import WORDS
 from arena.environments import DatasetArena, DatasetSpec, register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
@@ -27,6 +26,11 @@ WORD_KEEP_RATE = 0.7
 """Probability that an improvised draft keeps a required word: with less, small models do not learn that drafts depend
 on tasks."""
 _TASK_PATTERN = re.compile(r"Words: ([^.]*)\.")
+
+WORDS: Sequence[str] = (
+    *("apple", "bell", "boat", "bridge", "candle", "cat", "cloud", "coat", "door", "drum", "field", "fox"),
+    *("garden", "hill", "kite", "lamp", "moon", "rain", "river", "road", "ship", "stone", "tree", "wolf"),
+)
 
 
 class Settings(Table, frozen=True):

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 from arena.arena import Arena
-from arena.datasets import PROMPTS
 from arena.environments import register
 from arena.judges import Ballot, JudgeConfig, JudgedEpisode, JudgedSpec, improvised_speech, improvised_verdict
 from schemas.config.base import Table
@@ -21,6 +20,33 @@ from schemas.numbers import PositiveInt
 SIDES = ("A", "B")
 JUDGE_PROMPT = "You compare two answers. End with Winner: First or Winner: Second."
 _PROMPT, _LABELS = "Prompt: ", ("First", "Second")
+
+PROMPTS: tuple[str, ...] = (
+    "Why do birds sing?",
+    "Why is bread baked?",
+    "Why do rivers bend?",
+    "Why do leaves fall?",
+    "Why do ships float?",
+    "Why do stars shine?",
+    "Why do cats purr?",
+    "Why do dogs bark?",
+    "Why does iron rust?",
+    "Why do bees dance?",
+    "Why do clocks tick?",
+    "Why do kites rise?",
+    "How does yeast work?",
+    "How do seeds grow?",
+    "How do wheels help?",
+    "How do maps lie?",
+    "How does glass form?",
+    "How do bridges stand?",
+    "How do tides turn?",
+    "How do storms begin?",
+    "What makes tea bitter?",
+    "What makes honey sweet?",
+    "What makes soup thick?",
+    "What makes paper white?",
+)
 
 
 class Settings(Table, frozen=True):

@@ -5,7 +5,8 @@ challenger earns most where their answers vary most. Only the challenger sees th
 answer, so that it cannot invent one; a question that gives its answer away or is otherwise unusable is penalised.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp
 from random import Random
 from typing import Annotated, Any
@@ -13,17 +14,17 @@ from typing import Annotated, Any
 import msgspec
 
 from arena.arena import Arena
-from arena.datasets import PASSAGES, ProblemSet
+from arena.datasets import ProblemSet
 from arena.environments import register
 from arena.episodes import Episode
 from arena.questions import (
     ProposalEpisode,
     ProposalSpec,
+    QuestionAnswer,
     QuestionEpisode,
+    extract_labelled,
     list_questions,
-    make_cloze,
-    parse_challenge,
-    parse_choices,
+    normalise_answer,
 )
 from arena.rubrics import Rubric
 from schemas.config.base import Table
@@ -34,6 +35,32 @@ from schemas.numbers import Count, PositiveFloat, PositiveInt
 CHALLENGER, REASONER = "Challenger", "Reasoner"
 EVALUATION_QUESTIONS_PER_DOCUMENT = 8
 """Questions about each document from which evaluations are drawn."""
+
+PASSAGES: Sequence[str] = (
+    "The heron stands in the pond. The heron eats fish. The heron builds its nest of sticks.",
+    "The mole lives in the soil. The mole eats worms. The mole digs in the dark.",
+    "The goat climbs on the rocks. The goat eats grass. The goat gives milk.",
+    "The bee flies in the garden. The bee drinks nectar. The bee gives honey.",
+    "The owl sits in the barn. The owl eats mice. The owl hunts at night.",
+    "The salmon swims in the river. The salmon eats shrimp. The salmon lays its eggs in gravel.",
+    "The miller works at dawn. The miller grinds wheat. The miller sells flour.",
+    "The potter works at noon. The potter shapes clay. The potter sells bowls.",
+    "The weaver works at dusk. The weaver spins wool. The weaver sells shawls.",
+    "The smith works by day. The smith heats iron. The smith sells nails.",
+    "The ferry leaves in the morning. The ferry carries coal. The ferry lands at the quay.",
+    "The baker works at midnight. The baker kneads dough. The baker sells bread.",
+)
+"""The built-in corpus: short documents of facts."""
+WORD_KINDS: Mapping[str, Sequence[str]] = {
+    "place": ("pond", "soil", "rocks", "garden", "barn", "river", "quay", "gravel"),
+    "food": ("fish", "worms", "grass", "nectar", "mice", "shrimp"),
+    "ware": ("milk", "honey", "flour", "bowls", "shawls", "nails", "bread"),
+    "time": ("dark", "night", "dawn", "noon", "dusk", "day", "morning", "midnight"),
+    "matter": ("sticks", "wheat", "clay", "wool", "iron", "coal", "dough"),
+}
+"""Words of the corpus by kind: a gap's choices are words of one kind."""
+GAP = "___"
+_CHOICES = re.compile(r"\(([^()]*)\)\s*\Z")
 
 
 class Settings(Table, frozen=True):
@@ -64,6 +91,67 @@ class Settings(Table, frozen=True):
             raise ConfigError("options: 1; expected 2 or more to choose from, or 0")
         if not all(document.strip() for document in self.documents):
             raise ConfigError("documents: one is empty; expected text")
+
+
+def parse_choices(question: str) -> list[str]:
+    """The choices of a question, in brackets at its end."""
+    match = _CHOICES.search(question)
+    return [choice.strip() for choice in match[1].split(",")] if match else []
+
+
+def parse_challenge(reply: str, document: str, options: int) -> tuple[QuestionAnswer | None, str]:
+    """The question after ``Question:`` and the answer after ``Answer:``; or None and why they are unusable.
+
+    The document must contain the answer, as whole words. The question must offer so many different ``options``, the
+    answer among them; with 0 it offers none, and must not contain the answer.
+    """
+    question, answer = extract_labelled(reply, "Question"), extract_labelled(reply, "Answer")
+    if not question or not normalise_answer(answer):
+        return None, "no question" if not question else "no answer"
+    if not _contains_answer(document, answer):
+        return None, "its answer is not in the document"
+    choices = [normalise_answer(choice) for choice in parse_choices(question)]
+    if options and (len(choices) != options or len(set(choices)) != options or "" in choices):
+        return None, f"not {options} different choices"
+    if options and normalise_answer(answer) not in choices:
+        return None, "its answer is no choice"
+    stem = _CHOICES.sub("", question) if options else question
+    if not normalise_answer(stem):
+        return None, "no question"
+    if _contains_answer(stem, answer):
+        return None, "it gives its answer away"
+    return QuestionAnswer(question, answer), ""
+
+
+def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
+    """A sentence of a document with a gap for one of its words, and other words of the same kind as choices.
+
+    A word of no known kind (``WORD_KINDS``) becomes a gap only if there are no others; the choices are then all words
+    of the document.
+    """
+    sentences = filter(None, map(str.strip, re.findall(r"[^.!?]+[.!?]?", document)))
+    gaps = [
+        (sentence, word)
+        for sentence in sentences
+        for word in re.findall(r"(?<!\w)[^\W\d_]+(?!\w)", sentence)
+        if len(word) > 2 and normalise_answer(word)
+    ]
+    known = [(sentence, word) for sentence, word in gaps if _words_of_same_kind(word)]
+    sentence, word = rng.choice(known or gaps or [(GAP, "unknown")])
+    similar = _words_of_same_kind(word) or [word for _, word in gaps]
+    others = sorted({other for other in similar if normalise_answer(other) != normalise_answer(word)})
+    candidates = [word, *rng.sample(others, min(max(0, options - 1), len(others)))]
+    rng.shuffle(candidates)
+    gapped = re.sub(rf"\b{re.escape(word)}\b", GAP, sentence)
+    return QuestionAnswer(f"{gapped} ({', '.join(candidates)})" if options else gapped, word)
+
+
+def _contains_answer(text: str, answer: str) -> bool:
+    return f" {normalise_answer(answer)} " in f" {normalise_answer(text)} "
+
+
+def _words_of_same_kind(word: str) -> Sequence[str]:
+    return next((words for words in WORD_KINDS.values() if word in words), ())
 
 
 def variance_reward(rate: float, sharpness: float) -> float:
