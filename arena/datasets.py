@@ -46,7 +46,7 @@ class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     dataset: str
     seed: int
     size: int
-    """Of the set that it is from: some data sets draw differently for another size."""
+    """Size of the item's set: some data sets draw differently for another size."""
     index: int
     options: dict[str, Any] = {}
 

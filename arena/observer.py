@@ -20,7 +20,7 @@ class LoggingObserver:
     """
 
     def __init__(self, log: Any = None, texts: int = 2_000) -> None:
-        """By default with this process's logger; texts longer than ``texts`` are cut in the middle."""
+        """Use this process's logger by default; cut texts longer than ``texts`` in the middle."""
         self._log = get_logger(LOGGER_NAME) if log is None else log
         self._texts = texts
         self._step: dict[str, int] = {}

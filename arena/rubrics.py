@@ -19,9 +19,9 @@ class Scores(NamedTuple):
     """Scores of an episode."""
 
     rewards: dict[str, float]
-    """By role: the weighted sum over the functions that score it."""
+    """Weighted sum by role over the functions that score it."""
     metrics: dict[str, float]
-    """By ``function/role``: the unweighted value."""
+    """Unweighted value by ``function/role``."""
 
 
 class Rubric:

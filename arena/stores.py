@@ -31,7 +31,7 @@ class ArtifactStore:
         self._cumulative_weights: list[float] | None = None
 
     def hand_over(self, sink: Sink) -> None:
-        """From now on pass additions to ``sink`` without keeping them; recorded ones come back by ``replay``.
+        """Pass further additions to ``sink`` without keeping them; recorded ones come back by ``replay``.
 
         Stores of many processes then hold the same artifacts, in the order in which they were recorded. Exceptions of
         the sink propagate to the caller of ``add``.

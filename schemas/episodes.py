@@ -36,7 +36,7 @@ class Role(msgspec.Struct, frozen=True):
     system_prompt: str = ""
     temperature: float = 1.0
     max_tokens: int | None = None
-    """Most tokens of a reply; None leaves that to the client."""
+    """Maximum tokens of a reply; None leaves it to the client."""
 
     def build_messages(self, user_content: str, history: Sequence[Message] = ()) -> list[Message]:
         """A conversation: the system prompt, if any, the history, and the user's message."""
@@ -71,7 +71,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     reward: float = 0.0
     """Reward of its role, from the rubric."""
     advantage: float = 0.0
-    """From the credit assigner."""
+    """Advantage by the credit assigner."""
     info: dict[str, Any] = {}
     """User data of the call, from the episode, and fields of ``tokens`` that became known after the reply. What the
     episode adds reaches rubrics and credit assigners here, and the learner as ``tokens.info``."""
@@ -110,32 +110,32 @@ class Rollout(msgspec.Struct, frozen=True):
     policy_version: int = 0
     """Newest policy version when the episode was requested; ``Step.tokens`` holds the one that sampled a call."""
     meta: dict[str, Any] = {}
-    """From the request."""
+    """Metadata of the request."""
     extras: dict[str, Any] = {}
-    """Data for the rubric, from the episode."""
+    """Data that the episode passes to the rubric."""
     rewards: dict[str, float] = {}
-    """By role: the weighted sum of the reward functions; empty where the episode failed."""
+    """Weighted sum of the reward functions by role; empty if the episode failed."""
     metrics: dict[str, float] = {}
-    """By ``function/role``: the unweighted value of each reward function."""
+    """Unweighted value of each reward function by ``function/role``."""
     parent: str = ""
     """Id of the episode that requested this one."""
     depth: int = 0
     """Number of ancestors."""
     group: str = ""
-    """Group for the comparison of rewards: by default the parent's children, or all episodes without a parent."""
+    """Group in which rewards are compared: by default the parent's children, or all root episodes."""
     group_size: int = 0
-    """Number of members of the group; 0 to compare only those at hand."""
+    """Members of the group; 0 to compare those present."""
     is_trainable: bool = True
-    """False for an episode that only informs another, and for its descendants."""
+    """Whether the episode is trained on; false for one that only informs another, and for its descendants."""
     failure: str = ""
-    """Reason of a failure; nothing of a failed episode is trained on. Empty for success."""
+    """Reason of a failure, which excludes the episode from training; empty for success."""
     started_at: float = 0.0
     """Unix time, in seconds."""
     ended_at: float = 0.0
 
     @property
     def advantages(self) -> dict[str, float]:
-        """By role: the mean over its steps."""
+        """Mean advantage of the steps, by role."""
         by_role: dict[str, list[float]] = {}
         for step in self.steps:
             by_role.setdefault(step.role_id, []).append(step.advantage)
@@ -147,14 +147,14 @@ class Rollout(msgspec.Struct, frozen=True):
 
 
 class GenerateResult(msgspec.Struct, frozen=True):
-    """An episode, and those that it requested."""
+    """An episode and its children."""
 
     rollout: Rollout
     children: "list[GenerateResult]" = []
 
     @property
     def rewards(self) -> dict[str, float]:
-        """By role; empty where the episode failed."""
+        """Rewards by role; empty if the episode failed."""
         return self.rollout.rewards
 
     @property
@@ -185,13 +185,13 @@ class EpisodeState(msgspec.Struct, kw_only=True):
     current_actor: str = ""
     """Role whose turn it is."""
     data: dict[str, Any] = {}
-    """Facts of play; the rubric sees them unless ``Episode.get_extras`` gives it others."""
+    """Facts of play, which the rubric sees unless ``Episode.get_extras`` returns others."""
     done: bool = False
     child_results: list[GenerateResult] = []
     """Results of the episodes that this one requested."""
     rollout_id: str = ""
     seed: int = 0
-    """Of this episode: all its randomness comes from it."""
+    """Seed of all the episode's randomness."""
 
     @property
     def turn(self) -> int:
@@ -215,14 +215,14 @@ class EpisodeRequest(msgspec.Struct, frozen=True):
     episode_type: str
     artifact: Any = None
     store: str = ""
-    """Store to draw the artifact from, where none is given."""
+    """Store to draw the artifact from if none is given."""
     weighted: bool = False
-    """Draw by weight."""
+    """Whether artifacts are drawn by weight."""
     meta: dict[str, Any] = {}
     is_trainable: bool = True
-    """Whether it, and the episodes that it requests, may be trained on."""
+    """Whether the episode and its children may be trained on."""
     group: str = ""
-    """See ``Rollout``; equal for requests of one group on different workers."""
+    """Comparison group, as in ``Rollout``; equal for the requests of one group on different workers."""
     group_size: int = 0
     policy_version: int = 0
 
@@ -233,9 +233,9 @@ class Artifact(msgspec.Struct, frozen=True):
     data: Any
     """JSON values."""
     id: str = ""
-    """Empty: named by its content."""
+    """Id of the artifact; empty for a digest of its content."""
     weight: float = 1.0
-    """Share in weighted draws, relative to the others'."""
+    """Relative weight in weighted draws."""
 
 
 class ArtifactAdded(msgspec.Struct, frozen=True):
@@ -252,7 +252,7 @@ def unconstrained_model_call(
     version: int = 0,
     temperature: float = 1.0,
 ) -> trajectories.ModelCall:
-    """The tokens of a reply that nothing constrained: each was sampled, from the whole vocabulary.
+    """Record an unconstrained reply, every token of which was sampled from the whole vocabulary.
 
     ``logprobs`` has one (nats) for each of ``completion_ids``, at ``temperature``.
     """

@@ -12,7 +12,7 @@ SubjectToken = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 """A token of a subject (``schemas.subjects.check_name``)."""
 
 MatchId = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x20\x7f]{1,256}\Z")]
-"""Without blanks and control characters, since it is part of message headers."""
+"""Match id without blanks and control characters, since message headers contain it."""
 
 
 BENCHMARK_PURPOSE = "benchmark"
@@ -34,7 +34,7 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Agent per seat."""
     seed: Int64
     evaluation_id: str = ""
-    """Evaluation or benchmark that it belongs to."""
+    """Evaluation or benchmark of the match."""
     settings: dict[str, Any] = {}
     """Game settings of this match in place of the league's."""
 
@@ -48,7 +48,7 @@ class EnvironmentSeats(NamedTuple):
     """An environment of a game that has several, and its number of seats."""
 
     name: str
-    """Empty for a game that is one environment."""
+    """Name of the environment; empty for a game that is one environment."""
     seats: int
 
 

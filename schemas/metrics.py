@@ -19,11 +19,11 @@ REMOTE_METRICS = "remote_"
 NGRAMS = "ngrams"
 """Metric of a seat in a training match: its distinct n-grams of actions."""
 NEW_NGRAMS = "ngrams_new"
-"""Metric of a seat in a training match: those n-grams that its player had not shown lately to the worker."""
+"""Metric of a seat in a training match: n-grams that the worker had not seen lately from its player."""
 
 
 class InferenceMetrics(msgspec.Struct, frozen=True):
-    """Current load of a backend, and its totals since it started."""
+    """Current load of a backend, and totals since it started."""
 
     backend: str
     queued: int = 0
@@ -31,24 +31,23 @@ class InferenceMetrics(msgspec.Struct, frozen=True):
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompt tokens, those that were not computed again."""
+    """Prompt tokens served from the cache."""
     sampled_tokens: int = 0
     forced_tokens: int = 0
     tokens_s: float = 0.0
-    """Sampled and forced tokens a second, lately."""
+    """Recent rate of sampled and forced tokens per second."""
     busy_share: float = 0.0
-    """Share of the time, lately, that was spent computing."""
+    """Recent share of time spent computing."""
     adapters: int = 0
     slots: int = 0
-    """Adapters that one batch can hold; 0 for no bound."""
+    """Maximum adapters per batch; 0 for no limit."""
     most_adapters: int = 0
-    """Adapters that the process keeps ready: fewer than configured where memory is short."""
+    """Adapters kept in memory, fewer than configured if memory is short."""
     swaps: int = 0
-    """Adapters that were loaded, or replaced in place."""
+    """Adapters loaded, or replaced in place."""
     cache_bytes: int = 0
     published: int = 0
-    """Published versions that were sampled from for the first time; of these, in seconds from their recording to the
-    first token:"""
+    """Published versions sampled from so far. Seconds from their recording to the first token:"""
     last_swap_s: float = 0.0
     mean_swap_s: float = 0.0
     max_swap_s: float = 0.0
@@ -59,14 +58,14 @@ class MatchMetrics(msgspec.Struct, frozen=True):
 
     games_in_flight: int = 0
     games: int = 0
-    """Played to their end since it started."""
+    """Finished matches since the process started."""
     failed: int = 0
     games_s: float = 0.0
-    """Lately."""
+    """Recent matches per second."""
     record_bytes: int = 0
-    """Of game records that the process has stored, compressed."""
+    """Compressed bytes of game records stored by the process."""
     record_s: float = 0.0
-    """Spent storing them, in seconds of all matches together."""
+    """Seconds spent storing them, summed over matches."""
 
 
 class TrainingMetrics(msgspec.Struct, frozen=True):
@@ -75,21 +74,21 @@ class TrainingMetrics(msgspec.Struct, frozen=True):
     policy: str
     step: int = 0
     wait_share: float = 0.0
-    """Share of the last step's time that was spent waiting for rollouts."""
+    """Share of the last step spent waiting for trajectories."""
     tokens_s: float = 0.0
-    """Trained on a second, in the last step."""
+    """Trained tokens per second in the last step."""
     metrics: dict[str, float] = {}
-    """Of the last step, as ``GradientStepTaken`` has them."""
+    """Metrics of the last step, as in ``GradientStepTaken``."""
 
 
 class GpuMetrics(msgspec.Struct, frozen=True):
-    """A GPU that a process may compute on; what others do on it counts too."""
+    """A GPU available to a process; its figures include other processes."""
 
     index: int
-    """As its driver counts them on the machine."""
+    """Index of the GPU on its machine, by the driver."""
     name: str
     busy_share: float | None = None
-    """Share of the time, lately, in which something was computed; None where the driver does not say."""
+    """Recent share of time in use; None if the driver does not report it."""
     used_bytes: int | None = None
     memory_bytes: int | None = None
 
@@ -100,29 +99,29 @@ class Heartbeat(msgspec.Struct, frozen=True):
     worker: str
     role: str
     incarnation: str
-    """Different for every start of the process, as in ``WorkerJoined``."""
+    """Id of this start of the process, as in ``WorkerJoined``."""
     host: str
     pid: int
     uptime_s: float
     memory_bytes: int
-    """Resident, of this process without its children."""
+    """Resident memory of the process without its children."""
     cpu_share: float
-    """Cores' worth of computing, lately; 1 is one core busy all the time."""
+    """Recent CPU use in cores; 1 is one core fully used."""
     open_files: int
     sequence: int
-    """Of the newest event that it has taken in."""
+    """Sequence of the newest event folded."""
     lag: int
-    """Events that were recorded and not taken in."""
+    """Events recorded but not yet folded."""
     inference: InferenceMetrics | None = None
     play: MatchMetrics | None = None
     training: TrainingMetrics | None = None
     gpus: list[GpuMetrics] = []
-    """Of a process that computes on some; empty where there is none."""
+    """GPUs that the process computes on."""
 
 
 class WorkerHeartbeat(msgspec.Struct, frozen=True):
-    """A heartbeat, and when the broker got it."""
+    """A heartbeat and its age."""
 
     heartbeat: Heartbeat
     age_s: float
-    """By the broker's clock, so that no machine's own matters."""
+    """Age by the broker's clock, so that machines' clocks do not matter."""

@@ -18,13 +18,13 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 """A count, or an index from 0: a sequence, a version, a step, a seat."""
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
-"""1 for the best."""
+"""Rank, 1 for the best."""
 
 Int64 = Annotated[int, msgspec.Meta(ge=-MAX_INT64 - 1, le=MAX_INT64)]
 """Any 64-bit integer: a seed, or an index where -1 stands for none."""
 
 Amount = Annotated[float, msgspec.Meta(ge=0.0)]
-"""Of time or money."""
+"""Amount of time or money."""
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -54,7 +54,7 @@ def wilson_interval(wins: float, games: int) -> tuple[float, float]:
 
 
 Ranges = list[list[int]]
-"""Ascending and disjoint where made here; unchecked in an event."""
+"""Sequence ranges, ascending and disjoint if made here; unchecked in an event."""
 
 
 def to_ranges(numbers: Iterable[int]) -> Ranges:

@@ -90,7 +90,7 @@ class Registry(Generic[Runtime]):
 
     def __init__(self, where: str, package: str) -> None:
         self.where = where
-        """The plugin's dotted place in the configuration, for messages: ``trainer.reward``."""
+        """Dotted key of the plugin in the configuration, for messages: ``trainer.reward``."""
         self.package = package
         self._settings: dict[str, Any] = {}
         self._scanned_for: str | None = None

@@ -18,9 +18,9 @@ class Backoff:
     """
 
     first_s: float
-    """The first pause."""
+    """First pause in seconds."""
     max_s: float
-    """The longest pause, before jitter."""
+    """Maximum pause in seconds, before jitter."""
     jitter: tuple[float, float] = (1.0, 1.0)
     """Range of the random factor of each pause; clients that were refused together then return apart."""
     uniform: Callable[[float, float], float] = random.uniform

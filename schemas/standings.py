@@ -14,7 +14,7 @@ class Agent(msgspec.Struct, frozen=True):
     elsewhere."""
     rating: float
     games: int
-    """Rated matches."""
+    """Number of rated matches."""
     baseline: bool = False
     active: bool = True
     """Whether it can be drawn as an opponent."""
@@ -22,9 +22,9 @@ class Agent(msgspec.Struct, frozen=True):
     policy: str = ""
     version: int = 0
     reason: str = ""
-    """Why a checkpoint is in the league."""
+    """Reason why a checkpoint is in the league."""
     deviation: float = 0.0
-    """Standard deviation of the rating as its system states it; 0 for a system that states none."""
+    """Standard deviation of the rating; 0 if the rating system has none."""
 
 
 class LivePolicy(msgspec.Struct, frozen=True):
@@ -65,8 +65,8 @@ class Standings(msgspec.Struct, frozen=True):
     records: Mapping[str, Mapping[str, WinLoss]]
     """``records[policy][agent]``: results of the policy's versions against the agent."""
     novelty: Mapping[str, float] = {}
-    """Share of an opponent's n-grams of actions that were new when it played them, 0 to 1; by agents that were met."""
+    """Share of new n-grams among an opponent's actions when it played them, 0 to 1, by agents met."""
     rewards: Mapping[str, float] = {}
     """Mean reward of each policy in its last training matches, where populations choose by reward and it has enough."""
     slots: int | None = None
-    """Adapters that the worker with the least memory keeps loaded; None while all can hold the configured number."""
+    """Minimum over workers of the adapters that fit in memory; None if all hold the configured number."""

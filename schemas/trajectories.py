@@ -19,14 +19,14 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
     prompt_ids: list[int]
     completion_ids: list[int]
     branches: list[int]
-    """B strictly increasing positions in ``completion_ids`` that were sampled rather than forced."""
+    """B strictly increasing positions of the choices in ``completion_ids``."""
     logprobs: list[float]
     """B log-probabilities (nats) of the sampled tokens under the distribution they were drawn from."""
     allowed: list[list[int]]
     """B sorted lists of the allowed token ids; each contains the sampled one, or is empty for the whole vocabulary
     (free text)."""
     version: int
-    """Policy version whose adapter sampled this step."""
+    """Policy version that sampled the call."""
     clock: int
     """The game's coarse time when the step was taken (Diplomacy: the year); credit is discounted along it."""
     progress: float
@@ -47,17 +47,17 @@ class RoleSegment(msgspec.Struct, frozen=True):
     """The part of a trajectory that one role played in one episode of a tree of episodes."""
 
     id: str
-    """Of the episode: the match's id, then its number under its parents (``m.0.3``)."""
+    """Id of the episode: the match's id, then its number under its parents (``m.0.3``)."""
     episode_type: str
     role: str
     parent: str
-    """Id of the episode above it; empty at the top."""
+    """Id of the parent episode; empty for the root."""
     group: str
     """Group in which its reward is compared (``episodes.Rollout.comparison_group``)."""
     reward: float
     """Reward of the role from the rubric."""
     steps: list[int]
-    """Its model calls: indices in ``Trajectory.steps``, ascending. No step has two members."""
+    """Indices of its model calls in ``Trajectory.steps``, ascending. No step belongs to two roles."""
 
 
 class Trajectory(msgspec.Struct, frozen=True):
@@ -93,5 +93,5 @@ class Trajectory(msgspec.Struct, frozen=True):
     """Steps and reward of each role, where the match was an episode; credit is assigned member by member. Empty for
     a game, where one seat made all calls."""
     group_size: int = 0
-    """Matches that the group consists of; 0 and 1 for no group to wait for. A trajectory of a group without steps is a
-    tombstone: its match failed, and the others need not wait for it."""
+    """Matches of the group; 0 and 1 for no group to wait for. A trajectory without steps in a group is a tombstone: its
+    match failed, and the others need not wait for it."""

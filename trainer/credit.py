@@ -1,4 +1,4 @@
-"""From trajectories to advantages: validation, rewards, transforms, estimator.
+"""Credit: from trajectories to advantages, by validation, rewards, transforms and estimator.
 
 A trajectory that was a tree of episodes is credited member by member. A member becomes a trajectory of its own (its
 episode type as game, its role, its group, its reward as score), so that every plugin treats it like a seat of a match;

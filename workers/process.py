@@ -32,7 +32,7 @@ log = get_logger()
 Announce = Callable[[str], None]
 
 ROLES = ("archivist", "tracker", "rater", "inference", "trainer", "evaluator", "rollout")
-"""In starting order; stopping goes backward, so that played matches are still trained on, rated and archived."""
+"""Roles in starting order; stopping goes backward, so that played matches are still trained on, rated and archived."""
 
 _DRAIN_TIMEOUTS_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
 _FIRST_BACKOFF_S = 0.5

@@ -100,7 +100,7 @@ class Context:
         """Sequence of the newest joining of a process of this name that was folded here."""
         self.gauges = Gauges()
         self.published_ns: dict[str, tuple[int, int]] = {}
-        """By policy: its newest version published since this process started, and when that was recorded."""
+        """Newest version of each policy published since this process started, and its time."""
         self._started_ns = time.time_ns()
         self.stopping = asyncio.Event()
         self._wake_event = asyncio.Event()

@@ -33,7 +33,7 @@ _NEAREST_FIRST = (1000, 100, 30, 10, 6, 5, 4, 3, 2, 1)
 PROXIMITY_WEIGHTS = {"S": (100, 1000, *_NEAREST_FIRST[2:]), "F": _NEAREST_FIRST, "W": _NEAREST_FIRST}
 """Weights of the averages over 0 to 9 rounds, by season."""
 UNIT_WEIGHT = 1000
-"""Of an adjacent unit, friendly or hostile; in winter, of a point of defence."""
+"""Weight of an adjacent unit, friendly or hostile; in winter, of a point of defence."""
 DIVISOR = 5
 """Each round divides by it: a place has four neighbours on average, and itself."""
 ALTERNATIVE_SHARE = 0.5
@@ -178,7 +178,7 @@ class DumbBot:
 
 @register("dumbbot_plus", games=["diplomacy"])
 class DumbBotPlus(DumbBot):
-    """With the value of unowned centres that the original has: they count as those of one more power."""
+    """DumbBot with the original's value of unowned centres: they count as those of one more power."""
 
     values_unowned = True
 

@@ -27,7 +27,7 @@ UNOWNED_SIZE = 5
 ROUND_SHARES = (10.0, 0.3, 0.1, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01)
 """Share of the neighbours' average that each round adds to a value."""
 UNIT_WEIGHT = 1000
-"""Of an adjacent unit, friendly or hostile."""
+"""Weight of an adjacent unit, friendly or hostile."""
 HOLD_FACTOR, SECOND_SUPPORT_FACTOR = 1.1, 0.9
 """Factors on the value of the own place, and of a place that another unit has taken already."""
 

@@ -38,7 +38,7 @@ class TaggedConstraints:
         self._longest_first = [self._tag[:size] for size in range(len(self._tag) - 1, -1, -1)]
         """Proper beginnings of the tag."""
         self._remainders = []
-        """For each number of matched bytes, the tokens of the tag's rest, or of all of it if the rest has none."""
+        """Tokens of the rest of the tag by number of matched bytes; of the whole tag if the rest has none."""
         for matched in range(len(self._tag)):
             try:
                 self._remainders.append(vocabulary.encode(self._tag[matched:]))
@@ -51,7 +51,7 @@ class TaggedConstraints:
         completing = [text for text in texts if text.startswith(rests)]
         begun = [self._tag[:at] for at in range(len(self._tag))]
         self._overrun = [any(self._tag in (before + text)[:-1] for text in completing) for before in begun]
-        """For each number of matched bytes, whether some token completes the tag before the token's last byte."""
+        """Whether, by number of matched bytes, some token completes the tag before the token's last byte."""
         self._end = _ForcedState(self.closing, None)
 
     def __call__(self, inner: Constraint) -> Constraint:

@@ -168,7 +168,7 @@ class ListedSpec(GameSpec, Generic[S]):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From the ``[game]`` settings; ``ConfigError`` for a bad one."""
+        """Build from the ``[game]`` settings; ``ConfigError`` for a bad one."""
         return cls(convert(dict(settings), cls.settings_type, "game.settings"))
 
     def new(self, seed: int) -> ListedGame[S]:

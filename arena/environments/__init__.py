@@ -116,7 +116,7 @@ class ArenaSpec(ABC):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From the ``[game]`` settings; ``ConfigError`` for a bad one."""
+        """Build from the ``[game]`` settings; ``ConfigError`` for a bad one."""
         return cls(convert(settings, cls.settings_type, "game.settings"))
 
     def roles_in(self, seat: int) -> Sequence[str]:

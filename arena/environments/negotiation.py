@@ -35,7 +35,7 @@ class Deal(msgspec.Struct, frozen=True):
     """Holdings and values of both players."""
 
     holdings: dict[str, Goods]
-    """By player; public."""
+    """Holdings by player; public."""
     values: dict[str, Goods]
     """Value of a unit, by player; private."""
 

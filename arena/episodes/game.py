@@ -28,7 +28,7 @@ class GameState(EpisodeState):
     seats: tuple[str | Bot, ...] = ()
     """Id of the role, or the bot, in each seat, after rotation."""
     invalid: dict[str, int] = msgspec.field(default_factory=dict)
-    """By role: replies without a complete legal action."""
+    """Replies without a complete legal action, by role."""
 
     def roles(self) -> dict[str, int]:
         """Seat of each role."""
@@ -111,7 +111,7 @@ class GameEpisode(Episode):
         return state
 
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """By role: ``seats``, ``scores``, ``ranks``, ``metrics`` and ``invalid`` replies; ``reason`` and ``length``."""
+        """``seats``, ``scores``, ``ranks``, ``metrics`` and ``invalid`` replies by role; ``reason`` and ``length``."""
         assert isinstance(state, GameState)
         assert state.outcome is not None
         outcome, roles = state.outcome, state.roles()

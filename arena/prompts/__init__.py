@@ -78,7 +78,7 @@ def merge_system_message(messages: Sequence[Message]) -> list[Message]:
 
 
 TEMPLATES: FactoryRegistry[Callable[[], Template], tuple[str, ...]] = FactoryRegistry(__name__, ("base", "extraction"))
-"""With the ``model_type`` values of each family."""
+"""Templates by name, with the ``model_type`` values of each family."""
 
 
 def register(name: str, model_types: Sequence[str] = ()) -> Callable[[F], F]:

@@ -71,7 +71,7 @@ EXTRACTORS: Mapping[str, Extractor] = {
     "orders": make_tag_extractor("orders"),
     "whole": extract_whole,
 }
-"""By name; ``default`` is that of UnstableBaselines."""
+"""Extractors by name; ``default`` is UnstableBaselines'."""
 
 BOXED_INSTRUCTION = r"Think step by step. Then give your move as \boxed{move}."
 INSTRUCTIONS: Mapping[str, str] = {"boxed": BOXED_INSTRUCTION, "default": BOXED_INSTRUCTION}

@@ -22,7 +22,7 @@ from tests.web.served import start_page_server
 
 SIZE = (1200, 800)
 COLOURS = 256
-"""Of a picture: text and lines need no more, and the file is half as large."""
+"""Colours of a picture: text and lines need no more, and the file is half as large."""
 PATIENCE_S = 60.0
 NEXT = "document.querySelector(\"button[aria-label='Next phase']\").click()"
 TOP = "map.getBoundingClientRect().top + scrollY - document.querySelector('header').offsetHeight - 50"

@@ -38,7 +38,7 @@ class User(msgspec.Struct, frozen=True):
     role: str
     public: str
     issued: int
-    """In seconds since 1970, like all times here."""
+    """Time of issue in seconds since 1970, like all times here."""
     expires: int
     revoked: int | None = None
     league: str = ""

@@ -52,7 +52,7 @@ class Grant(msgspec.Struct, frozen=True):
     subject: str
     """Pattern with ``{league}`` and ``{name}``, the user's name."""
     body: str = ""
-    """For a request of the broker's interface: what bounds its body."""
+    """Bound of the body of a request to the broker's interface."""
 
 
 class Permissions(msgspec.Struct, frozen=True):

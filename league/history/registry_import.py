@@ -110,7 +110,7 @@ class ImportedRegistry(msgspec.Struct, frozen=True):
     digest: str
     baselines: list[ImportedBaseline]
     checkpoints: list[ImportedCheckpoint]
-    """By step."""
+    """Checkpoints by step."""
     history: list[ImportedMatch]
     metadata: dict[str, Any]
     base_digest: str | None = None

@@ -55,7 +55,7 @@ class ArchiveSegment(msgspec.Struct, frozen=True):
     last: int
     events: int
     files: dict[str, ArchiveFile]
-    """By part (``league.projections.segments``)."""
+    """Files by part (``league.projections.segments``)."""
     marks: ArchiveFile
     """The dedup index at ``last``."""
 

@@ -62,7 +62,7 @@ class BlobReferences:
         self.events: dict[str, list[int]] = {}
         """Sequences of the events that refer to a blob, superseded trainer states and snapshots included."""
         self.dropped_now: list[e.AdaptersDropped] = []
-        """Of ``collect_references``: events that are to be recorded before these adapters are deleted."""
+        """Events to record before these adapters are deleted; set by ``collect_references``."""
         self.manifest = ""
         self._keep_snapshots = keep_snapshots
         self._snapshots: list[e.SnapshotTaken] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from league.projections.segments import SegmentFiles
 
 _MANIFEST_MOST = 16_000_000
-"""In bytes: larger files cannot be manifests and are not read."""
+"""Maximum bytes of a manifest; larger files are not read."""
 _ARCHIVE_NOTE = re.compile(r"archive of (.+) to [0-9]{1,18}")
 
 

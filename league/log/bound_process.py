@@ -16,7 +16,7 @@ import time
 
 _PR_SET_PDEATHSIG = 1
 TERMINATION_TIMEOUT_S = 20.0
-"""From SIGTERM to SIGKILL; a broker flushes its store in between."""
+"""Seconds between SIGTERM and SIGKILL, in which a broker flushes its store."""
 
 
 def main(lock: str, command: list[str]) -> None:

@@ -85,7 +85,7 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """Of all nodes, for ``--nats``."""
+        """Addresses of all nodes, for ``--nats``."""
         return ",".join(f"nats://127.0.0.1:{port}" for port in self._ports.clients)
 
     @property

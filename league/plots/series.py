@@ -165,7 +165,7 @@ class Throughput(msgspec.Struct, frozen=True):
     """Throughput of a league."""
 
     matches: list[FrequencySeries]
-    """By purpose."""
+    """Matches by purpose."""
     steps: list[FrequencySeries]
     """Gradient steps, by policy."""
     token_hours: list[float]

@@ -42,8 +42,8 @@ class SegmentFiles(msgspec.Struct, frozen=True):
     last: int
     """Sequence that the range ends at, inclusive."""
     files: dict[str, Path]
-    """By part (``PARTS``): rows of the bulky tables, and the events as they were written. Only the position of a
-    projection says up to where the files of a range count."""
+    """Files by part (``PARTS``): rows of the bulky tables, and the events as written. The position of a projection
+    alone tells up to where the files of a range count."""
 
 
 def write_segment(

@@ -80,7 +80,7 @@ class LeagueStatus(msgspec.Struct, frozen=True, kw_only=True):
     league: str
     game: str
     sequence: int
-    """Of the newest event."""
+    """Sequence of the newest event."""
     games: dict[str, int]
     """Matches played, by purpose."""
     failed: int

@@ -122,7 +122,7 @@ class _Chain:
         self._from_better: list[tuple[float, float]] = []
         self._from_worse: list[tuple[float, float]] = []
         self._to_difference: list[tuple[float, float]] = []
-        """To the difference between the performance at a place and the next one's."""
+        """Messages to the difference between the performances at a rank and the next."""
 
     def add(self, score: float, mean: float, variance: float) -> None:
         """Add the next player of the ranking, with the prior of its performance."""

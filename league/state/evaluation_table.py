@@ -52,7 +52,7 @@ class Evaluation(msgspec.Struct):
     test: SprtConfig | None = None
     """Terms of a promotion test as of its request; later configurations do not change them."""
     shares: dict[str, float] = {}
-    """In a promotion test, the candidate's share of the points of each completed match."""
+    """Candidate's share of the points in each finished match of a promotion test."""
     decision: PromotionDecided | None = None
     dropped: int = 0
     """Matches made unnecessary by the decision."""

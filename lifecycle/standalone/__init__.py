@@ -36,7 +36,7 @@ class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
     run: Path = Path(".league")
     """Folder under which made models are kept."""
     where: Literal["here", "local", "hosted"] = "here"
-    """In this process, at a server of this machine, or at OpenRouter or OpenAI."""
+    """Inference in this process, at a server of this machine, or at OpenRouter or OpenAI."""
     model: str = ""
     """Here a folder or hub id, empty for a made model; elsewhere the server's model name, empty for its first model."""
     port: int = 8000

@@ -33,7 +33,7 @@ _RETRYABLE_STATUSES = frozenset((408, 409, 425, 429))
 _AUTH_STATUSES = frozenset((401, 403))
 """Statuses whose text may hold a part of the key."""
 _MISSING_PAGE_STATUSES = frozenset((404, 405))
-"""Of a page that does not exist; the second is vLLM's, which has other methods under any path."""
+"""Statuses of a missing page; the second is vLLM's, which has other methods under any path."""
 _MAX_EXCERPT_CHARS = 200
 _MAX_TOKEN_COUNT = 1 << 53
 

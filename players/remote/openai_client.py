@@ -37,7 +37,7 @@ class OpenAIClientConfig(msgspec.Struct, frozen=True):
     max_tokens: int = 512
     """Tokens of a reply, where a call sets no limit."""
     timeout_s: float = 60.0
-    """For one reply, from the request to its last byte."""
+    """Timeout of one reply in seconds, from the request to its last byte."""
     tries: int = 4
     """Requests for one reply before there is none."""
     concurrency: int = 64

@@ -14,40 +14,40 @@ class RemoteAgentConfig(Table, frozen=True):
     """A remote agent: a model behind a server with OpenAI's chat interface."""
 
     url: str
-    """Up to and including the version: ``https://host/v1``."""
+    """Base URL, up to and including the version: ``https://host/v1``."""
     model: str
     key_variable: str = ""
-    """Name of the environment variable that holds the key, on every machine that plays the agent; empty for a server
-    that wants none. The key itself has no place here: the configuration is part of the history."""
+    """Environment variable that holds the key on every machine that plays the agent; empty if the server requires none.
+    The key itself must not stand here: the configuration is part of the history."""
     training: bool = False
-    """Whether samplers may draw it for training matches. Otherwise it is met only where ``evaluation`` names it, since
-    every move of it may cost money."""
+    """Whether samplers may draw the agent for training matches. By default only ``evaluation`` can name it, since every
+    move may cost money."""
     temperature: NonNegativeFloat = 1.0
     max_tokens: PositiveInt = 1024
-    """Of one reply."""
+    """Maximum tokens per reply."""
     limit_field: str = "max_tokens"
-    """Name of that limit in requests; some want ``max_completion_tokens``."""
+    """Name of that limit in requests; some servers expect ``max_completion_tokens``."""
     extra: dict[str, Any] = {}
-    """Further fields of every request, in the server's words: ``{ reasoning_effort = "low" }``."""
+    """Additional fields of every request: ``{ reasoning_effort = "low" }``."""
     timeout_s: PositiveFloat = 60.0
-    """For one reply, from the request to its last byte."""
+    """Timeout of one reply in seconds, from the request to its last byte."""
     tries: PositiveInt = 4
-    """Requests for one reply before the match counts as failed."""
+    """Attempts per reply before the match fails."""
     requests: PositiveInt = 8
-    """Largest number of concurrent requests of one worker."""
+    """Maximum concurrent requests per worker."""
     prompt_price: NonNegativeFloat = 0.0
-    """Of a million tokens that it is sent, in any currency."""
+    """Price per million prompt tokens, in any currency."""
     completion_price: NonNegativeFloat = 0.0
-    """Of a million tokens that it writes, those that it thinks included."""
+    """Price per million completion tokens, reasoning tokens included."""
     budget: NonNegativeFloat | None = None
-    """What it may cost in this league, in the currency of the prices. Once that is spent the agent pauses: it is
-    neither drawn nor placed, and matches with it fail, those under way too, until the budget is raised. More may be
-    spent by what requests under way cost, and by what each worker has not reported to the others yet, of matches
-    under way and for a minute at most. None for no limit."""
+    """Maximum cost of the agent in this league, in the currency of the prices; None for no limit. An agent that has
+    spent it is paused: it is not drawn, and its matches fail, until the budget is raised. The cost may exceed the
+    budget by that of requests in flight, and by what workers have not reported yet (matches in progress, and at most a
+    minute)."""
 
     @property
     def play_settings(self) -> dict[str, Any]:
-        """The settings that affect how the agent plays; the others concern its server."""
+        """Settings that affect how the agent plays; the others concern its server."""
         return {name: getattr(self, name) for name in ("model", "temperature", "max_tokens", "extra")}
 
 
@@ -66,38 +66,39 @@ def _check_remote(where: str, remote: RemoteAgentConfig) -> None:
 
 
 class SearchConfig(Table, frozen=True):
-    """Search at decision time: a policy's actions are sampled, and the best of them by rollouts is played.
+    """Search at decision time: plays the sampled action with the best rollouts.
 
     The agent plays in evaluation and benchmarks only, since the version that it searches with changes.
     """
 
     policy: str = ""
-    """Policy whose newest published version is searched with; empty for ``trainer.policy``."""
+    """Policy whose newest published version proposes actions; empty for ``trainer.policy``."""
     samples: PositiveInt = 8
-    """Actions sampled for a decision, from the policy and from each bot of ``proposals``."""
+    """Actions sampled per decision, from the policy and from each bot of ``proposals``."""
     proposals: list[str] = []
     """Scripted agents whose actions are candidates beside the policy's."""
     replacements: Count = 0
-    """Variants of the best action with one part of another candidate (Diplomacy: one unit's order), at most."""
+    """Maximum variants of the best action with one part of another candidate (Diplomacy: one unit's order)."""
     rollouts: PositiveInt = 1
-    """Rollouts of each different action."""
+    """Rollouts per candidate action."""
     most_rollouts: Count = 0
-    """Rollouts of the actions that are still the best after fewer; 0 for ``rollouts``, the same number for all."""
+    """Rollouts of the actions that remain best after ``rollouts``; 0 for no further ones."""
     margin: NonNegativeFloat = 0.0
-    """Standard errors by which a variant's mean value has to be above that of the action that it replaces."""
+    """Minimum lead of a variant's mean value over the action it replaces, in standard errors."""
     horizon: Count = 2
-    """Turns of a rollout; 0 plays to the end. Positions before the end count by progress, as centres in Diplomacy."""
+    """Length of a rollout in turns; 0 plays to the end. Unfinished games are valued by progress (Diplomacy: supply
+    centres)."""
     whole_rounds: bool = False
-    """Whether rollouts go on after ``horizon`` turns until the game's clock advances, in Diplomacy to the new year."""
+    """Whether rollouts continue after ``horizon`` turns until the game's clock advances (Diplomacy: the new year)."""
     value: Literal["share", "squares", "fitted"] = "share"
     """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads; ``fitted``,
     where the game has a value function, for what the squares will be at the end."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
     opponent_model: bool = False
-    """Whether the other seats act by a model fitted to what they played in this match, where the game has one."""
+    """Whether the other seats act by a model fitted to their actions in this match, if the game has one."""
     opponent_bots: list[str] = []
-    """Scripted agents that another seat may be: it acts as one of them as often as its orders make that probable."""
+    """Scripted agents that the opponent model considers; each acts with its posterior probability."""
 
 
 START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}
@@ -109,12 +110,12 @@ class AgentConfig(Table, frozen=True):
 
     kind: Literal["base", "bot", "remote", "search"]
     rating: Finite = None  # type: ignore[assignment]
-    """Start rating; by default 1000 of a base model or a remote agent, 900 of a bot."""
+    """Start rating; by default 900 for bots and 1000 for other agents."""
     baseline: bool = False
     remote: RemoteAgentConfig | None = None
-    """Of an agent of kind ``remote``, and only of those."""
+    """Settings of an agent of kind ``remote``; unset for other kinds."""
     search: SearchConfig | None = None
-    """Of an agent of kind ``search``, and only of those."""
+    """Settings of an agent of kind ``search``; unset for other kinds."""
 
     def __post_init__(self) -> None:
         if self.rating is None:
@@ -122,12 +123,12 @@ class AgentConfig(Table, frozen=True):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether samplers may draw it for training matches; otherwise it is met where evaluation names it."""
+        """Whether samplers may draw the agent for training matches; otherwise only ``evaluation`` can name it."""
         return self.search is None and (self.remote is None or self.remote.training)
 
 
 class PolicyConfig(Table, frozen=True):
-    """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019).
+    """A policy trained beside ``trainer.policy`` in one of AlphaStar's roles (Vinyals et al. 2019).
 
     An exploiter is reset now and then: its last version stays in the league, and it starts again from the untrained
     adapter or from an operator's offspring, to find other weaknesses. A member of a population is reset when it is its
@@ -140,24 +141,26 @@ class PolicyConfig(Table, frozen=True):
     against: str = ""
     """The policy that a main exploiter plays; empty for ``trainer.policy``."""
     sampler: Plugin | None = None
-    """Instead of the one that goes with the role."""
+    """Opponent sampler in place of the role's default."""
     rollout_workers: Count = 1
     reset_win_rate: Annotated[float, Meta(gt=0, le=1)] = 0.7
-    """An exploiter that takes this share of the points from its opponents is reset."""
+    """Win rate at which an exploiter is reset."""
     reset_steps: PositiveInt = 200
-    """At the latest after so many steps; a member of a population is compared with the others after every so many."""
+    """Steps after which an exploiter is reset in any case; interval between comparisons of a population's members."""
     reset_min_steps: Count | None = None
-    """However much it takes, not before so many steps; None for half of ``reset_steps``, as in AlphaStar."""
+    """Steps before which an exploiter is never reset; None for half of ``reset_steps``, as in AlphaStar."""
     reset_operator: Plugin | None = None
-    """Operator on adapters that makes the adapter after a reset of checkpoints; None for the untrained adapter."""
+    """Operator that makes the adapter after a reset from checkpoints; None for the untrained adapter."""
     reset_parents: list[str] = []
-    """Policies whose checkpoints may be parents; for the role ``population`` also the policies among which it has to be
-    the weakest. Empty for all trained policies, or all of that role and ``trainer.policy``."""
+    """Policies whose checkpoints may be parents; in a population, also the policies that its members are compared with.
+    Empty for all trained policies, or all of that role and ``trainer.policy``."""
     reset_selection: Literal["best", "uniform"] = "best"
-    """``best`` takes the best rated checkpoints, of different policies as far as there are any; ``uniform`` draws."""
+    """Selection of parents: ``best`` takes the best rated checkpoints, of different policies if possible; ``uniform``
+    draws."""
     reset_by: Literal["rating", "reward"] = "rating"
-    """What tells the weakest member of a population and the best parents: ``rating``, or ``reward``, the mean reward in
-    a policy's last 64 training matches, where seats are no opponents; the parents are then the newest checkpoints."""
+    """Criterion for the weakest member of a population and the best parents: ``rating``, or ``reward``, the mean reward
+    in a policy's last 64 training matches, for arenas whose seats are not opponents; the parents are then the newest
+    checkpoints."""
 
     def __post_init__(self) -> None:
         if self.against and self.role != "main_exploiter":
@@ -167,7 +170,7 @@ class PolicyConfig(Table, frozen=True):
 
     @property
     def is_exploiter(self) -> bool:
-        """Whether it exists to find weaknesses, and is reset once it has."""
+        """Whether the policy is an exploiter, which is reset once it has found weaknesses."""
         return self.role not in ("main", "population")
 
 

@@ -12,9 +12,9 @@ class RatingsConfig(Table, frozen=True):
     """The rating systems and the matches they count."""
 
     system: Plugin = Plugin(name="elo")
-    """The official one: what matchmaking, promotions and the leaderboard go by."""
+    """Official rating system, used by matchmaking, promotions and the leaderboard."""
     also: tuple[Plugin, ...] = ()
-    """Others that rate the same matches beside it, for comparison."""
+    """Further rating systems that rate the same matches, for comparison."""
     purposes: tuple[str, ...] = ("evaluation",)
 
     def __post_init__(self) -> None:
@@ -25,7 +25,7 @@ class RatingsConfig(Table, frozen=True):
 
     @property
     def systems(self) -> tuple[Plugin, ...]:
-        """All of them, the official one first."""
+        """All rating systems, the official one first."""
         return (self.system, *self.also)
 
 
@@ -37,24 +37,24 @@ class EvaluationConfig(Table, frozen=True):
     every: PositiveInt = 50
     """Published versions between evaluations; checkpoints are always evaluated."""
     gatekeepers: tuple[str, ...] = ("random_bot", "previous_best", "recent")
-    """Agents of the other seats: agents by name, ``previous_best`` and ``recent``."""
+    """Opponents of the gatekeeper suite: agents by name, ``previous_best`` and ``recent``."""
     gatekeeper_games: int = 50
-    """Matches of that tournament."""
+    """Matches of the gatekeeper suite."""
     max_games: Count | None = None
-    """The most evaluation matches of one agent, all suites together; None for no cap. A suite that would pass it is cut
-    to whole rounds of seats, or to whole pairs."""
+    """Maximum evaluation matches per agent over all suites; None for no limit. A suite that would exceed it is cut to
+    whole rounds of seats or whole pairs."""
     max_games_per_environment: Count | None = None
-    """The same for each environment of a game with several (TextArena's ``evaluation_env``): rounds and pairs in an
-    environment that has reached it are left out."""
+    """The same limit per environment of a game with several (TextArena's ``evaluation_env``); rounds and pairs in an
+    environment that has reached it are skipped."""
     newest_games: Count = 0
-    """Matches of the newest version of every trained policy against ``benchmark_opponents`` that are kept waiting or in
-    play throughout training, besides all other evaluations. Needs a cap, which ends them when training stands still."""
+    """Matches between the newest version of every trained policy and ``benchmark_opponents`` that are kept queued or in
+    progress throughout training. Requires a limit above, which ends them when training stops."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
-    """Before and after training, the hero plays each of these in all other seats."""
+    """Opponents in the hero's benchmarks before and after training, one in all other seats."""
     benchmark_games: int = 210
     tries: PositiveInt = 5
-    """Deliveries of a match's job before it becomes a dead letter and its match is recorded as failed, because workers
-    died while they played it."""
+    """Deliveries of a job, redelivered when workers die, before it is a dead letter and its match is recorded as
+    failed."""
 
     def __post_init__(self) -> None:
         if self.newest_games and self.max_games is None and self.max_games_per_environment is None:
@@ -68,8 +68,8 @@ class PromotionConfig(Table, frozen=True):
     """How a checkpoint becomes elite."""
 
     rule: Literal["high_score", "sprt"] = "sprt"
-    """``high_score``: a rating above every other checkpoint's, after its gatekeeper matches. ``sprt``: such a
-    candidate also has to win a sequential test against the incumbent, in pairs of matches with exchanged seats."""
+    """``high_score``: a rating above every other checkpoint's after the gatekeeper suite. ``sprt``: such a candidate
+    must also win a sequential test against the incumbent, in pairs of matches with exchanged seats."""
     test: SprtConfig = SprtConfig(elo1=60.0, most_pairs=40)
 
     def __post_init__(self) -> None:
@@ -83,42 +83,40 @@ class RolloutConfig(Table, frozen=True):
     workers: int = 1
     games_in_flight: PositiveInt = 70
     ahead_steps: PositiveFloat = 2.0
-    """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
-    every step is on-policy; more overlaps them, and rollouts come from older versions."""
+    """Maximum lead of play over training, in steps' worth of matches. 1 alternates between both and keeps every step
+    on-policy; more overlaps them, with trajectories from older versions."""
     same_seat: PositiveInt = 1
-    """Training matches of a worker in a row in which the hero keeps its seat. Where episodes are compared in groups,
-    as many as a worker plays of a group: else its members would be in different roles."""
+    """Consecutive training matches of a worker in which the hero keeps its seat. For episodes that are compared in
+    groups, use the number that a worker plays per group; otherwise its members would have different roles."""
     filter_opponent_invalid: bool = False
-    """Whether nothing is learnt from a match that another seat's invalid move ended, in games that say so by a metric
-    ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
+    """Whether matches ended by another seat's invalid move are left out of training, in games with the metric
+    ``ended_by_invalid`` (TextArena). They count everywhere else."""
 
 
 class EpisodesConfig(Table, frozen=True):
-    """Of leagues that play episodes (``arena/environments``) rather than a game."""
+    """Settings of leagues that play episodes (``arena/environments``) rather than a game."""
 
     judge: str = ""
-    """Agent for model calls without a role, such as a judge's; empty for the base model, else a remote agent."""
+    """Agent for model calls without a role, such as a judge's: a remote agent, or empty for the base model."""
     spread: PositiveInt = 1
-    """Rollout workers that share each group: every one of them plays so many parts of it. More than 1 wants an arena
-    whose stores stay as they are, since all workers have to draw the same: an addition fails its match."""
+    """Rollout workers that share each group and play ``spread`` parts of it. More than 1 requires stores that do not
+    change, since all workers must draw the same; an addition fails its match."""
     empty: Literal["count", "fail"] = "fail"
-    """Treatment of an episode with an empty reply. ``fail``: its match has failed. ``count``: a model's
-    reply without text is a turn like any other, and trained on. A failed match costs nothing, so that silence is a way
-    out of losing it."""
+    """Treatment of an episode with an empty reply. ``fail``: the match fails. ``count``: an empty reply is a turn like
+    any other, and trained on. Since a failed match has no cost, ``fail`` lets a model avoid a loss by silence."""
     reply_chars: PositiveInt = 100_000
-    """Longest reply; an episode with a longer one has failed."""
+    """Maximum characters of a reply; a longer one fails its episode."""
     calls: PositiveInt = 1_000
-    """Most model calls of one episode, its judges' too; children count their own."""
+    """Maximum model calls per episode, its judges' included; children count their own."""
     episode_s: PositiveFloat = 600.0
-    """Longest time from an episode's beginning to its scores, children included."""
+    """Maximum seconds from the start of an episode to its scores, children included."""
 
 
 class MatchmakingConfig(Table, frozen=True):
-    """Opponents of training matches."""
+    """How the opponents of training matches are drawn."""
 
     sampler: Plugin = Plugin(name="pfsp")
     max_active_adapters: PositiveInt | None = None
-    """The active pool: at most so many checkpoints are drawn as opponents at a time. None draws from all that have
-    not left the schedule."""
+    """Maximum checkpoints in the opponent pool; None for all that have not left the schedule."""
     seats: dict[str, int] = {}
-    """By policy, the seat that it always takes in its training matches, from 0; others rotate through all seats."""
+    """Fixed seat of a policy in its training matches, from 0; other policies rotate through all seats."""

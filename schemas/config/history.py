@@ -15,17 +15,17 @@ class HistoryConfig(Table, frozen=True):
     """Records, archive and snapshots of the history."""
 
     archivists: int = 1
-    """Workers that archive and take snapshots; the second one is a standby."""
+    """Workers that archive the history and take snapshots; a second one stands by."""
     records: Literal["digest", "keep"] = "keep"
-    """``keep`` stores every match's record. ``digest`` stores its digest in the event only: the course of
-    a match can then not be read from the league, and a copy kept elsewhere can still be verified."""
+    """Storage of match records. ``keep``: in the blob store. ``digest``: only a digest in the event, which verifies a
+    copy kept elsewhere; the course of a match cannot be read from the league."""
     archive_events: PositiveInt = 50_000
     """Events per segment of the archive; the rest is archived when the archivist leaves."""
     snapshot_events: PositiveInt = 50_000
     """Events between snapshots."""
     copy_to: str = ""
-    """Where archivists copy the archive to, as ``blobs.url``; empty for nowhere. Files are written once, in a folder of
-    the league's own. Endpoint and region of a bucket: ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` of the environment."""
+    """Address of a copy of the archive, in the form of ``blobs.url``; empty for none. Each league writes to a folder of
+    its own, and each file once. For a bucket, set ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` in the environment."""
 
     def __post_init__(self) -> None:
         _check_store_url("history.copy_to", self.copy_to, "none")
@@ -44,7 +44,7 @@ def _check_store_url(key: str, url: str, otherwise: str) -> bool:
 
 
 class BlobsConfig(Table, frozen=True):
-    """Where large blobs are stored: adapters, trainer states, game records, base models. Archives stay in the broker.
+    """Where large blobs are stored: adapters, trainer states, game records, base models.
 
     Credentials of a bucket are no setting: every process takes them from its environment, as AWS's own tools do.
     """
@@ -57,7 +57,7 @@ class BlobsConfig(Table, frozen=True):
     region: str = "us-east-1"
     """Region of the bucket."""
     min_bytes: Count = 65_536
-    """Smaller blobs stay in the broker."""
+    """Minimum size of a blob in this store; smaller ones stay in the broker."""
     keep_versions: PositiveInt | None = None
     """``league gc --delete`` drops the adapters of versions that are not among the newest so many of their policy and
     that no checkpoint, match or snapshot refers to, and records it; None keeps all."""
@@ -77,11 +77,11 @@ class LogExportConfig(Table, frozen=True):
     """Address of a log platform that accepts arrays of events, without user, password or query; or a file in the run's
     folder."""
     token_variable: str = ""
-    """Name of the environment variable that holds the platform's token."""
+    """Environment variable that holds the platform's token."""
     types: list[str] = []
-    """Types of the events that are sent; none for all."""
+    """Event types to send; empty for all."""
     first: PositiveInt = 1
-    """No event before this sequence is sent."""
+    """Sequence of the first event to send."""
 
     def __post_init__(self) -> None:
         # Who may change settings says so little about the files of the tracker's machine.
@@ -94,43 +94,43 @@ class LogExportConfig(Table, frozen=True):
 
 
 class TrackerConfig(Table, frozen=True):
-    """Charts of the history: where they are sent, and how often."""
+    """Charts of the history: destinations and averaging."""
 
     workers: Count = 0
-    """Trackers on the machine of ``league up``; a second one stands by for its files. One can be started at any time,
-    by ``league worker tracker``: it tells the whole history."""
+    """Trackers on the machine of ``league up``; a second one stands by. ``league worker tracker`` starts one at any
+    time, which covers the whole history."""
     every_s: PositiveFloat = 64.0
-    """Between rows of averages, by the events' own times."""
+    """Seconds between rows of averages, by the events' times."""
     window: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
-    """The newest so many values are averaged."""
+    """Number of newest values that are averaged."""
     sinks: list[Plugin] = msgspec.field(default_factory=lambda: [Plugin(name="jsonl")])
-    """Where rows go: ``jsonl``, ``stdout`` or ``wandb``."""
+    """Destinations of rows: ``jsonl``, ``stdout`` or ``wandb``."""
     forward: list[LogExportConfig] = []
-    """Where the events themselves are sent."""
+    """Destinations of the events themselves."""
 
 
 class WorkersConfig(Table, frozen=True):
     """Worker processes."""
 
     silence_s: Annotated[float, Meta(ge=SILENCE_TIMEOUT_S, le=FINITE)] = 60.0
-    """Seconds without a heartbeat after which the rater records that a process has left and that its matches failed;
-    at least 15. Counted by the rater's own heartbeats, so that its pauses and the broker's do not count."""
+    """Seconds without a heartbeat, at least 15, after which the rater records that a process has left and that its
+    matches failed. Counted by the rater's own heartbeats, so that pauses of the rater or the broker do not count."""
 
 
 class AlarmsConfig(Table, frozen=True):
-    """Alarms that are sent to people; ``league status`` shows those that last."""
+    """Alarms sent to people; ``league status`` shows those in effect."""
 
     webhook: str = ""
-    """Address that alarms are posted to as JSON, without user, password or query; empty for none."""
+    """Address to which alarms are posted as JSON, without user, password or query; empty for none."""
     webhook_variable: str = ""
-    """Name of the environment variable that holds the address instead, for one that is a secret: the configuration is
-    part of the history."""
+    """Environment variable that holds an address that is secret, in place of ``webhook``: the configuration is part of
+    the history."""
     stall_minutes: PositiveFloat = 15.0
-    """Minutes without a gradient step while a trainer runs, after which there is an alarm."""
+    """Minutes without a gradient step, while a trainer runs, that raise an alarm."""
     dead_letters: PositiveInt = 1
-    """Number of dead letters from which there is an alarm."""
+    """Dead letters that raise an alarm."""
     store_share: PositiveFloat = 0.95
-    """Used share of the store from which there is an alarm."""
+    """Used share of the store that raises an alarm."""
 
     def __post_init__(self) -> None:
         if self.webhook and (parse_http_url(self.webhook) is None or {"@", "?"} & set(self.webhook)):

@@ -43,7 +43,7 @@ class LeagueConfig(Table, frozen=True):
     seed: int = 0
     """Master seed; every match, draw and initialisation derives from it by name."""
     game: Plugin = Plugin(name="diplomacy")
-    """What is played: a game (``arena/games``) or episodes (``arena/environments``)."""
+    """Game (``arena/games``) or episodes (``arena/environments``) to play."""
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=_default_agents)
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()

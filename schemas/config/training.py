@@ -13,13 +13,14 @@ class ExperienceConfig(Table, frozen=True):
     """Limits of the stream between rollout workers and trainers."""
 
     max_messages: PositiveInt = 280
-    """When so many rollouts of a policy wait, its rollout workers wait too."""
+    """Maximum trajectories of a policy that may wait; its rollout workers pause above that."""
     max_bytes: int = 256 * 1024 * 1024
-    """Of the rollouts of all policies together."""
+    """Maximum size of the waiting trajectories of all policies together."""
     copies: Literal[1, 3] = 3
-    """Of a rollout on a cluster, 1 or 3, as the league is opened. With 1, rollouts take a third of disk
-    and network, but fewer of them a second (one node flushes each by itself), and none is taken or trained on while the
-    node is away that holds them; those that waited there are lost with its disk: the history lacks nothing."""
+    """Replicas of a waiting trajectory on a cluster, 1 or 3, fixed when the league is opened. 1 takes a third of the
+    disk and network, but lowers the rate at which trajectories are written (one node flushes each by itself). While the
+    node that holds them is down, none can be read or added, and if its disk is lost, so are the trajectories that
+    waited there; the history is complete either way."""
 
 
 class TransformsConfig(Table, frozen=True):
@@ -29,35 +30,36 @@ class TransformsConfig(Table, frozen=True):
     """
 
     final: tuple[Plugin, ...] = ()
-    """Of the seats' final scores, from which the reward is then computed."""
+    """Transforms of the seats' final scores, from which the reward is then computed."""
     step: tuple[Plugin, ...] = ()
-    """Of the rewards of a rollout's steps."""
+    """Transforms of the rewards of a trajectory's steps."""
     sampling: tuple[Plugin, ...] = ()
-    """Of the rewards of a whole batch."""
+    """Transforms of the rewards of a whole batch."""
 
 
 class BufferConfig(Table, frozen=True):
     """How batches are drawn from the waiting trajectories, and which of these are stale."""
 
     level: Literal["episode", "step"] = "episode"
-    """``episode``: a batch is ``rollouts_per_step`` whole rollouts. ``step``: it is ``steps_per_batch`` model calls of
-    those that wait, so that a rollout is trained on in parts; credit is always that of the whole rollout."""
+    """Unit of a batch. ``episode``: ``rollouts_per_step`` whole trajectories. ``step``: ``steps_per_batch`` waiting
+    model calls, so that a trajectory may be trained on in parts; credit is always assigned over the whole
+    trajectory."""
     strategy: Plugin = Plugin(name="oldest")
-    """In what order: ``oldest``, ``prioritised`` or ``uniform``."""
+    """Order in which batches are drawn: ``oldest``, ``prioritised`` or ``uniform``."""
     batch_delay: Annotated[float, Meta(ge=1, le=FINITE)] = 1.0
-    """Batches of rollouts that must wait before one is drawn, and that it is drawn from. At most
+    """Batches' worth of trajectories that must wait before one batch is drawn from them. At most
     ``rollout.ahead_steps``, since play does not go further ahead."""
     capacity: int | None = None
-    """The most rollouts that the trainer holds: those it draws from, and those it has read ahead. None for one batch
-    more than it draws from. The others wait in the stream, and when that is full its rollout workers wait."""
+    """Maximum trajectories that the trainer holds, including those it has read ahead; None for one batch more than the
+    window it draws from. Others wait in the stream, and rollout workers pause when that is full."""
     steps_per_batch: PositiveInt | None = None
-    """At level ``step``, and only there."""
+    """Model calls per batch; set if and only if ``level`` is ``step``."""
     shares: dict[str, Share] = {}
-    """Share of a batch, by game. What a game cannot fill goes to the others."""
+    """Share of a batch by game; other games fill the share that a game cannot."""
     staleness: Literal["mean", "newest", "oldest"] = "oldest"
-    """The version that a rollout's lag is judged by: that of its ``oldest`` or ``newest`` step, or the ``mean``."""
+    """Version from which a trajectory's lag is computed: of its ``oldest`` or ``newest`` step, or their ``mean``."""
     drop_old_steps: bool = False
-    """Leave out the steps whose own lag is too large, and keep the rest of the rollout."""
+    """Whether stale steps are dropped and the rest of their trajectory kept."""
 
     def __post_init__(self) -> None:
         if (self.steps_per_batch is not None) != (self.level == "step"):
@@ -66,7 +68,7 @@ class BufferConfig(Table, frozen=True):
             raise ConfigError(f"shares: {self.shares}; expected numbers that are together no more than 1")
 
     def window(self, rollouts_per_step: int) -> int:
-        """Rollouts that a batch is drawn from."""
+        """Trajectories that a batch is drawn from."""
         return max(round(self.batch_delay * rollouts_per_step), 1)
 
 
@@ -74,37 +76,36 @@ class GroupAssemblyConfig(Table, frozen=True):
     """How long a trainer waits for the missing members of a group (``trainer.max_lag_steps`` bounds it in versions)."""
 
     max_open: PositiveInt = 1_000
-    """Groups that are waited for at once; beyond that the oldest is given up."""
+    """Maximum incomplete groups; beyond that the oldest is given up."""
     least: PositiveInt | None = None
-    """Members from which a group that is given up is trained on nevertheless; None for never."""
+    """Minimum members for training on a group that was given up; None never trains on one."""
 
 
 class TrainerConfig(Table, frozen=True):
-    """The trainer."""
+    """The trainer of each policy."""
 
     workers: int = 1
     policy: str = "main"
     rollouts_per_step: PositiveInt = 70
     max_lag_steps: int = 4
-    """Rollouts sampled by a version more than so many steps old are dropped and counted."""
+    """Maximum lag in steps; older trajectories are stale: dropped and counted."""
     buffer: BufferConfig = BufferConfig()
     gathering: GroupAssemblyConfig = GroupAssemblyConfig()
     dump: str = ""
-    """Folder that every batch is written to as Parquet, for looking at; beside the run's other files unless it begins
-    with ``/``. Empty for none."""
+    """Folder where every batch is saved as Parquet for inspection, relative to the run's folder; empty saves none."""
     dump_files: PositiveInt = 50
-    """The newest so many are kept."""
+    """Maximum saved batches; the oldest are deleted."""
     device: str = "cpu"
     dtype: Literal["bfloat16", "float32"] = "float32"
-    """Of the base model's weights, ``float32`` or ``bfloat16``. The adapter is trained in float32, and logits are taken
-    to it; what plays should compute in the same (``dtype`` in ``inference.options``)."""
+    """Type of the base model's weights, ``float32`` or ``bfloat16``. The adapter is trained in float32, and logits are
+    converted to it. Rollout workers should use the same type (``dtype`` in ``inference.options``)."""
     threads: int = 1
-    """Of each rank."""
+    """CPU threads per rank."""
     ranks: PositiveInt = 1
-    """Processes that share every minibatch and hold the same adapter: one for each GPU, with the device ``cuda``; on
-    this machine, or under ``torchrun`` on several. Resuming is exact for the same number of them."""
+    """Processes that share every minibatch and hold the same adapter: one per GPU with the device ``cuda``, on this
+    machine or under ``torchrun`` on several. Resuming is exact only with the same number."""
     rank_timeout_s: PositiveFloat = 600.0
-    """Seconds that a rank waits for the others before it gives up."""
+    """Seconds that a rank waits for the others before it fails."""
     reward: Plugin = Plugin(name="progress")
     advantage: Plugin = Plugin(name="clock_leave_one_out")
     part_credit: Share = 0.0
@@ -116,28 +117,28 @@ class TrainerConfig(Table, frozen=True):
     family), or ``auto``: ``native`` for models made here and Llama-type models on a CPU, else ``peft``."""
     transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
-    """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
+    """Settings of the optimiser and of minibatches (``trainer.learner``)."""
 
 
 class StopCriterion(Table, frozen=True):
-    """Stop once the hero's share of won benchmark games exceeds a bound with 95 % confidence."""
+    """Stops training once the hero's win rate in benchmark games exceeds a bound with 95 % confidence."""
 
     opponent: str
     win_rate: float
-    """Compared with the lower end of the 95 % Wilson interval."""
+    """Bound on the lower end of the 95 % Wilson interval."""
 
 
 class StopConfig(Table, frozen=True):
-    """When training of ``trainer.policy`` ends, and with it that of the others.
+    """When training ends, for ``trainer.policy`` and all other policies.
 
     The first condition met ends it. None set means never.
     """
 
     steps: int | None = None
     games: int | None = None
-    """Training matches, of all policies together."""
+    """Training matches of all policies together."""
     minutes: float | None = None
-    """Of the training of ``trainer.policy``, summed over restarts."""
+    """Minutes for which ``trainer.policy`` trains, summed over restarts."""
     criterion: StopCriterion | None = None
 
 
@@ -145,21 +146,21 @@ class ModelConfig(Table, frozen=True):
     """The base model and the shape of its adapters."""
 
     base: str = "made"
-    """``made`` (a small model for the game, made without any download), a folder, or a hub id."""
+    """``made`` (a small model initialised for the game, without a download), a folder, or a hub id."""
     shape: dict[str, Any] = {}
-    """Sizes of a made model; ``models.BaseShape`` explains them."""
+    """Dimensions of a made model (``models.BaseShape``)."""
     clone_bot: str = "random_bot"
-    """The bot whose play a made model first imitates."""
+    """Bot whose play a made model imitates before the league starts."""
     cloning: dict[str, Any] = {}
-    """Training of a made model; ``models.behaviour_cloning.CloningConfig`` explains it."""
+    """Settings of that imitation (``models.behaviour_cloning.CloningConfig``)."""
     lora_rank: PositiveInt = 16
     lora_alpha: float = 32.0
     lora_targets: tuple[str, ...] = ()
-    """Linears that adapters sit on, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all of them,
-    in attention and MLP."""
+    """Linear layers with adapters, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all in
+    attention and MLP."""
     adapter: str = ""
-    """What training begins with instead of a fresh adapter: a folder with one in PEFT's format, of the rank, alpha and
-    linears above, or the digest of one in the object store. A reset begins with it too."""
+    """Initial adapter in place of a fresh one, also after a reset: a folder in PEFT's format with the same rank, alpha
+    and targets, or the digest of one in the blob store."""
 
 
 class InferenceConfig(Table, frozen=True):
@@ -169,37 +170,36 @@ class InferenceConfig(Table, frozen=True):
     device: str = "cpu"
     threads: int = 1
     max_rows: PositiveInt = 256
-    """Sequences decoded at once."""
+    """Maximum sequences decoded at once."""
     max_adapters: PositiveInt = 16
-    """Adapters kept ready; the least recently used one makes room, once no match under way plays with it. The
-    opponents of one match need no more than fit beside the hero's own: else they are cloned over the seats."""
+    """Maximum adapters kept in memory; the least recently used one outside of matches in progress is evicted. If the
+    opponents of one match do not fit beside the hero's adapter, fewer are drawn and take several seats each."""
     max_lora_rank: int | None = None
-    """Largest rank of an adapter that is loaded, an imported one for example; None for ``model.lora_rank``."""
+    """Maximum rank of a loaded adapter, an imported one for example; None for ``model.lora_rank``."""
     temperature: PositiveFloat = 1.0
-    """Of training matches."""
+    """Sampling temperature in training matches."""
     evaluation_temperature: PositiveFloat = 1.0
     top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """Of both: the nucleus that is sampled from."""
+    """Nucleus sampling mass, for training and evaluation."""
     colocate: bool = False
-    """Whether the one inference process and the trainer share a GPU in turns: while a step is trained, the backend
-    sleeps and requests wait; between two steps, the trainer's base model is in the host's memory."""
+    """Whether the single inference process and the trainer take turns on one GPU: the backend sleeps and requests wait
+    during a gradient step; between steps, the trainer's base model moves to host memory."""
     servers: int = 0
-    """Inference processes on every machine that runs ``league up``, which its rollout and evaluator workers, and those
-    of other machines, send their requests to. At 0, and without ``urls``, every worker has the model in its own
-    process."""
+    """Inference servers on every machine that runs ``league up``, used by all rollout and evaluator workers. With 0,
+    and without ``urls``, every worker loads the model in its own process."""
     host: str = "127.0.0.1"
-    """Address that they listen on; other machines reach only what is not loopback, which requires a token in the
-    environment variable ``LEAGUE_INFERENCE_TOKEN``."""
+    """Address that servers listen on. A non-loopback address requires a token in the environment variable
+    ``LEAGUE_INFERENCE_TOKEN``."""
     urls: tuple[str, ...] = ()
-    """Inference processes that this league does not manage: ``http://host:8000``."""
+    """Addresses of inference servers that this league does not manage: ``http://host:8000``."""
     request_timeout_s: float = 300.0
-    """Timeout of one request to a server; then another server is tried."""
+    """Timeout of one request, in seconds; the request then goes to another server."""
     patience_s: float = 120.0
-    """How long a request waits while no server answers; then its match fails."""
+    """Seconds that a request waits while no server answers; then its match fails."""
     session_s: float = 3600.0
-    """Time in which a session of the opponent pool has to be reported; then it counts as abandoned."""
+    """Seconds within which a session of the opponent pool must be reported; later it counts as abandoned."""
     options: dict[str, Any] = {}
-    """Further settings of the backend; its config struct explains them: ``reuse_tokens`` of ``local``, ``max_loras`` of
+    """Settings of the backend, as its config struct documents them: ``reuse_tokens`` of ``local``, ``max_loras`` of
     ``vllm``."""
 
 
@@ -210,32 +210,33 @@ class PromptsConfig(Table, frozen=True):
     """
 
     template: str = "auto"
-    """Format of a conversation: a family of ``arena/prompts`` by name, or ``auto`` for the chat template in the
-    model's folder, else that of its family, else ``plain``."""
+    """Chat template: a family of ``arena/prompts`` by name, or ``auto`` for the template in the model's folder, else
+    that of its family, else ``plain``."""
     thinking: bool = False
-    """Whether the model may think before it answers, where its chat template has the switch (Qwen3's do)."""
+    """Whether the model may think before it answers, if its chat template has the switch (Qwen3)."""
     system: str = ""
     """System prompt before the game's rules."""
     free_tokens: Count | None = None
-    """Most tokens that the model may write of its own before its constrained answer, 0 for none; None leaves it to the
-    game's own settings."""
+    """Maximum free tokens before a constrained answer, 0 for none; None for the game's own setting."""
     reduced: bool = False
-    """Whether the question leaves out what follows from the rest of it, in games that can (``SupportsBrief``)."""
+    """Whether questions omit what follows from the rest of the position, in games that support it
+    (``SupportsBrief``)."""
     reply: Literal["constrained", "free"] = "constrained"
-    """``constrained``: the answer can only be a legal one. ``free``: the model says anything, and its move is read."""
+    """``constrained`` restricts replies to legal answers; ``free`` lets the model write any text and parses a move from
+    it."""
     observation: str = ""
-    """Of free replies: one of UnstableBaselines' ways to ask, by name (``arena/prompts/extraction.py``), instead of a
-    conversation."""
+    """Observation format of UnstableBaselines in place of a conversation, by name (``arena/prompts/extraction.py``);
+    free replies only."""
     extractor: str = "whole"
-    """Of free replies: where the move stands in them, by name (``arena/prompts/extraction.py``)."""
+    """Extractor of the move from a reply, by name (``arena/prompts/extraction.py``); free replies only."""
     invalid: Literal["default", "fail", "random"] = "default"
-    """What is played where a reply holds no legal move: what the game does by ``default``, a ``random`` legal action,
-    or nothing, since the match is to ``fail``. A reply that holds a part of one is completed by the game's default."""
+    """Action after a reply without a legal move: the game's ``default``, a ``random`` legal action, or ``fail`` to fail
+    the match. The game's default completes a reply that holds part of an action."""
     reply_tokens: PositiveInt = 1024
-    """Most tokens of a free reply."""
+    """Maximum tokens of a free reply."""
     second_question: bool = False
-    """Whether a free reply without a legal move is followed by one more question that says what was wrong. The second
-    reply is played and not trained on."""
+    """Whether a free reply without a legal move is answered by one more question that names the error. The second reply
+    is played but not trained on."""
 
     def __post_init__(self) -> None:
         if self.reply == "free" and self.free_tokens is not None:

@@ -15,9 +15,9 @@ class AgentRegistered(Event, frozen=True, tag=True):
     kind: str
     """``bot``, ``base``, ``remote`` or ``search``."""
     baseline: bool
-    """Whether the success criteria compare policies with it ("never below the baselines")."""
+    """Whether policies must stay above it by the success criteria ("never below the baselines")."""
     rating: float
-    """Its initial rating."""
+    """Initial rating."""
 
 
 class CheckpointAdded(Event, frozen=True, tag=True):
@@ -29,13 +29,13 @@ class CheckpointAdded(Event, frozen=True, tag=True):
     policy: str
     version: Count
     parent: str
-    """The checkpoint before it, or the base model."""
+    """Previous checkpoint of the policy, or the base model."""
     reason: str
     """``first``, ``recent``, ``landmark``, ``elite`` or ``reset`` (the last one before its policy was reset)."""
     adapter: str
-    """SHA-256 digest of its adapter."""
+    """SHA-256 digest of the adapter."""
     rating: float | None = None
-    """Its initial rating, if imported; None for the rating of its policy's older versions."""
+    """Initial rating of an imported checkpoint; None for the rating of its policy's older versions."""
 
 
 class CheckpointPromoted(Event, frozen=True, tag=True):
@@ -57,9 +57,9 @@ class ExternalVersionAdded(Event, frozen=True, tag=True):
     policy: str
     """Name of the external agent."""
     version: Count
-    """Number that its owner gave it, ascending; 0 is the first."""
+    """Ascending number given by its owner, from 0."""
     worker: str
-    """Inference server that it was registered at; ``operator`` for ``league agent add``."""
+    """Inference server where it was registered; ``operator`` for ``league agent add``."""
 
 
 class AgentRetired(Event, frozen=True, tag=True):
@@ -70,9 +70,9 @@ class AgentRetired(Event, frozen=True, tag=True):
     agent: str
     reason: str
     after: Count = 0
-    """Sequence of the ``AgentActivated`` or ``AgentRetired`` before, of this agent; 0 when there is none."""
+    """Sequence of the agent's previous ``AgentActivated`` or ``AgentRetired``; 0 for none."""
     resting: bool = False
-    """Whether it may be activated again: the active pool has no room for it, or its budget is spent."""
+    """Whether the agent may be activated again: it left the opponent pool for lack of room, or its budget is spent."""
 
     @property
     def key(self) -> str:
@@ -81,11 +81,11 @@ class AgentRetired(Event, frozen=True, tag=True):
 
 
 class AgentActivated(Event, frozen=True, tag=True):
-    """An agent that had been retired is drawn as an opponent again."""
+    """A retired agent is drawn as an opponent again."""
 
     KEY: ClassVar[str] = "activated:{e.agent}:{e.after}"
     """One activation per retirement."""
     agent: str
     reason: str
     after: Count
-    """Sequence of the ``AgentRetired`` before."""
+    """Sequence of the agent's ``AgentRetired``."""

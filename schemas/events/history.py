@@ -15,13 +15,13 @@ class LeagueOpened(Event, frozen=True, tag=True):
     config: dict[str, Any]
     """The whole configuration, defaults included."""
     model: str
-    """Where workers find the base model: an artifact digest, a hub id, or a folder; empty where there is none yet."""
+    """Source of the base model: a blob's digest, a hub id, or a folder; empty if there is none yet."""
     rules: Count = 1
     """Version of the rules of the game; workers with other rules do not join."""
 
 
 class LeagueConfigured(Event, frozen=True, tag=True):
-    """The configuration changed: the one in force from here on."""
+    """The configuration changed and takes effect from here on."""
 
     KEY: ClassVar[str] = "configured:{e.after}:{e.config_digest}"
     """One change per replaced configuration and content."""
@@ -30,11 +30,11 @@ class LeagueConfigured(Event, frozen=True, tag=True):
     after: Count
     """Sequence of the configuration that this one replaces."""
     model: str = ""
-    """The base model of a league that was opened without one, as in ``LeagueOpened``; empty in all other changes."""
+    """Base model of a league that was opened without one, as in ``LeagueOpened``; otherwise empty."""
 
 
 class LeaguePaused(Event, frozen=True, tag=True):
-    """No new matches and no gradient steps until ``LeagueResumed``; matches under way are played to their end."""
+    """Play and training stop until ``LeagueResumed``; matches in progress are played to their end."""
 
     KEY: ClassVar[str] = "paused:{e.policy}:{e.after}"
     """One pause per policy and resumption."""
@@ -42,7 +42,7 @@ class LeaguePaused(Event, frozen=True, tag=True):
     """The paused policy; empty for the whole league, evaluations included."""
     reason: str = ""
     after: Count = 0
-    """Sequence of the ``LeaguePaused`` or ``LeagueResumed`` before, of the same policy; 0 when there is none."""
+    """Sequence of the policy's previous ``LeaguePaused`` or ``LeagueResumed``; 0 for none."""
 
 
 class LeagueResumed(Event, frozen=True, tag=True):
@@ -51,25 +51,25 @@ class LeagueResumed(Event, frozen=True, tag=True):
     KEY: ClassVar[str] = "resumed:{e.policy}:{e.after}"
     """One resumption per pause."""
     policy: str = ""
-    """As in ``LeaguePaused``: a policy that was paused by name is resumed by name."""
+    """Resumed policy; empty for the whole league. A policy paused by name must be resumed by name."""
     reason: str = ""
     after: Count = 0
-    """Sequence of the ``LeaguePaused`` before."""
+    """Sequence of its ``LeaguePaused``."""
 
 
 class LeagueBranched(Event, frozen=True, tag=True):
     """Everything before is a copy of another run's history; from here on the league continues independently."""
 
     KEY: ClassVar[str] = "branched:{e.at}"
-    """One branching per place."""
+    """One branch per sequence."""
     origin: str
-    """The other run: its folder's name or its broker's address."""
+    """Origin of the history: a run's folder name or a broker's address."""
     at: Count
     """Sequence of the last copied event, here and there."""
     digest: str
-    """Of the state there."""
+    """Digest of the state at that sequence."""
     blobs: str = ""
-    """Name of this league's folder in the store of large blobs; empty where that follows from this event."""
+    """Name of this league's folder in the store of large blobs; empty if it follows from this event."""
 
 
 class HistoryImported(Event, frozen=True, tag=True):
@@ -84,7 +84,7 @@ class HistoryImported(Event, frozen=True, tag=True):
     agents: Count
     matches: Count
     metadata: dict[str, Any] = {}
-    """What the registry says about itself."""
+    """Metadata in the registry."""
 
 
 class ResultsImported(Event, frozen=True, tag=True):
@@ -101,79 +101,80 @@ class ResultsImported(Event, frozen=True, tag=True):
     digest: str
     """SHA-256 of the file."""
     matches: Count
-    """Number of results in the file; those that the history holds already are not recorded again."""
+    """Number of results in the file; those already in the history are not recorded again."""
     agents: dict[str, str]
-    """Agent of the league by its name in the file."""
+    """Agents by their names in the file."""
 
 
 class HistoryArchived(Event, frozen=True, tag=True):
-    """The history from the first event to ``last`` is in the blob store as Parquet too, and sealed by its digests."""
+    """The history up to ``last`` is archived in the blob store as Parquet and sealed by digests."""
 
     KEY: ClassVar[str] = "archived:{e.last}"
-    """One archiving per end."""
+    """One archive per last sequence."""
     first: Count
-    """Beginning of the newest segment."""
+    """First sequence of the newest segment."""
     last: Count
     manifest: str
-    """Digest of the blob that lists all segments and the digests of their files
-    (``league.integrity.archive.ArchiveManifest``): kept elsewhere, it vouches for all events up to ``last``."""
+    """Digest of the blob that lists all segments with the digests of their files
+    (``league.integrity.archive.ArchiveManifest``). A copy of it kept elsewhere vouches for all events up to
+    ``last``."""
     bytes: Count
-    """Of the newest segment's files."""
+    """Total size of the newest segment's files."""
 
 
 class SnapshotTaken(Event, frozen=True, tag=True):
-    """Folds of the history up to a sequence were saved, so that a new worker need not replay all of it."""
+    """Folds of the history up to a sequence were saved, so that new workers need not replay all of it."""
 
     KEY: ClassVar[str] = "snapshot:{e.version}:{e.sequence}"
     """One snapshot per sequence and format."""
     sequence: Count
-    """Of the last event in it."""
+    """Sequence of its last event."""
     artifact: str
     """Digest of the saved folds (``league.integrity.snapshots.Snapshot``)."""
     state: str
     """Digest of the state: ``LeagueState.digest``."""
     version: Count
-    """Of the snapshot's format; snapshots of other versions are ignored."""
+    """Version of the snapshot's format; other versions are ignored."""
 
 
 class WorkerJoined(Event, frozen=True, tag=True):
     """A worker process joined the league."""
 
     KEY: ClassVar[str] = "joined:{e.worker}:{e.incarnation}"
-    """One joining per process."""
+    """One joining per start of the process."""
     worker: str
     role: str
     incarnation: str
-    """Different for every start of the process."""
+    """Id of this start of the process."""
     host: str
     pid: Count
     version: str
-    """Of the league package."""
+    """Version of the league package."""
     schema: Count = 1
-    """Version of the schema in which it writes events, and up to which it reads them."""
+    """Schema version in which the process writes events, and the newest that it can read."""
     policy: str = ""
     """Policy of a trainer or a rollout worker; empty for other roles."""
     machine: str = ""
-    """Digest of the machine's boot and process namespace; empty where the system does not tell them. A later process
-    with the same digest can see whether this one still runs."""
+    """Digest of the machine's boot and process namespace, by which a later process there can check whether this one
+    still runs; empty if the system does not expose them."""
 
 
 class InferenceServing(Event, frozen=True, tag=True):
-    """An inference process has loaded its model and accepts requests until its worker leaves."""
+    """An inference process has loaded its model and accepts requests until it leaves."""
 
     KEY: ClassVar[str] = "serving:{e.worker}:{e.incarnation}"
     """One per process."""
     worker: str
     incarnation: str
     url: str
-    """Its address: ``http://host:port``."""
+    """Address: ``http://host:port``."""
     backend: str
     slots: Count = 0
-    """Distinct adapters that one batch can hold; 0 for no bound."""
+    """Maximum distinct adapters per batch; 0 for no limit."""
 
 
 class AdapterSlotsReduced(Event, frozen=True, tag=True):
-    """A process has memory for fewer adapters than configured, and continues with fewer.
+    """A process lacks memory for the configured number of adapters, and continues with fewer.
 
     Until it leaves, matches use no more: opponents are cloned over the seats.
     """
@@ -183,12 +184,12 @@ class AdapterSlotsReduced(Event, frozen=True, tag=True):
     worker: str
     incarnation: str
     slots: Count
-    """Adapters that it keeps loaded from now on, at least 1."""
+    """Adapters kept in memory from now on, at least 1."""
     reason: str
 
 
 class WorkerLeft(Event, frozen=True, tag=True):
-    """A worker process shut down, its supervisor saw it die, another process took its name over, or it was silent."""
+    """A worker process shut down, died, fell silent, or was replaced under its name."""
 
     KEY: ClassVar[str] = "left:{e.worker}:{e.incarnation}"
     """One leaving per process."""

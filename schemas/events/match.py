@@ -14,7 +14,7 @@ class OpponentPick(msgspec.Struct, frozen=True):
     seat: Count
     agent: str
     bucket: str
-    """The bucket of the mix that it was drawn from: ``mirror``, ``peers``, ``exploitable`` or ``baselines``."""
+    """Bucket of the mix: ``mirror``, ``peers``, ``exploitable`` or ``baselines``."""
 
 
 class OpponentsSampled(Event, frozen=True, tag=True):
@@ -44,30 +44,30 @@ class SessionOpened(Event, frozen=True, tag=True):
     KEY: ClassVar[str] = "session:{e.match_id}"
     """One opening per match."""
     match_id: str
-    """Follows from the external agent's name and the session's."""
+    """Match id, derived from the external agent's name and the session's."""
     worker: str
     """Inference server that drew the opponent."""
     session: str
-    """Name that the client gave it, unique for its agent."""
+    """Name given by the client, unique for its agent."""
     model: str
-    """Virtual model that was asked for: ``league/pfsp``."""
+    """Requested virtual model: ``league/pfsp``."""
     agent: str
-    """Version of the external agent that plays it."""
+    """Version of the external agent."""
     seat: Count
     """The agent's seat; the opponent has all others."""
     opponent: str
-    """Agent that was drawn, at a fixed version."""
+    """Drawn agent, at a fixed version."""
     game: str
     roles: list[str]
     """Names of the seats."""
     probabilities: dict[str, float]
-    """Distribution that the opponent was drawn from, by agent."""
+    """Distribution of the draw, by agent."""
     opened: float
     """Seconds since 1970."""
     expires: float
-    """Seconds since 1970 after which a session without a result counts as abandoned."""
+    """Seconds since 1970 after which a session without a result is abandoned."""
     eligible: list[str] = []
-    """Bots and remote agents that could be drawn; models always can."""
+    """Bots and remote agents in the draw, beside the models."""
 
 
 class SeatResult(msgspec.Struct, frozen=True):
@@ -75,11 +75,11 @@ class SeatResult(msgspec.Struct, frozen=True):
 
     seat: Count
     role: str
-    """The seat's name in the game."""
+    """Name of the seat in the game."""
     agent: str
     score: float
     rank: Rank
-    """1 for the best; tied seats share the better rank."""
+    """Rank, 1 for the best; tied seats share the better rank."""
     trainable: bool = False
     metrics: dict[str, float] = {}
 
@@ -96,25 +96,25 @@ class MatchFinished(Event, frozen=True, tag=True):
     ``benchmark`` (likewise, and never used for matchmaking), ``session`` (played elsewhere against an opponent of the
     pool, and rated likewise), ``external`` (played by another system, and rated likewise) or ``imported``."""
     worker: str
-    """Worker that played it; for ``external``, the system that it comes from."""
+    """Worker that played the match; for ``external``, the other system."""
     seed: Int64
     seats: list[SeatResult]
     winner: Count | None
-    """The seat that is strictly first by the game's own measure, if any."""
+    """Seat strictly first by the game's own measure, if any."""
     reason: str
     length: Count
     seconds: float
     tokens: Count = 0
-    """Tokens that models wrote, forced ones included."""
+    """Tokens written by models, forced ones included."""
     record: str = ""
     """Digest of the game record."""
     experience: str = ""
-    """Digest of the trajectory that was published for training, if any."""
+    """Digest of the published trajectory, if any."""
     evaluation_id: str = ""
     environment: str = ""
-    """Environment, in a game with several (TextArena's name); empty for other games."""
+    """Environment of a game with several (TextArena's name); empty for other games."""
     rules: Count = 1
-    """Version of the game's rules that it was played by; results by different rules are not comparable."""
+    """Version of the game's rules; results under different versions are not comparable."""
 
 
 class MatchFailed(Event, frozen=True, tag=True):
@@ -135,7 +135,7 @@ class MatchVoided(Event, frozen=True, tag=True):
     KEY: ClassVar[str] = "voided:{e.match.match_id}"
     """One voiding per match."""
     match: MatchFinished
-    """The result as it was recorded, so that a fold can undo it."""
+    """Result as recorded, so that a fold can undo it."""
     match_sequence: Count
     """Sequence of the result."""
     reason: str
@@ -153,22 +153,22 @@ class RemoteAsked(Event, frozen=True, tag=True):
     match_id: str
     worker: str
     since: Count
-    """Sequence that the worker's process knew when it began to play; distinguishes processes of one name."""
+    """Sequence known to the worker's process when it began to play; distinguishes processes of one name."""
     number: Count
-    """Number of the report of that process, from 0."""
+    """Number of the process's report, from 0."""
     requests: Count
-    """Requests, retries and those without a reply included."""
+    """Requests, including retries and those without a reply."""
     prompt_tokens: Count
-    """As counted by the server, like all tokens here."""
+    """Prompt tokens, as counted by the server like all tokens here."""
     completion_tokens: Count
     tokens: Count
-    """All tokens; more than the sum where the server does not split them."""
+    """Total tokens; more than the sum if the server does not split them."""
     uncounted: Count
     """Requests for which the server reported no tokens, though it may have charged for them: time-outs, broken
     connections, responses without usage."""
     cost: Amount
-    """In the currency of the agent's prices, at the prices of that time. Uncounted requests enter with the most that
-    they can have cost: the cost is exact without them, and never too small."""
+    """Cost in the currency of the agent's prices at that time. Uncounted requests enter at their maximum cost, so the
+    figure is never too small, and exact without them."""
 
 
 class ArtifactStored(Event, frozen=True, tag=True):
@@ -178,12 +178,12 @@ class ArtifactStored(Event, frozen=True, tag=True):
     """One per match and number."""
     store: str
     artifact: str
-    """Its id: by default the digest of its content."""
+    """Id of the artifact: by default the digest of its content."""
     data: Any
     """JSON values."""
     weight: float
     match_id: str
-    """The match that produced it."""
+    """Match that produced the artifact."""
     number: Count
-    """Number of the addition in that match, from 0."""
+    """Number of the addition within the match, from 0."""
     worker: str

@@ -14,17 +14,17 @@ class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Hypotheses and error rates of the test (``league.evaluation.promotion``)."""
 
     elo0: float = 0.0
-    """H0: the candidate is no more than this above the incumbent."""
+    """Maximum Elo lead of the candidate under H0."""
     elo1: float = 20.0
-    """H1: it is at least this above."""
+    """Minimum Elo lead of the candidate under H1."""
     alpha: float = 0.05
     """Probability of promoting under H0."""
     beta: float = 0.05
     """Probability of keeping under H1."""
     least_pairs: Int64 = 8
-    """Before these nothing is decided: the variance is not known yet."""
+    """Minimum pairs before a decision, since the variance is unknown until then."""
     most_pairs: Int64 = 0
-    """After these the incumbent stays; 0 for no limit."""
+    """Pairs after which the incumbent stays; 0 for no limit."""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.elo0) and isfinite(self.elo1) and self.elo0 < self.elo1):
@@ -48,7 +48,7 @@ class RatingChange(msgspec.Struct, frozen=True):
     before: float
     after: float
     rest: list[float] = []
-    """Further state of the system for the agent after the match: first the deviation, then its other numbers."""
+    """Other numbers of the rating system for the agent after the match; the deviation first."""
 
 
 class RatingUpdated(Event, frozen=True, tag=True):
@@ -58,7 +58,7 @@ class RatingUpdated(Event, frozen=True, tag=True):
     """One update per match, game and system."""
     match_id: str
     match_sequence: Count
-    """Place of the match in the history; ratings are folded in that order."""
+    """Sequence of the match; ratings are folded in that order."""
     game: str
     system: str
     changes: list[RatingChange]
@@ -70,38 +70,37 @@ class AgentRating(msgspec.Struct, frozen=True):
     agent: str
     rating: float
     games: Count
-    """Rated matches."""
+    """Number of rated matches."""
     rest: list[float] = []
-    """As ``RatingChange.rest``."""
+    """Other numbers of the rating system, as in ``RatingChange``."""
 
 
 class RatingsCorrected(Event, frozen=True, tag=True):
-    """Ratings of one game were recomputed without voided matches; these standings replace the old."""
+    """Ratings of one game were recomputed without voided matches, and replace the old ones."""
 
     KEY: ClassVar[str] = "corrected:{e.system}:{e.game}:{e.through}"
     """One correction per game, system and newest void."""
     game: str
     system: str
     through: Count
-    """Sequence of the newest ``MatchVoided`` taken into account. The standings hold all matches before it; later ones
-    are rated from here on."""
+    """Sequence of the newest ``MatchVoided`` taken into account; later matches are rated on top of it."""
     waited: list[str]
-    """Matches that waited for this correction and are in its standings; they have no ``RatingUpdated``."""
+    """Matches rated by this correction itself; they have no ``RatingUpdated``."""
     ratings: list[AgentRating]
-    """Every agent that was ever rated, in the order of first rated matches."""
+    """Rating of every agent ever rated, in the order of first rated matches."""
 
 
 class EvaluationRequested(Event, frozen=True, tag=True):
-    """An agent is to be measured; its matches are jobs on the work queue."""
+    """An evaluation of an agent was requested; its matches are jobs on the work queue."""
 
     KEY: ClassVar[str] = "evaluation:{e.evaluation_id}"
     """One request per evaluation."""
     evaluation_id: str
     agent: str
     suite: str
-    """``gatekeepers`` (bots and checkpoints in the other seats), ``benchmark`` (one opponent in all of them),
-    ``newest`` (matches of the newest version throughout training) or ``promotion`` (pairs of matches against the
-    incumbent, seats exchanged)."""
+    """Suite: ``gatekeepers`` (bots and checkpoints in the other seats), ``benchmark`` (one opponent in all of them),
+    ``newest`` (the newest version throughout training) or ``promotion`` (pairs of matches against the incumbent, seats
+    exchanged)."""
     opponents: list[str]
     matches: list[str]
     indices: list[Count] = []
@@ -118,18 +117,18 @@ class EvaluationFinished(Event, frozen=True, tag=True):
     suite: str
     opponents: list[str]
     games: Count
-    """Matches played to their end."""
+    """Finished matches."""
     failed: Count
     wins: Count
-    """Matches in which the agent was strictly first."""
+    """Matches won outright."""
     mean_score: float
     mean_rank: float
     decided: str = ""
-    """Why it ended before all of its matches were played; empty otherwise."""
+    """Reason for ending before all matches were played; else empty."""
 
 
 class BenchmarkRequested(Event, frozen=True, tag=True):
-    """An agent is to be measured on request: it has one seat of each match, the opponent all others.
+    """A benchmark was requested: the agent has one seat of each match, the opponent all others.
 
     Its matches have the purpose ``benchmark`` and this event's id as ``evaluation_id``.
     """
@@ -137,24 +136,24 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
     KEY: ClassVar[str] = "benchmark:{e.benchmark_id}"
     """One request per benchmark."""
     benchmark_id: str
-    """Unique in the league; requests for the rest of the same benchmark differ in the number at its end."""
+    """Unique id; requests for the rest of a benchmark differ in the number at the end."""
     agent: str
     opponent: str
-    """An agent, or a bot of the game that need not be one."""
+    """Opponent in all other seats: an agent, or a bot of the game."""
     seed: Int64
-    """The seeds of the matches follow from it, not from the agents: benchmarks of one seed meet the same luck."""
+    """Seed of the matches, independent of the agents: benchmarks of one seed play the same games."""
     settings: dict[str, Any]
-    """Game settings of these matches that the league's do not decide: in Diplomacy ``max_year``."""
+    """Game settings in place of the league's: in Diplomacy ``max_year``."""
     matches: list[str]
     """Ids of the matches to play."""
     seats: list[Count]
-    """The agent's seat in each match."""
+    """Seat of the agent in each match."""
     seeds: list[Int64]
-    """Seed of each match: one for a round, in which the agent goes through all seats."""
+    """Seed of each match, constant within a round of all seats."""
 
 
 class PromotionDecided(Event, frozen=True, tag=True):
-    """Verdict of a sequential test between a candidate and the incumbent, with the scores that it follows from."""
+    """A sequential test between a candidate and the incumbent ended with this verdict."""
 
     KEY: ClassVar[str] = "decided:{e.evaluation_id}"
     """One verdict per evaluation."""
@@ -163,13 +162,13 @@ class PromotionDecided(Event, frozen=True, tag=True):
     incumbent: str
     test: SprtConfig
     pairs: list[list[str]]
-    """Ids of the two matches of each pair, in the order in which the test took them."""
+    """Ids of the two matches of each pair, in the order of the test."""
     scores: list[float]
-    """The candidate's score in each pair, 0 to 1."""
+    """Score of the candidate in each pair, 0 to 1."""
     llr: float
     """Log-likelihood ratio after the last pair."""
     lower: float
     upper: float
-    """The bounds between which the test goes on."""
+    """Bounds of the log-likelihood ratio within which the test continues."""
     verdict: str
     """``promote`` or ``keep``."""

@@ -15,11 +15,11 @@ class PolicyPublished(Event, frozen=True, tag=True):
     """One publication per version."""
     policy: str
     version: Count
-    """The gradient step that made it; 0 is the untrained adapter."""
+    """Gradient step that made the version; 0 is the untrained adapter."""
     adapter: str
     """SHA-256 digest of its adapter."""
     parent: str
-    """The version before; after a reset the first parent of an offspring, else the base model."""
+    """Previous version; after a reset the first parent of an offspring, else the base model."""
 
 
 class ParentAdapter(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ class PolicyReset(Event, frozen=True, tag=True):
     settings: dict[str, Any] = {}
     """The operator's settings, defaults included."""
     parents: list[ParentAdapter] = []
-    """In the order in which the operator took them; the first is the parent of the next version."""
+    """Parents in the operator's order; the first is the parent of the next version."""
     seed: Count = 0
     """Seed of the operator's random numbers."""
     adapter: str = ""
@@ -61,9 +61,9 @@ class AdaptersDropped(Event, frozen=True, tag=True):
     """One per first version, since a version is dropped once."""
     policy: str
     versions: Ranges
-    """Ranges of them, first and last included."""
+    """Ranges of versions, both ends included."""
     keep: Count
-    """Number of the policy's newest versions that were kept in any case."""
+    """Newest versions that were kept in any case."""
 
     @property
     def key(self) -> str:
@@ -75,32 +75,32 @@ class DroppedTrajectories(msgspec.Struct, frozen=True):
     """Trajectories that left the trainer's buffer without being trained on, or without being fully trained on."""
 
     reason: str
-    """``stale``, ``filtered``, ``voided``, ``refused``; ``given_up`` with its group, or ``late`` for it; or ``copy``,
-    of one that is accounted for elsewhere, and ``failed``, which says that there is none."""
+    """Reason: ``stale``, ``filtered``, ``voided`` or ``refused``; ``given_up`` with its group or ``late`` for it;
+    ``copy`` of a trajectory accounted for elsewhere; or ``failed``, for a match without a trajectory."""
     sequences: list[list[Count]]
-    """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
+    """Sequences in ``EXPERIENCE``, as ranges: ``[first, last]``."""
     matches: list[str]
-    """Their matches, in the order of the sequences; ``#`` and the sequence for one that does not say."""
+    """Matches in the order of the sequences; ``#`` and the sequence if unknown."""
     seats: list[Int64] = []
-    """Their seats in these, -1 for one that does not say; empty in events of before matches had several rollouts."""
+    """Seats in the matches, -1 if unknown."""
 
 
 class PartialTrajectory(msgspec.Struct, frozen=True):
-    """Steps of one trajectory that a gradient step trained on, where these were not all."""
+    """Steps of a trajectory that a gradient step trained on in part."""
 
     sequence: Count
-    """Of ``EXPERIENCE``."""
+    """Sequence in ``EXPERIENCE``."""
     match_id: str
     steps: list[list[Count]]
-    """Indices from 0, as ranges."""
+    """Indices of the steps trained on, from 0, as ranges."""
     left: Count
-    """Number of steps that are still to be trained on."""
+    """Number of steps not trained on yet."""
     seat: Int64 = -1
-    """In the match; -1 in events of before a match had several rollouts."""
+    """Seat in the match; -1 if unknown."""
 
 
 MAX_CLOSED_GROUPS = 1_000
-"""Largest number of closed groups that are remembered: the newest."""
+"""Maximum closed groups remembered, newest first."""
 
 
 class OpenGroup(msgspec.Struct, frozen=True):
@@ -123,9 +123,9 @@ class BufferContents(msgspec.Struct, frozen=True):
     waiting: list[list[Count]]
     """Trajectories that wait to be drawn, as ranges of ``EXPERIENCE``."""
     open: list[OpenGroup] = []
-    """The oldest first."""
+    """Incomplete groups, oldest first."""
     over: list[str] = []
-    """Groups that were completed or given up since the previous step, in this order."""
+    """Groups completed or given up since the previous step, in order."""
 
 
 class GradientStepTaken(Event, frozen=True, tag=True):
@@ -141,36 +141,36 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """Matches of the trajectories that were trained on, once per trajectory."""
     experience_from: Int64
     experience_to: Int64
-    """First and last sequence of ``EXPERIENCE`` that the trainer looked at for this step."""
+    """First and last sequence of ``EXPERIENCE`` read for this step."""
     accepted: Count
-    """Trajectories that left the buffer fully trained on."""
+    """Trajectories fully trained on."""
     stale: Count
     refused: Count
-    """Trajectories that were invalid or of another policy."""
+    """Trajectories rejected as invalid or of another policy."""
     state: str
     """Digest of the trainer's state after the step: what a restarted trainer continues from."""
     skipped: bool = False
     """Whether the weights were left unchanged."""
     skip_reason: str = ""
-    """Why; empty for a step that was taken, and in older histories."""
+    """Reason for skipping; empty for a step taken."""
     voided: Count = 0
     """Trajectories of matches that had been voided by then."""
     filtered: Count = 0
-    """Trajectories that were drawn and left out because they teach nothing."""
+    """Trajectories drawn but left out for lack of a learning signal."""
     floor: Int64 = 0
     """All of the policy's trajectories up to this sequence are accounted for; those between it and ``experience_to``
     that no step has named wait in the buffer."""
     trained: list[list[Count]] = []
     """Sequences of the accepted trajectories, as ranges."""
     dropped: list[DroppedTrajectories] = []
-    """The others that left, by reason."""
+    """Trajectories dropped from the buffer, by reason."""
     parts: list[PartialTrajectory] = []
-    """Trajectories of which only some steps were trained on."""
+    """Trajectories trained on in part."""
     seats: list[Int64] = []
-    """The rollouts' seats in ``matches``; empty in events of before a match had several rollouts."""
+    """Seats of the trajectories in ``matches``."""
     metrics: dict[str, float] = {}
     gathered: BufferContents | None = None
-    """None where no trajectory has had a group yet."""
+    """Contents of the buffer; None until a trajectory has had a group."""
 
     def dropped_count(self, reason: str) -> int:
         """Number of trajectories dropped for a reason."""
@@ -186,6 +186,6 @@ class TrainingFinished(Event, frozen=True, tag=True):
     version: Count
     reason: str
     configured: Count = 0
-    """Sequence of the configuration whose condition it was; another one may let training go on."""
+    """Sequence of the configuration with the condition; a later one may resume training."""
     criterion_met: bool = False
     """Whether ``stop.criterion`` ended the training, rather than a limit."""

@@ -183,29 +183,29 @@ def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) 
 
 @register("oldest")
 class Oldest(PluginStruct, frozen=True):
-    """By the order of the stream."""
+    """Oldest first, in the order of the stream."""
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
-        """As they are."""
+        """Keep the order."""
         return list(units)
 
 
 @register("uniform")
 class Uniform(PluginStruct, frozen=True):
-    """A random order: everything that waits with the same probability, without replacement.
+    """A random order: all that waits has the same probability, without replacement.
 
     It breaks up matches that were played side by side, which share a version and often opponents; that needs more to
     wait than a batch takes (``trainer.buffer.batch_delay`` above 1).
     """
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
-        """Shuffled."""
+        """Shuffle the units."""
         return rng.sample(units, len(units))
 
 
 @register("prioritised")
 class Prioritised(PluginStruct, frozen=True):
-    """A random order in which what promises to teach more is likelier to come first.
+    """A random order in which units with a larger expected learning signal tend to come first.
 
     Each unit's turn is ``u ** (1 / weight)`` with a uniform ``u``, the highest first: weighted sampling without
     replacement (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir", algorithm A). Weights are
@@ -215,15 +215,15 @@ class Prioritised(PluginStruct, frozen=True):
     """
 
     by: Literal["surprise", "freshness"] = "surprise"
-    """``surprise``: how far the score is from the mean of what waits of the same game and role, a stand-in for the size
-    of the advantage, which is known only in a batch. ``freshness``: the fewer versions old the likelier."""
+    """Priority. ``surprise``: distance of the score from the mean of waiting units of the same game and role, a
+    stand-in for the size of the advantage, which is known only within a batch. ``freshness``: newer versions first."""
     alpha: NonNegativeFloat = 0.6
-    """0 is uniform."""
+    """Exponent of the priorities; 0 is uniform."""
     epsilon: PositiveFloat = 0.05
-    """Added to a surprise relative to the largest one, so that nothing is passed over for ever."""
+    """Constant added to priorities, relative to the largest, so that no unit starves."""
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
-        """By weight and chance."""
+        """Draw without replacement by weight."""
         weights = self._surprises(units) if self.by == "surprise" else [1 / (1 + max(u.lag, 0)) for u in units]
         turns = [(rng.random() ** (weight**-self.alpha), unit) for weight, unit in zip(weights, units, strict=True)]
         return [unit for _, unit in sorted(turns, key=lambda turn: (-turn[0], turn[1]))]

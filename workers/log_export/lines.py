@@ -116,7 +116,7 @@ class ExportTarget(Protocol):
     """A destination that takes lines in order. After a failure it is closed and opened again."""
 
     name: str
-    """For log messages: a file's path or a host, without secrets."""
+    """Name in log messages: a file's path or a host, without secrets."""
 
     async def open(self, history: str) -> int:
         """Prepare for the lines of a history; return the sequence of the last one that it has, 0 for none.

@@ -58,7 +58,7 @@ class RoleClients(NamedTuple):
     """The inference clients of one match."""
 
     clients: Mapping[str, InferenceClient]
-    """By role id; the judge's under ``JUDGE``."""
+    """Clients by role id; the judge's under ``JUDGE``."""
     spec: ArenaSpec
 
     def metrics(self, seat: int) -> dict[str, float]:
@@ -154,7 +154,7 @@ class EpisodeRunner:
         """The base model's client, for roles without a seat."""
         self._training_arena: _TrainingArena | None = None
         self._training_requests: dict[str, EpisodeRequest] = {}
-        """By training match, until ``make_tombstone`` is called for it."""
+        """Requests by training match, until ``make_tombstone`` is called for it."""
         self._verbose = LoggingObserver() if logs_episodes() else None
         check_seats(spec, self._open_arena("check", 0))
 

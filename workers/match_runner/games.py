@@ -101,7 +101,7 @@ class GameRunner:
         self._models = models
         self._remotes = remotes
         self._variants = {canonical_json({}): self._make_variant(game)}
-        """By the settings that replace the league's."""
+        """Variants of the game by the settings that replace the league's."""
 
     def _make_variant(self, game: GameSpec) -> _Variant:
         prompter = make_prompter(self._models.tokenizer, game, self._context.config.prompts)

@@ -50,7 +50,7 @@ class ChartFold:
         self._draws: dict[str, OpponentDrawWindow] = {}
         self._pool = gauges.PoolRatings()
         self._play_totals: dict[str, _PlayTotals] = {}
-        """By worker, since the last full row."""
+        """Totals by worker since the last full row."""
         self._latest: dict[str, float] = {}
         """Metrics of single events since the last full row."""
         self._window_start_ns: int | None = None

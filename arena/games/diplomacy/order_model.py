@@ -33,7 +33,7 @@ from arena.games.diplomacy.position import Position, UnitOrders
 from schemas.ids import derive_seed
 
 PRECISION = 0.1
-"""Of the prior, an independent normal distribution for each weight."""
+"""Precision of the prior, an independent normal distribution for each weight."""
 NEWTON_STEPS, PRIOR_NEWTON_STEPS = 4, 12
 MAX_STEP = 2.0
 """Largest change of a weight in one of Newton's steps."""
@@ -193,7 +193,7 @@ class OpponentMixture:
         self._turns = 0
         """Turns of the match that were taken in."""
         self._log_likelihoods: dict[int, Floats] = {}
-        """Of each seat's orders so far, by model."""
+        """Log-likelihoods of each seat's orders so far, by model."""
         self._probabilities: dict[int, list[float]] = {}
 
     def observe(self, game: Game, seat: int) -> None:

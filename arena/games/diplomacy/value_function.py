@@ -29,9 +29,9 @@ DISTANCES = 4
 MOST_UNITS = 3
 """Units at one distance that are told apart."""
 SCALE_L = np.array([1] * 8 + [1 / 2, 1 / 3] + [1] * 4 + [1 / 5] * 3)
-"""Of ``center_features``, before they are weighed."""
+"""Scale of ``center_features``, applied before their weights."""
 OWNS, UNOWNED = 12, 13
-"""Local features that tell whether the seat owns the centre, and whether it has no owner."""
+"""Indices of the local features "the seat owns the centre" and "nobody owns it"."""
 HIDDEN, SIZE_FEATURES = 32, 6
 STAYS = 2.0
 """Added to the logit of a centre's present owner, beside what is fitted."""

@@ -34,9 +34,9 @@ class EnvironmentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     players: int | None = None
     """Number of players; None for that of all environments."""
     observation: str = ""
-    """In place of ``prompts.observation``."""
+    """Override of ``prompts.observation``."""
     extractor: str = ""
-    """In place of ``prompts.extractor``."""
+    """Override of ``prompts.extractor``."""
 
     @property
     def prompts(self) -> dict[str, str]:

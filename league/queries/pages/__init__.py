@@ -107,10 +107,10 @@ class Route(NamedTuple):
     """The handler of ``GET path``; it returns a value for JSON, or an ``EncodedResponse``."""
 
     path: str
-    """With ``{parts}``."""
+    """Path with ``{parts}``."""
     handler: QueryHandler
     ttl_s: float | None
-    """How long a response may be reused; None for as long as the history has not moved on."""
+    """Seconds for which a response may be reused; None until the history moves on."""
 
 
 _ROUTES: list[Route] = []
@@ -141,7 +141,7 @@ _MAX_RESULTS = 16
 
 _Results = OrderedDict[Hashable, tuple[float, Any]]
 _QUEUES: "WeakKeyDictionary[LiveLeague, tuple[asyncio.Lock, _Results]]" = WeakKeyDictionary()
-"""By league, a lock for its slow queries, and their newest results with the times at which they were begun."""
+"""Locks for the slow queries of each league, and their newest results with their start times."""
 
 
 async def run_single_flight(league: LiveLeague, question: Hashable, work: Callable[[], Awaitable[Any]]) -> Any:

@@ -285,7 +285,7 @@ async def learning(league: LiveLeague, params: RequestParams) -> Any:
 
 
 def _pair_benchmarks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each policy and opponent the first benchmark, or the base model's, beside that of the newest version.
+    """Pair the first benchmark of each policy and opponent, or the base model's, with that of the newest version.
 
     ``verdict`` compares the 95 % Wilson intervals: ``better`` or ``worse`` where they are apart, else ``open``.
     """

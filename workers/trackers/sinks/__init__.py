@@ -21,7 +21,7 @@ class Place(msgspec.Struct, frozen=True):
     """The history that rows belong to, and the folder for files."""
 
     folder: Path
-    """For the sink's own files; it may not exist yet."""
+    """Folder for the sink's own files; it may not exist yet."""
     league: str
     identity: str
     """Distinguishes the history from others of the same league name."""
