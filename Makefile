@@ -56,10 +56,10 @@ llm: $(LLM)  ## train SmolLM2, a real language model, at Kuhn poker on two cores
 	@$(BIN)/league up --config configs/smollm2-kuhn.toml --run $(RUN)-llm
 
 test-llm: $(LLM)  ## what only a real language model shows, on SmolLM2 (15 minutes)
-	@$(BIN)/python -m pytest tests/llm
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/llm
 
 test-llm-failed: $(LLM)  ## run the tests of `make test-llm` again that failed last
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests/llm
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "slow or not slow" tests/llm
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"

@@ -1,0 +1,223 @@
+"""SmolLM2 as a league uses it: what it is asked and says, what it learns from, and what comes out of a league."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import league as league_package
+from arena.games import game_names, make_game
+from inference.base import SamplingParameters
+from inference.local import LocalBackend, LocalConfig
+from league.run import Run
+from lifecycle.league_models import export_adapter, export_merged_model
+from models import Tokenizer
+from models.decoder import Decoder
+from models.gguf import import_gguf
+from players.policy import BackendClient, PolicyPlayer
+from players.prompt_builder import make_prompter
+from schemas.config import Plugin, PromptsConfig, convert
+from schemas.episodes import Message
+from schemas.errors import ConfigError, ModelError
+from schemas.trajectories import ModelCall, Trajectory
+from trainer.backends import AdapterSpec, load_backend
+from trainer.batch import flatten, microbatches
+from trainer.learner_config import LearnerConfig
+from trainer.loss_inputs import recompute_logprobs
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"openspiel": {"game": "tic_tac_toe"}, "textarena": {"env": "KuhnPoker-v0-train"}}
+
+
+@pytest.fixture(scope="session")
+def tokenizer(smollm2: Path) -> Tokenizer:
+    return Tokenizer(smollm2)
+
+
+@pytest.fixture
+def backend(smollm2: Path) -> LocalBackend:
+    return LocalBackend(smollm2, LocalConfig())
+
+
+def test_the_converted_model_knows_the_capital_of_france(backend: LocalBackend, tokenizer: Tokenizer) -> None:
+    async def ask() -> str:
+        client = BackendClient(backend, tokenizer)
+        reply = await client.complete([Message("user", "What is the capital of France?")], temperature=0.01)
+        await backend.close()
+        return reply.text
+
+    assert "Paris" in asyncio.run(ask())
+
+
+def test_prompts_are_those_of_its_own_chat_template(smollm2: Path, tokenizer: Tokenizer) -> None:
+    game = make_game("kuhn_poker", {})
+    table = game.new(3)
+    (seat,) = table.to_move()
+    prompt = make_prompter(tokenizer, game, PromptsConfig()).make_prompt(table, seat)
+    words = game.words()
+    messages = [{"role": "system", "content": words.rules()}, {"role": "user", "content": words.question(table, seat)}]
+    own = AutoTokenizer.from_pretrained(smollm2)
+    expected = own.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert prompt.prompt_ids == list(expected)
+    text = tokenizer.decode(prompt.prompt_ids)
+    assert text.startswith("<|im_start|>system\nYou are playing Kuhn poker.")
+    assert "Legal moves: bet, check" in text
+
+
+@pytest.mark.parametrize("name", [name for name in game_names() if name not in ("diplomacy", "pettingzoo")])
+def test_every_listed_game_is_asked_and_answered_in_words(name: str, tokenizer: Tokenizer) -> None:
+    game = make_game(name, SETTINGS.get(name, {}))
+    table, rng = game.new(1), Random(1)
+    while (moving := table.to_move()) and table.clock < 3:
+        for seat in moving:
+            prompt = make_prompter(tokenizer, game, PromptsConfig()).make_prompt(table, seat)
+            assert "<|im_start|>system\n" in tokenizer.decode(prompt.prompt_ids)
+            action = table.random_action(seat, rng)
+            reply = prompt.encode_action(action)
+            assert prompt.parse_reply(reply, True, rng).action == action
+            place = prompt.constraint
+            assert place is not None
+            for token in reply:
+                place = place.advance(token)
+            assert not place.allowed(), "nothing follows the end of the turn"
+        table.apply({seat: table.random_action(seat, rng) for seat in moving})
+
+
+def play_kuhn(backend: LocalBackend, tokenizer: Tokenizer, config: PromptsConfig, games: int) -> list[PolicyPlayer]:
+    game = make_game("kuhn_poker", {})
+    prompter = make_prompter(tokenizer, game, config)
+
+    async def play(seed: int) -> list[PolicyPlayer]:
+        table = game.new(seed)
+        players = [PolicyPlayer(backend, prompter, lambda: (0, None), SamplingParameters()) for _ in range(2)]
+        while moving := table.to_move():
+            table.apply({seat: await players[seat].act(table, seat, seed * 10 + table.clock) for seat in moving})
+        return players
+
+    async def play_all() -> list[PolicyPlayer]:
+        pairs = await asyncio.gather(*(play(seed) for seed in range(games)))
+        await backend.close()
+        return [player for pair in pairs for player in pair]
+
+    return asyncio.run(play_all())
+
+
+def in_order(players: list[PolicyPlayer]) -> list[ModelCall]:
+    """All model calls by their clock, as in one trajectory."""
+    return sorted((call for player in players for call in player.model_calls), key=lambda call: call.clock)
+
+
+@pytest.mark.parametrize("reply", ["constrained", "free"])
+def test_sampler_and_learner_agree(reply: str, backend: LocalBackend, tokenizer: Tokenizer, smollm2: Path) -> None:
+    config = convert({"reply": reply, "reply_tokens": 12, "invalid": "random"}, PromptsConfig, "prompts")
+    players = play_kuhn(backend, tokenizer, config, 3)
+    calls = in_order(players)
+    learner_W, recorded_W = recompute_logprobs(Decoder.load(smollm2), None, calls)
+    np.testing.assert_allclose(learner_W, recorded_W, atol=1e-4)
+    if reply == "free":
+        counted = [player.metrics() for player in players if player.model_calls]
+        faults = ("truncated", "empty", "unparsable", "illegal")
+        for one in counted:
+            assert one["reply_invalid"] == sum(one[f"reply_{fault}"] for fault in faults)
+
+
+@pytest.mark.parametrize("backend_name", ["native", "peft"])
+def test_shared_beginnings_change_no_loss_and_no_gradient(
+    backend_name: str, backend: LocalBackend, tokenizer: Tokenizer, smollm2: Path
+) -> None:
+    players = play_kuhn(backend, tokenizer, PromptsConfig(), 6)
+    calls = in_order(players)
+    rollout = Trajectory("m", "kuhn_poker", "main", 0, "P1", "P1", calls, calls[-1].clock, 1.0, 1.0, 1)
+    batch = flatten([rollout], [np.linspace(-1, 1, len(calls))])
+    loaded = load_backend(Plugin(backend_name), smollm2, "cpu", "float32")
+    found = {}
+    for layout in ("prefix_tree", "rectangles"):
+        adapter = loaded.new_adapter(AdapterSpec(4, 8.0, ("q_proj", "down_proj")), seed=1)
+        (parameters,) = adapter.make_optimizer(LearnerConfig()).weights
+        with torch.no_grad():
+            parameters += 0.01 * torch.randn(parameters.shape, generator=torch.Generator().manual_seed(3))
+        forward, logprob_W, cells = adapter.begin(LearnerConfig(layout=layout)), torch.zeros(len(batch.position_W)), 0
+        for chunk in microbatches(batch, np.arange(len(batch)), 2048, torch.device("cpu"), layout):
+            terms = forward.loss_inputs(chunk)
+            torch.autograd.backward((terms.logprob_W * chunk.advantage_W).sum())
+            logprob_W[torch.from_numpy(chunk.branch_W)] = terms.logprob_W.detach()
+            cells += chunk.ids_BL.numel()
+        forward.backward()
+        found[layout] = logprob_W, parameters.grad.clone(), cells
+    torch.testing.assert_close(found["prefix_tree"][0], found["rectangles"][0], atol=1e-4, rtol=1e-4)
+    scale = float(found["rectangles"][1].abs().max())
+    torch.testing.assert_close(found["prefix_tree"][1], found["rectangles"][1], atol=1e-4 * scale, rtol=1e-3)
+    assert found["prefix_tree"][2] * 3 < found["rectangles"][2]
+
+
+@pytest.fixture(scope="module")
+def run(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two gradient steps of the league that ``make llm`` trains, with a checkpoint."""
+    folder = tmp_path_factory.mktemp("llm")
+    text = (ROOT / "configs" / "smollm2-kuhn.toml").read_text()
+    for old, new in (
+        ("steps = 100", "steps = 2"),
+        ("rollouts_per_step = 128", "rollouts_per_step = 16"),
+        ("benchmark_games = 210", "benchmark_games = 8"),
+        ("gatekeeper_games = 10", "gatekeeper_games = 2"),
+        ("recent_every = 5", "recent_every = 1"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "league.toml").write_text(text)
+    league_package.up(folder / "league.toml", folder / "run")
+    return Run(folder / "run")
+
+
+def test_a_league_of_it_trains_and_replays_identically(run: Run) -> None:
+    command = [sys.executable, "-m", "ui", "replay", "--verify", "--run", str(run.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reader = league_package.open(run.folder)
+    rows = reader.sql("SELECT step, metrics['sampler_gap'] AS gap FROM gradient_steps ORDER BY step")
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["gap"] < 1e-4 for row in rows)
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_its_adapter_works_in_plain_peft_and_merged(run: Run, smollm2: Path, tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    asyncio.run(export_adapter(run, "main@2", tmp_path / "adapter"))
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert Path(config["base_model_name_or_path"]) == smollm2
+    asyncio.run(export_merged_model(run, "main@2", tmp_path / "merged"))
+    ids = torch.tensor([AutoTokenizer.from_pretrained(smollm2).encode("The king bets and the jack")])
+    with torch.no_grad():
+        base = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)(ids).logits
+        adapted = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter", dtype=torch.float32)(ids).logits
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(ids).logits
+    assert float((adapted - base).abs().max()) > 1e-3, "training changed something"
+    # The merged weights are rounded to the base's bfloat16.
+    assert float((merged - adapted).abs().max()) < 0.3 * max(float((adapted - base).abs().max()), 1.0)
+
+
+def test_files_that_are_no_readable_gguf_are_refused(smollm2: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_text("hello")
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF" + bytes(20))
+    with pytest.raises(ModelError, match="not a GGUF file: it begins with b'hell'"):
+        import_gguf(tmp_path / "text.gguf", tmp_path / "out")
+    with pytest.raises(ModelError, match="transformers cannot read it"):
+        import_gguf(tmp_path / "cut.gguf", tmp_path / "out")
+    with pytest.raises(ModelError, match="no such file"):
+        import_gguf(tmp_path / "none.gguf", tmp_path / "out")
+    with pytest.raises(ModelError, match="exists already"):
+        import_gguf(tmp_path / "text.gguf", smollm2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_diplomacy_needs_of_a_language_model_is_said(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match=r"cannot list its legal replies in words.*egocentric"):
+        make_prompter(tokenizer, make_game("diplomacy", {}), PromptsConfig())
