@@ -6,15 +6,9 @@ Modules are asserted rather than seconds. Commands of one process run in an orde
 import json
 import subprocess
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
-
-import typer
-from typer.testing import CliRunner
 
 from tests.simulated_history import make_run
-from ui.cli import LeagueCommand
 
 TIMEOUT_S = 600.0
 
@@ -30,7 +24,7 @@ for words in json.loads(sys.argv[1]):
         print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
 """
 
-NEVER = {"matplotlib", "pandas", "prompt_toolkit", "pyarrow", "pydantic", "scipy", "structlog", "textual", "torch"}
+NEVER = {"matplotlib", "pandas", "prompt_toolkit", "pyarrow", "scipy", "structlog", "textual", "torch"}
 SCANT = {"duckdb", "league", "msgspec", "nats", "numpy", "workers"}
 
 
@@ -47,7 +41,7 @@ def modules_after(*commands: list[str]) -> list[set[str]]:
         [sys.executable, "-c", RUN_COMMANDS, json.dumps(commands)], capture_output=True, text=True, timeout=TIMEOUT_S
     )
     answers = [json.loads(line) for line in process.stderr.splitlines() if line.startswith("[")]
-    assert [code for code, _ in answers if code not in (0, None, 5)] == [], process.stderr
+    assert [code for code, _ in answers if code not in (0, None)] == [], process.stderr
     assert len(answers) == len(commands), process.stderr
     return [set(modules) for _, modules in answers]
 
@@ -77,7 +71,7 @@ def test_commands_on_a_stopped_run_import_what_they_print(tmp_path: Path) -> Non
         ["ledger", *place],
         ["leaderboard", *place],
         ["events", "--from", "2", *place],
-        ["verify", *place],
+        ["verify", "--no-replay", "--no-blobs", *place],
     )
     assert (sql | ledger | leaderboard | events | verify) & NEVER == set()
 
@@ -124,61 +118,3 @@ def test_the_first_line_of_a_command_is_formatted_and_filtered_as_workers_log() 
     assert "a disk is full" in process.stderr
     assert "disk=sda" in process.stderr
     assert "not of interest" not in process.stderr + process.stdout
-
-
-def test_options_are_converted_whether_typer_is_asked_or_not(tmp_path: Path) -> None:
-    class Colour(StrEnum):
-        red = "red"
-        blue = "blue"
-
-    taken: list[object] = []
-    app = typer.Typer(add_completion=False)
-
-    @app.command(cls=LeagueCommand)
-    def take(
-        path: Annotated[Path, typer.Argument()],
-        folder: Path = tmp_path,
-        names: Annotated[list[str] | None, typer.Option("--name")] = None,
-        count: Annotated[int, typer.Option(min=1)] = 3,
-        port: int = 4,
-        share: float | None = None,
-        colour: Colour = Colour.red,
-        text: str | None = None,
-    ) -> None:
-        taken[:] = [path, folder, names, count, port, share, colour, text]
-
-    runner = CliRunner()
-    assert runner.invoke(app, ["a/b"]).exit_code == 0
-    assert taken == [Path("a/b"), tmp_path, None, 3, 4, None, Colour.red, None]
-    words = [
-        "a",
-        "--folder",
-        "b",
-        "--name",
-        "x",
-        "--name",
-        "y",
-        "--count",
-        "5",
-        "--port",
-        "0123",
-        "--share",
-        "0.5",
-        "--colour",
-        "blue",
-        "--text",
-        "7",
-    ]
-    assert runner.invoke(app, words).exit_code == 0
-    assert taken == [Path("a"), Path("b"), ["x", "y"], 5, 123, 0.5, Colour.blue, "7"]
-    assert runner.invoke(app, ["a", "--port", "-5"]).exit_code == 0
-    assert taken[4] == -5
-    for wrong in (
-        ["a", "--count", "0"],
-        ["a", "--count", "x"],
-        ["a", "--port", "x"],
-        ["a", "--port", "²"],
-        ["a", "--colour", "green"],
-        [],
-    ):
-        assert runner.invoke(app, wrong).exit_code == 2

@@ -11,12 +11,14 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from league.log.jetstream import JetStreamLog
+from league.log.metrics import MetricsStream
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.queries.live_league import open_live_league
 from league.run import Run
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from schemas.metrics import Heartbeat
 from tests.simulated_history import Simulation
 from ui.cli import app as commands
 from ui.terminal.app import DashboardApp
@@ -91,9 +93,9 @@ def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
 ) -> None:
     said = {
         "league": "training done",
-        "leaders": "Bradley–Terry ratings",
+        "leaderboard": "Bradley–Terry ratings",
         "ratings": "rating under",
-        "heads": "points taken",
+        "payoff": "points taken",
         "opponents": "target",
         "workers": "dead letters",
         "events": "MatchFinished",
@@ -126,6 +128,24 @@ def test_an_event_shows_without_a_key(simulated: Simulation, on_screen: Callable
     on_screen(simulated.history, body)
 
 
+def test_a_league_with_a_process_is_live(
+    simulated: Simulation, on_screen: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ui.terminal.app._PROCESSES_INTERVAL_S", 0.1)
+
+    simulated.append(
+        e.WorkerJoined(worker="rollout-0", role="rollout", incarnation="1", host="host", pid=7, version="1")
+    )
+
+    async def body(screen: Screen) -> None:
+        await screen.shows("not running  event")
+        beat = Heartbeat("rollout-0", "rollout", "1", "host", 7, 60.0, 2**20, 0.5, 3, 1, 2)
+        await MetricsStream(screen.log.client, "league").publish(beat)
+        await screen.shows("live  event")
+
+    on_screen(simulated.history, body)
+
+
 def test_the_slider_shows_the_past_and_n_comes_back(simulated: Simulation, on_screen: Callable[..., None]) -> None:
     newest = simulated.history[-1].sequence
     first = newest - newest // 40
@@ -137,7 +157,7 @@ def test_the_slider_shows_the_past_and_n_comes_back(simulated: Simulation, on_sc
         await screen.shows(f"PAST  event {first - 1:,} of")
         await screen.press("n")
         assert screen.app.as_of is None
-        await screen.shows(f"live  event {newest:,}", f" {newest:,}  ")
+        await screen.shows(f"not running  event {newest:,}", f" {newest:,}  ")
         screen.app.action_event(-10 * newest)
         await screen.shows("PAST  event 1 of")
         screen.app.action_event(10 * newest)
@@ -151,7 +171,7 @@ def test_search_narrows_the_rows_and_escape_ends_it(simulated: Simulation, on_sc
         await screen.press("2")
         await screen.shows("random_bot", "base_model")
         await screen.press("slash", *"rando", "enter")
-        shown = await screen.shows("holding 'rando'", "random_bot")
+        shown = await screen.shows("filter 'rando'", "random_bot")
         assert not any("base_model" in line for line in shown)
         await screen.press("escape")
         await screen.shows("base_model")
@@ -194,12 +214,12 @@ def test_a_broker_that_goes_away_is_said_and_waited_for(simulated: Simulation, t
         with contextlib.ExitStack() as broker:
             url = broker.enter_context(EmbeddedServer(tmp_path / "nats")).url
             async with screen_of(tmp_path / "run", simulated.history, url) as screen:
-                await screen.shows("live", "MatchFinished")
+                await screen.shows("not running", "MatchFinished")
                 broker.close()
                 shown = await screen.shows("connection to the broker lost; reconnecting")
                 assert any("random_bot" in line for line in shown)
                 broker.enter_context(EmbeddedServer(tmp_path / "nats", int(url.rpartition(":")[2])))
-                await screen.shows("live")
+                await screen.shows("not running")
                 await screen.log.append(e.LeaguePaused(policy="main", reason="it is back"))
                 await screen.shows("paused (it is back)")
 

@@ -28,8 +28,6 @@ the function that needs it.
 import ast
 import functools
 import importlib
-import os
-import re
 from collections import UserDict
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,45 +143,6 @@ EPILOGUE = """\
 league COMMAND --help explains a command. Tab completes, after league --install-completion."""
 
 
-class _Conversion:
-    """Conversion of a parameter's value, left to typer where there is something to convert.
-
-    Typer converts by pydantic, even the default of an option that is not given, and importing that takes longer than
-    the rest of typer.
-    """
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the command takes it; typer.BadParameter where it cannot be converted."""
-        annotation = param.type_descriptor.annotation
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        if annotation is Path and (os.access(value, os.R_OK) or not os.path.lexists(value)):
-            return Path(value)
-        if annotation is not Path and isinstance(annotation, type) and isinstance(value, annotation):
-            return value
-        if annotation is int and not param.type_descriptor.is_ranged and re.fullmatch("[0-9]{1,18}", str(value)):
-            return int(value)
-        # Typer makes its own.
-        param._runtime_param = None
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
-
-
-class _ConvertsOnNeed:
-    """A command whose parameters have a ``_Conversion``; versions of typer without pydantic ignore it."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters, that of ``--help`` and those of completion included."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if getattr(param, "_runtime_param", None) is None:
-                param._runtime_param = _Conversion()
-        return params
-
-
-class LeagueCommand(_ConvertsOnNeed, TyperCommand):
-    """A command with options."""
-
-
 class LazyCommands(UserDict[str, Any]):
     """The commands of a group by name, or their module and function until they are looked up."""
 
@@ -216,7 +175,7 @@ def _docstrings(module: str) -> dict[str, str]:
     return {function.name: ast.get_docstring(function) or "" for function in functions}
 
 
-class LeagueCommands(_ConvertsOnNeed, TyperGroup):
+class LeagueCommands(TyperGroup):
     """A group of commands, which are imported when they are called."""
 
     def __init__(self, **options: Any) -> None:

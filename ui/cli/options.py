@@ -19,7 +19,6 @@ from typer.main import get_command
 from league.run import DEFAULT_RUN, Run
 from schemas.errors import UsageError, format_choices
 from schemas.events import EVENT_TYPES
-from ui.cli import LeagueCommand
 
 RunOption = Annotated[Path, Option("--run", help="The run's folder: store, artifacts, logs.")]
 RunsOption = Annotated[list[Path], Option("--run", help="A run's folder; may be repeated, to show runs side by side.")]
@@ -146,5 +145,5 @@ def make_command(name: str, function: Callable[..., Any]) -> Any:
 
 def _parser_of(name: str, function: Callable[..., Any]) -> Any:
     alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=LeagueCommand)(function)
+    alone.command(name)(function)
     return get_command(alone)

@@ -1,6 +1,7 @@
 """The terminal application: keys, time and refresh."""
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Coroutine
@@ -14,14 +15,17 @@ from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from league.queries.live_league import LiveLeague, Viewer
+from league.queries.pages.overview import running
 from schemas.errors import LeagueError
-from ui.terminal.boards import HeadToHeadView, LeaderboardView, OpponentsView, RatingsView
+from ui.terminal.boards import LeaderboardView, OpponentsView, PayoffView, RatingsView
 from ui.terminal.overview import EventsView, OverviewView, WorkersView
-from ui.terminal.views import Column, View, ViewOptions, make_table, share_bar, single_line
+from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
 
 _FRAME_INTERVAL_S = 0.5
 _IDLE_REFRESH_S = 2.0
 """Refresh interval without events: heartbeats are not events."""
+_PROCESSES_INTERVAL_S = 5.0
+"""Interval between two counts of the league's running processes."""
 _REST_FACTOR = 4
 """Ratio of the pause after a refresh to the duration of its queries."""
 _SLIDER_STEPS = 40
@@ -74,7 +78,7 @@ class DashboardApp(App[None]):
         # The terminal's own colours fit its theme, dark or light.
         super().__init__(ansi_color=True)
         self._league = league
-        kinds = (OverviewView, LeaderboardView, RatingsView, HeadToHeadView, OpponentsView, WorkersView, EventsView)
+        kinds = (OverviewView, LeaderboardView, RatingsView, PayoffView, OpponentsView, WorkersView, EventsView)
         self.views: list[View] = [kind() for kind in kinds]
         self._view_index = 0
         self.as_of: int | None = None
@@ -85,9 +89,11 @@ class DashboardApp(App[None]):
         self._view_data: Any = None
         self._view_error = ""
         self._view_changed = asyncio.Event()
+        self._processes: int | None = None
+        """Number of the league's running processes; None until it is known."""
 
     def compose(self) -> ComposeResult:
-        """Composes header, tabs, the view, the search box and a line of keys."""
+        """Compose header, tabs, the view, the search box and a line of keys."""
         yield Static(id="head")
         yield Static(id="tabs")
         with VerticalScroll(id="body"):
@@ -96,20 +102,21 @@ class DashboardApp(App[None]):
         yield Static(id="foot")
 
     def on_mount(self) -> None:
-        """Starts the refresh."""
+        """Start the refresh."""
         self.theme = "ansi-dark"
         self.query_one("#body").focus()
-        self.run_worker(self._refresh_loop(), exclusive=True)
+        self.run_worker(self._refresh_loop())
+        self.run_worker(self._count_processes())
         self.set_interval(_FRAME_INTERVAL_S, self._update_frame)
         self._update_frame()
 
     def on_resize(self) -> None:
-        """Redraws at the new size."""
+        """Redraw at the new size."""
         self.call_after_refresh(self._redraw)
 
     @property
     def view(self) -> View:
-        """Returns the current view."""
+        """The current view."""
         return self.views[self._view_index]
 
     # Refresh and drawing
@@ -125,16 +132,23 @@ class DashboardApp(App[None]):
                     if await self._run_unless_changed(asyncio.sleep(rest_s)):
                         await self._run_unless_changed(self._wait_for_events(viewer))
 
+    async def _count_processes(self) -> None:
+        while True:
+            # While the broker is away, the header shows that alone.
+            with contextlib.suppress(LeagueError):
+                self._processes = (await query_page(self._league, running))["processes"]
+            await asyncio.sleep(_PROCESSES_INTERVAL_S)
+
     async def _run_unless_changed(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Runs work to its end or until another view or time is chosen; returns whether it was completed."""
-        running, changed = asyncio.create_task(work), asyncio.create_task(self._view_changed.wait())
+        """Run work to its end or until another view or time is chosen; return whether it was completed."""
+        task, changed = asyncio.create_task(work), asyncio.create_task(self._view_changed.wait())
         try:
-            await asyncio.wait([running, changed], return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                running.result()
-            return running.done()
+            await asyncio.wait([task, changed], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done()
         finally:
-            running.cancel()
+            task.cancel()
             changed.cancel()
 
     async def _wait_for_events(self, viewer: Viewer) -> None:
@@ -178,7 +192,7 @@ class DashboardApp(App[None]):
         self.query_one("#tabs", Static).update(self._tabs_text())
         number, backwards = self._sort_orders[self._view_index]
         foot = [
-            *([f"holding {single_line(self._search, 20)!r}"] if self._search else []),
+            *([f"filter {single_line(self._search, 20)!r}"] if self._search else []),
             *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
             "? help  q quit  / search  s sort  [ ] time  n now",
         ]
@@ -190,7 +204,8 @@ class DashboardApp(App[None]):
         if not log.client.is_connected:
             return line.append(" connection to the broker lost; reconnecting ", "reverse")
         if self.as_of is None:
-            return line.append(f"live  event {newest:,}", "not bold")
+            states = {None: "", 0: "not running  "}
+            return line.append(f"{states.get(self._processes, 'live  ')}event {newest:,}", "not bold")
         slider = share_bar(self.as_of / max(newest, 1), _SLIDER_WIDTH).replace(" ", "░")
         return line.append(f"PAST  event {self.as_of:,} of {newest:,}  {slider}", "reverse")
 
@@ -216,57 +231,57 @@ class DashboardApp(App[None]):
         self._redraw()
 
     def action_view(self, number: int) -> None:
-        """Shows another view."""
+        """Show another view."""
         if number < len(self.views):
             self._view_index = number
             self.query_one("#body", VerticalScroll).scroll_home(animate=False)
             self._reload_view()
 
     def action_next(self, by: int) -> None:
-        """Shows the next or previous view."""
+        """Show the next or previous view."""
         self.action_view((self._view_index + by) % len(self.views))
 
     def action_step(self, by: int) -> None:
-        """Moves the slider by one step."""
+        """Move the slider by one step."""
         self.action_event(by * max(self._league.position // _SLIDER_STEPS, 1))
 
     def action_event(self, by: int) -> None:
-        """Moves by some events; the newest event is the present."""
+        """Move by some events; the newest event is the present."""
         newest = self._league.position
         at = max((self.as_of if self.as_of is not None else newest) + by, 1)
         self.as_of = at if at < newest else None
         self._reload_view()
 
     def action_now(self) -> None:
-        """Returns to the live view."""
+        """Return to the live view."""
         self.as_of = None
         self._reload_view()
 
     def action_help(self) -> None:
-        """Shows the keys, or hides them."""
+        """Show the keys, or hide them."""
         self._help_visible = not self._help_visible
         self._update_body()
 
     def action_sort(self) -> None:
-        """Sorts by the next column; after the last one, by none."""
+        """Sort by the next column; after the last one, by none."""
         number, backwards = self._sort_orders[self._view_index]
         self._sort_orders[self._view_index] = (number + 1) % (len(self.view.sorts) + 1), backwards
         self._redraw()
 
     def action_backwards(self) -> None:
-        """Reverses the order."""
+        """Reverse the order."""
         number, backwards = self._sort_orders[self._view_index]
         self._sort_orders[self._view_index] = number, not backwards
         self._redraw()
 
     def action_search(self) -> None:
-        """Opens the search box."""
+        """Open the search box."""
         box = self.query_one("#search", Input)
         box.add_class("open")
         box.focus()
 
     def action_leave(self) -> None:
-        """Closes the help, or clears the search."""
+        """Close the help, or clear the search."""
         if self._help_visible:
             self.action_help()
             return
@@ -274,12 +289,12 @@ class DashboardApp(App[None]):
         self._close_search()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filters rows by the text."""
+        """Filter rows by the text."""
         self._search = event.value
         self._redraw()
 
     def on_input_submitted(self) -> None:
-        """Closes the search box and keeps the filter."""
+        """Close the search box and keep the filter."""
         self._close_search()
 
     def _close_search(self) -> None:
@@ -288,7 +303,7 @@ class DashboardApp(App[None]):
 
 
 async def run_dashboard(league: LiveLeague) -> int:
-    """Shows a league, which the caller keeps up to date, until the user quits; returns the exit status."""
+    """Show a league, which the caller keeps up to date, until the user quits; return the exit status."""
     app = DashboardApp(league)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.exit)
     await app.run_async()

@@ -1,4 +1,4 @@
-"""Leaderboard, rating histories as curves, head-to-head shares and opponents."""
+"""Leaderboard, rating histories as curves, payoffs and opponents."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -48,7 +48,7 @@ _MIN_LINES = 5
 
 
 def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
-    """Renders the rows of a leaderboard; the online rating has its system's name."""
+    """Render the rows of a leaderboard; the online rating has its system's name."""
     if not rows:
         return Text("no agents", "dim")
     columns = [column._replace(name=data["system"]) if column.name == "online" else column for column in _FIELDS]
@@ -58,7 +58,7 @@ def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> R
 class LeaderboardView(View):
     """The leaderboard with intervals."""
 
-    title = "leaders"
+    title = "leaderboard"
     sorts = ("rating", "rated_games", "wins", "agent")
     pace_s = 2.0
 
@@ -76,10 +76,10 @@ class LeaderboardView(View):
         return Group(Text("; ".join(notes), "dim"), Text(), leaderboard_table(rows, data))
 
 
-class HeadToHeadView(View):
+class PayoffView(View):
     """Shares of the points between pairs of agents."""
 
-    title = "heads"
+    title = "payoff"
 
     async def load(self, league: LiveLeague, at: int | None) -> Any:
         """Shares of the points between the agents with the most matches."""

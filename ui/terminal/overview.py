@@ -36,7 +36,7 @@ _WORKER_COLUMNS = (
 
 
 def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
-    """Renders events as a table over the full width."""
+    """Render events as a table over the full width."""
     if not events:
         return Text("no events", "dim")
     cells = (

@@ -17,7 +17,7 @@ _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 async def query_page(league: LiveLeague, handler: QueryHandler, **parameters: Any) -> Any:
-    """Runs the query behind a web page; parameters that are None are left out. Raises ``LeagueError`` as it does."""
+    """Run the query behind a web page; parameters that are None are left out. Raises ``LeagueError`` as it does."""
     params = {name: str(value) for name, value in parameters.items() if value is not None}
     return await handler(league, RequestParams(params, {}))
 
@@ -36,7 +36,7 @@ class ViewOptions(NamedTuple):
     backwards: bool = False
 
     def select_rows(self, rows: Sequence[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
-        """Returns the rows with the searched text in one of ``fields``, in the chosen order."""
+        """The rows with the searched text in one of ``fields``, in the chosen order."""
         words = self.search.lower()
         selected = [row for row in rows if any(words in str(row.get(field, "")).lower() for field in fields)]
         if self.sort:
@@ -61,11 +61,11 @@ class View(ABC):
 
     @abstractmethod
     async def load(self, league: LiveLeague, at: int | None) -> Any:
-        """Loads the data as of the event ``at``, or of now; raises ``LeagueError`` where they are not available."""
+        """Load the data as of the event ``at``, or of now; raises ``LeagueError`` where they are not available."""
 
     @abstractmethod
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """Renders the view."""
+        """Render the view."""
 
 
 class Column(NamedTuple):
@@ -78,7 +78,7 @@ class Column(NamedTuple):
 
 
 def single_line(text: str, most: int = 200) -> str:
-    """Returns untrusted text as one line of visible characters, without escape sequences or changes of direction.
+    """Untrusted text as one line of visible characters, without escape sequences or changes of direction.
 
     A text wider than ``most`` cells is cut and ends in an ellipsis.
     """
@@ -88,13 +88,13 @@ def single_line(text: str, most: int = 200) -> str:
 
 
 def share_bar(share: float | None, width: int) -> str:
-    """Returns a share of 1 as a bar with a resolution of an eighth of a cell."""
+    """A share of 1 as a bar with a resolution of an eighth of a cell."""
     eighths = round(8 * width * min(max(share or 0.0, 0.0), 1.0))
     return ("█" * (eighths // 8) + _BAR_BLOCKS[eighths % 8].strip()).ljust(width)
 
 
 def make_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], widest: str = "") -> Table:
-    """Makes a table without borders; texts that do not fit end in an ellipsis, markup is not interpreted.
+    """Make a table without borders; texts that do not fit end in an ellipsis, markup is not interpreted.
 
     The column ``widest`` takes the remaining width.
     """
