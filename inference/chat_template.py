@@ -42,8 +42,10 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
     return template
 
 
-def encode_conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> list[int]:
-    """Encode a conversation up to where the reply begins.
+def encode_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig, continues: bool = False
+) -> list[int]:
+    """Encode a conversation up to where the reply begins, or ``continues``: up to the end of the last message's text.
 
     The ids are those of ``apply_chat_template`` where the folder has a template; without one, the tokenizer's own
     prefix (BOS) begins them. Contents are encoded ``without_marks``.
@@ -52,24 +54,28 @@ def encode_conversation(tokenizer: Tokenizer, messages: Sequence[Message], confi
         ModelError: the template rejects the conversation, or as ``resolve_template``.
     """
     conversation = without_marks(tokenizer, messages, config)
-    if _has_own_template(tokenizer, config):
-        return tokenizer.encode_text(_render_own(tokenizer, conversation, config))
-    return tokenizer.encode_prompt(render_conversation(tokenizer, conversation, config))
+    text = render_conversation(tokenizer, conversation, config, continues)
+    return tokenizer.encode_text(text) if _has_own_template(tokenizer, config) else tokenizer.encode_prompt(text)
 
 
-def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> str:
+def render_conversation(
+    tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig, continues: bool = False
+) -> str:
     """Render a conversation with the chat template in the model's folder, or else with that of its family.
 
     Thinking is switched off, unless configured, where a model has the switch: any reasoning before the answer is up to
-    the game's prompt.
+    the game's prompt. ``continues`` leaves the last message open, which must be the assistant's, with text.
 
     Raises:
         ModelError: the template rejects it, with and without a system message; or as ``resolve_template``.
     """
     if _has_own_template(tokenizer, config):
-        return _render_own(tokenizer, messages, config)
+        return _render_own(tokenizer, messages, config, continues)
     conversation = with_system_prompt(messages, config.system)
-    return resolve_template(tokenizer, config).render(conversation, config.thinking)
+    template = resolve_template(tokenizer, config)
+    if continues:
+        return template.render(conversation[:-1], config.thinking) + conversation[-1].content
+    return template.render(conversation, config.thinking)
 
 
 def without_marks(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> list[Message]:
@@ -106,11 +112,12 @@ def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
     return config.template == AUTO and tokenizer.has_chat_template
 
 
-def _render_own(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig) -> str:
+def _render_own(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig, continues: bool) -> str:
     conversation = with_system_prompt(messages, config.system)
     try:
-        return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking)
+        return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking, continues)
     except ModelError:
         if conversation[0].role != "system":
             raise
-        return tokenizer.render_chat(msgspec.to_builtins(merge_system_message(conversation)), config.thinking)
+        merged = merge_system_message(conversation)
+        return tokenizer.render_chat(msgspec.to_builtins(merged), config.thinking, continues)

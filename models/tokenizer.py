@@ -125,10 +125,13 @@ class Tokenizer:
             return True
         return bool(self._settings("tokenizer_config.json").get("chat_template"))
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]], thinking: bool = False) -> str:
+    def render_chat(
+        self, messages: Sequence[Mapping[str, str]], thinking: bool = False, continues: bool = False
+    ) -> str:
         """Render a conversation with the folder's chat template, up to the start of the reply.
 
-        Messages have ``role`` and ``content``; ``thinking`` is ``enable_thinking`` of templates that have the switch.
+        ``continues``: up to the end of the last message's text, which the reply continues. Messages have ``role`` and
+        ``content``; ``thinking`` is ``enable_thinking`` of templates that have the switch.
 
         Raises:
             ModelError: the template cannot be read, or rejects the conversation (some have no system role).
@@ -137,7 +140,8 @@ class Tokenizer:
             text: str = self._hf_tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
                 tokenize=False,
-                add_generation_prompt=True,
+                add_generation_prompt=not continues,
+                continue_final_message=continues,
                 enable_thinking=thinking,
             )
         except Exception as error:  # templates are third-party programs, which may raise anything

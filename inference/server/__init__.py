@@ -3,8 +3,9 @@
 - ``app``                 the application: routes, bounds, address; ``/health``, ``/stats``, ``/metrics``
 - ``admission``           admission control: loading, draining, bounds
 - ``generate_route``      ``POST /generate`` along slices of constraints; ``/adapters/version``, loading and unloading
-- ``openai_routes``       ``/v1/completions`` and ``/v1/chat/completions``
+- ``openai_routes``       ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``
 - ``opponent_pool``       ``/v1/league/…``: sessions against opponents of the league, their results, external agents
+- ``openai_stream``       answers as server-sent events
 - ``openai_types``        requests and errors in OpenAI's form
 - ``output_constraints``  JSON schemas, expressions, choices, lists of tokens, stop strings
 

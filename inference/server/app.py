@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -87,8 +88,9 @@ class InferenceServer:
         app.router.add_get("/health", self._health)
         app.router.add_get("/stats", self._report)
         app.router.add_get("/metrics", self._metrics)
-        for method, path in _MODEL_ROUTES:
-            app.router.add_route(method, path, self._dispatch)
+        for route in _MODEL_ROUTES:
+            for path in (route[1], f"{route[1]}/"):
+                app.router.add_route(route[0], path, partial(self._dispatch, route))
         # A client that disconnects cancels its request and frees its capacity.
         self._runner = await http_server.listen(
             app, host, port, "inference: cannot listen on", shutdown_s=_SHUTDOWN_TIMEOUT_S, cancels_handlers=True
@@ -104,6 +106,7 @@ class InferenceServer:
             own.generate,
             own.generate_many,
             openai.list_models,
+            openai.find_model,
             openai.create_completion,
             openai.create_chat_completion,
             own.version,
@@ -165,8 +168,8 @@ class InferenceServer:
             figures |= {"name": self._name, "tokens_per_second": rate} | msgspec.structs.asdict(stats)
         return figures
 
-    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
-        handler = self._routes.get((request.method, request.path))
+    async def _dispatch(self, route: tuple[str, str], request: web.Request) -> web.StreamResponse:
+        handler = self._routes.get(route)
         if handler is None:
             raise RefusedError(503, "the server is loading its model; another one may serve")
         # A body without a length counts as the longest one.
@@ -208,6 +211,7 @@ _MODEL_ROUTES = (
     ("POST", GENERATE),
     ("POST", GENERATE_MANY),
     ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model:.+}"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
     ("GET", "/adapters/version"),

@@ -18,6 +18,7 @@ from inference.http_server import RefusedError
 from inference.remote import OWNER
 from inference.server import ResolvedModel, ServedModels
 from inference.server.admission import AdmissionControl
+from inference.server.openai_stream import send_stream
 from inference.server.openai_types import (
     ChatCompletionRequest,
     CommonRequest,
@@ -144,7 +145,7 @@ _UNLIMITED_TOKENS = 1 << 20
 
 @dataclass
 class OpenAIRoutes:
-    """Answers ``/v1/models``, ``/v1/completions`` and ``/v1/chat/completions``."""
+    """Answers ``/v1/models``, ``/v1/models/{id}``, ``/v1/completions`` and ``/v1/chat/completions``."""
 
     models: ServedModels
     texts: TextCodec
@@ -154,45 +155,55 @@ class OpenAIRoutes:
     async def list_models(self, request: web.Request) -> web.Response:
         """Names of the models."""
         names = dict.fromkeys([*self.models.names(), *(self.pool.names() if self.pool is not None else ())])
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": OWNER} for name in names]
-        return web.json_response({"object": "list", "data": data})
+        return web.json_response({"object": "list", "data": [_describe_model(name) for name in names]})
 
-    async def create_completion(self, request: web.Request) -> web.Response:
+    async def find_model(self, request: web.Request) -> web.Response:
+        """One model by name, also one that is not listed, as a digest; raises ``RefusedError`` for none (404)."""
+        name = request.match_info["model"].rstrip("/")
+        if self.pool is None or name not in self.pool.names():
+            self.models.resolve(name)
+        return web.json_response(_describe_model(name))
+
+    async def create_completion(self, request: web.Request) -> web.StreamResponse:
         """Completions of texts, or of tokens."""
         body = decode_request(await self.admission.read(request), CompletionRequest)
         if body.logprobs is not None and body.logprobs not in (0, 1):
             raise RefusedError(400, "logprobs: only the sampled token's is returned; expected 0 or 1", "logprobs")
         limit = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         named, completions = await self._generate(body, self._tokenize_prompts(body), limit)
-        return web.json_response(completion_response(body, named.name, completions, self.texts), dumps=_dump_json)
+        return await _send(request, body, completion_response(body, named.name, completions, self.texts))
 
-    async def create_chat_completion(self, request: web.Request) -> web.Response:
+    async def create_chat_completion(self, request: web.Request) -> web.StreamResponse:
         """Replies in a conversation."""
         body = decode_request(await self.admission.read(request), ChatCompletionRequest)
         if body.top_logprobs:
             raise RefusedError(400, "top_logprobs: only the sampled token's is returned; expected 0", "top_logprobs")
-        if not body.messages:
-            raise RefusedError(400, "messages: found none; expected the user's at least", "messages")
+        conversation(body)
         if self.pool is None or not body.model.startswith(MODEL_PREFIX):
-            return web.json_response(await self._complete_chat(body), dumps=_dump_json)
+            return await _send(request, body, await self._complete_chat(body))
+        if body.continue_final_message:
+            raise RefusedError(
+                400, "continue_final_message: opponents write whole replies; leave it out", "continue_final_message"
+            )
         session = await self.pool.open(chat_session(body, request.headers))
         body = msgspec.structs.replace(body, model=session.opponent)
         with self.admission.admit():
             text = await self.pool.reply(session, body)
         answer = await self._complete_chat(body) if text is None else text_response(body.model, text)
         answer["league"] = msgspec.to_builtins(session)
-        return web.json_response(answer, dumps=_dump_json)
+        return await _send(request, body, answer)
 
     async def _complete_chat(self, body: ChatCompletionRequest) -> Json:
         prompts, thinking = self.models.prompts, body.chat_template_kwargs.enable_thinking
         if thinking is not None:
             prompts = msgspec.structs.replace(prompts, thinking=thinking)
         tokenizer = self.texts.tokenizer
-        ids = encode_conversation(tokenizer, conversation(body), prompts)
+        continues = bool(body.continue_final_message)
+        ids = encode_conversation(tokenizer, conversation(body), prompts, continues)
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
         named, completions = await self._generate(body, [ids], _UNLIMITED_TOKENS if limit is None else limit)
         template = resolve_template(tokenizer, prompts)
-        thinks = may_think(tokenizer, prompts)
+        thinks = not continues and may_think(tokenizer, prompts)
         return chat_response(body, named.name, completions, self.texts, template, thinks)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
@@ -233,5 +244,12 @@ class OpenAIRoutes:
         return named, [CompletionChoice(prompt, one) for prompt, one in zip(repeated, completions, strict=True)]
 
 
-def _dump_json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def _describe_model(name: str) -> Json:
+    return {"id": name, "object": "model", "created": 0, "owned_by": OWNER}
+
+
+async def _send(request: web.Request, body: CommonRequest, answer: Json) -> web.StreamResponse:
+    """Send an answer, whole or as a stream."""
+    if body.stream:
+        return await send_stream(request, answer, body.stream_options)
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

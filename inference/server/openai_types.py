@@ -1,7 +1,7 @@
 """Requests in OpenAI's form, as far as they are supported, with vLLM's further fields; errors in the same form.
 
-An unsupported field that would change the distribution sampled from is refused, since ignoring it would give other
-samples than requested. All other unknown fields are ignored, as OpenAI's own server does.
+Every field is honoured, or refused by an error that names it, since ignoring it would give other samples than
+requested. ``HARMLESS`` are the fields that change no sample, and are ignored.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from aiohttp import web
 from inference.http_server import ErrorStatuses, RefusedError
 from schemas import errors
 from schemas.episodes import Message
-from schemas.errors import format_choices
+from schemas.errors import format_choices, suggest
 
 _ERROR_TYPES = {400: "invalid_request_error", 404: "not_found_error", 408: "timeout_error", 413: "too_large_error"}
 ERROR_STATUSES: ErrorStatuses = (
@@ -44,8 +44,24 @@ def render_error(_: web.Request, refused: RefusedError) -> web.Response:
 MAX_STOP_STRINGS, MAX_STOP_CHARS = 16, 256
 """Stop strings that one request may name, and characters of each."""
 
+HARMLESS = frozenset(
+    {
+        "cache_salt",
+        "metadata",
+        "parallel_tool_calls",
+        "priority",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "request_id",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+"""Fields that change no sample: labels, caching and accounting; ``parallel_tool_calls`` concerns refused tools."""
+
 _IGNORED_VALUES: Mapping[str, tuple[Any, ...]] = {
-    "stream": (False,),
     "stop_token_ids": ([],),
     "echo": (False,),
     "suffix": ("",),
@@ -61,11 +77,30 @@ _IGNORED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "ignore_eos": (False,),
     "bad_words": ([],),
     "tools": ([],),
+    "tool_choice": ("none", "auto"),
     "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "length_penalty": (1,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
 }
 """Unsupported fields, and the values that are accepted nevertheless, besides null."""
 
+_GUIDED = {"guided_choice": "choice", "guided_json": "json", "guided_regex": "regex"}
+"""vLLM's earlier names of the constraints, by those in ``structured_outputs``."""
+
 Json = dict[str, Any]
+
+
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenAI's ``stream_options``."""
+
+    include_usage: bool | None = False
+    """Whether one more chunk, without choices, has the usage."""
+    include_obfuscation: bool | None = None
+    """Accepted; chunks are never padded."""
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +140,9 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     allowed_token_ids: list[int] | None = None
     """The end token is among them only if it is named."""
     return_token_ids: bool | None = False
+    stream: bool | None = False
+    """Whether the answer is a stream of server-sent events."""
+    stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
     """Stop strings: each ends a completion with the token that completes it. The answer's text is cut before it; tokens
     and log-probabilities are complete."""
@@ -139,13 +177,18 @@ class ContentPart(msgspec.Struct, frozen=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """One message of a conversation."""
+    """One message of a conversation; a client may send back the server's, with its reasoning, which is left out."""
 
     role: str
-    content: str | list[ContentPart]
+    content: str | list[ContentPart] | None = None
+    """None is an empty text."""
+    tool_calls: list[Any] | None = None
+    """Refused unless empty."""
+    function_call: Any = None
+    """Refused unless None."""
 
 
-class TemplateKwargs(msgspec.Struct, frozen=True):
+class TemplateKwargs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """vLLM's ``chat_template_kwargs``."""
 
     enable_thinking: bool | None = None
@@ -159,6 +202,10 @@ class ChatCompletionRequest(CommonRequest, frozen=True, kw_only=True):
     logprobs: bool | None = False
     top_logprobs: int | None = 0
     chat_template_kwargs: TemplateKwargs = TemplateKwargs()
+    continue_final_message: bool | None = False
+    """Whether the completion continues the last message, the assistant's."""
+    add_generation_prompt: bool | None = None
+    """False only with ``continue_final_message``."""
     league_session: str = ""
     """Name of the session of the opponent pool, up to 200 characters; the header ``X-League-Session`` comes first.
     Default: ``user``; without it, a digest of the messages up to the first of the user's, so that conversations that
@@ -182,14 +229,45 @@ _ROLES = ("assistant", "system", "user")
 
 
 def conversation(request: ChatCompletionRequest) -> list[Message]:
-    """The messages of a request; raises ``RefusedError`` for an unknown role, or parts other than text."""
+    """The messages of a request.
+
+    Raises:
+        RefusedError: no messages, an unknown role, parts other than text, calls of tools, or no last message to
+            continue.
+    """
+    if not request.messages:
+        raise RefusedError(400, "messages: found none; expected the user's at least", "messages")
     messages = []
     for message in request.messages:
         role = "system" if message.role == "developer" else message.role
         if role not in _ROLES:
             raise RefusedError(400, f"messages: role {message.role!r}; expected {format_choices(_ROLES)}", "messages")
+        if message.tool_calls or message.function_call is not None:
+            raise RefusedError(400, "messages: a call of a tool; tools are not supported, expected text", "messages")
         messages.append(Message(cast("Literal['system', 'user', 'assistant']", role), message_text(message)))
+    _check_continuation(request, messages[-1])
     return messages
+
+
+def _check_continuation(request: ChatCompletionRequest, last: Message) -> None:
+    if request.continue_final_message:
+        if request.add_generation_prompt:
+            raise RefusedError(
+                400, "add_generation_prompt: true beside continue_final_message; expected one", "add_generation_prompt"
+            )
+        if last.role != "assistant" or not last.content.strip():
+            raise RefusedError(
+                400,
+                f"continue_final_message: the last message is the {last.role}'s, {last.content[:40]!r}; expected the "
+                "assistant's, with text",
+                "continue_final_message",
+            )
+    elif request.add_generation_prompt is False:
+        raise RefusedError(
+            400,
+            "add_generation_prompt: false; expected true, or continue_final_message beside it",
+            "add_generation_prompt",
+        )
 
 
 class AdapterRequest(msgspec.Struct, frozen=True):
@@ -206,19 +284,39 @@ def decode_request(body: bytes, kind: type[T]) -> T:
     """A request from its JSON; raises ``RefusedError`` for one that is none (400), or has unsupported fields."""
     try:
         fields = msgspec.json.decode(body)
-        for field, neutral in _IGNORED_VALUES.items() if isinstance(fields, dict) else ():
-            value = fields.get(field)
-            if value is not None and value not in neutral:
-                raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
+        if isinstance(fields, dict) and issubclass(kind, CommonRequest):
+            fields = _supported_fields(fields, kind)
         return msgspec.convert(fields, kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RefusedError(400, f"{len(body)} bytes are no request: {error}") from error
 
 
+def _supported_fields(fields: Json, kind: type[CommonRequest]) -> Json:
+    """The fields that ``kind`` has, constraints under one name; raises ``RefusedError`` for one that it has not."""
+    known = {*kind.__struct_fields__, *HARMLESS}
+    supported: Json = {}
+    for field, value in fields.items():
+        if value is None:
+            continue
+        if field in _GUIDED:
+            if fields.get("structured_outputs") is not None or "structured_outputs" in supported:
+                raise RefusedError(400, f"{field}: beside another constraint; expected one of them", field)
+            supported["structured_outputs"] = {_GUIDED[field]: value}
+        elif field in known:
+            supported[field] = value
+        elif field not in _IGNORED_VALUES:
+            raise RefusedError(400, f"{field}: not known here; leave it out{suggest(field, known)}", field)
+        elif value not in (neutral := _IGNORED_VALUES[field]):
+            raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
+    if "stream_options" in supported and not supported.get("stream"):
+        raise RefusedError(400, "stream_options: without stream; expected stream = true beside it", "stream_options")
+    return supported
+
+
 def message_text(message: ChatMessage) -> str:
     """The text of a message; raises ``RefusedError`` for parts other than text."""
-    if isinstance(message.content, str):
-        return message.content
+    if message.content is None or isinstance(message.content, str):
+        return message.content or ""
     if odd := {part.type for part in message.content} - {"text"}:
         raise RefusedError(400, f"messages: a part of type {format_choices(odd)}; expected 'text'", "messages")
     return "".join(part.text for part in message.content)
