@@ -166,7 +166,7 @@ class JudgedSpec(DatasetSpec):
         return ({self.item: text} for text in getattr(self.settings, self.items))
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds whether it was a draw, the unreadable verdicts, and whether the order decided."""
+        """Add metrics: whether it was a draw, the unreadable verdicts, and whether the order decided."""
         verdict = msgspec.convert(result.rollout.extras["verdict"], Verdict)
         return {
             **super().metrics(result),

@@ -200,7 +200,7 @@ class ProposalSpec(DatasetSpec):
     """An arena of ``ProposalEpisode``s."""
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds the pass rate, and whether a proposal was usable, as far as the episode has them."""
+        """Add the pass rate, and whether a proposal was usable, as far as the episode has them."""
         extras = result.rollout.extras
         rate = {"pass_rate": extras["pass_rate"]} if "pass_rate" in extras else {}
         usable = {"usable": float(not extras["unusable"])} if "unusable" in extras else {}

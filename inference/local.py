@@ -176,7 +176,7 @@ class LocalBackend:
         return ready
 
     async def _run_rounds(self) -> None:
-        """Rounds until nothing is left, each once no other task submits a request; new requests start it again."""
+        """Run rounds until nothing is left, each once no other task submits a request; new requests start it again."""
         try:
             while self._engine.has_work:
                 quiet = 0

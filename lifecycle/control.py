@@ -75,19 +75,19 @@ async def append_decision(
 
 
 def pause(state: LeagueState, policy: str, reason: str) -> list[e.Event]:
-    """Returns the event that pauses a policy, or the league if the name is empty; no event if it is paused."""
+    """Pause a policy, or the league if ``policy`` is empty; no event if it is paused already."""
     last = _last_pause(state, policy)
     return [] if last.is_paused else [e.LeaguePaused(policy=policy, reason=reason, after=last.sequence)]
 
 
 def resume(state: LeagueState, policy: str, reason: str) -> list[e.Event]:
-    """Returns the event that resumes a policy, or the league if the name is empty; no event if it is not paused."""
+    """Resume a policy, or the league if ``policy`` is empty; no event if it is not paused."""
     last = _last_pause(state, policy)
     return [e.LeagueResumed(policy=policy, reason=reason, after=last.sequence)] if last.is_paused else []
 
 
 def configure(state: LeagueState, settings: Sequence[str]) -> list[e.LeagueConfigured]:
-    """Returns the event that puts changed settings in force; no event if nothing changes."""
+    """Change settings; no event if nothing changes."""
     old = _require_config(state)
     new = with_settings(old, settings)
     if not check_change(state.league, old, new):
@@ -102,7 +102,7 @@ def keys_needing_restart(state: LeagueState, event: e.LeagueConfigured) -> dict[
 
 
 def add_agent(state: LeagueState, name: str, agent: AgentConfig) -> list[e.Event]:
-    """Returns the events that register a bot, a remote agent or one that searches."""
+    """Register a bot, a remote agent or a searching agent."""
     if name in state.agents or split_agent(name) is not None or name in state.policies:
         raise UsageError(f"agent {name!r}: the name is taken, or is that of a policy's version; expected another one")
     if not name or any(sign.isspace() or sign == "," for sign in name):
@@ -118,13 +118,13 @@ def add_agent(state: LeagueState, name: str, agent: AgentConfig) -> list[e.Event
 
 
 def add_external_version(state: LeagueState, name: str, version: int) -> list[e.Event]:
-    """Returns the event that adds a version of an external agent; no event if it is in the league."""
+    """Add a version of an external agent; no event if it is in the league already."""
     added = external_version(state, name, version, OPERATOR)
     return [] if added is None else [added]
 
 
 def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
-    """Returns the event that retires an agent for good; no event if it is retired already."""
+    """Retire an agent permanently; no event if it is retired already."""
     agent, last = _require_agent(state, name), state.activity(name)
     if not agent.active and not last.resting:
         return []
@@ -141,7 +141,7 @@ def retire(state: LeagueState, name: str, reason: str) -> list[e.Event]:
 
 
 def activate(state: LeagueState, name: str, reason: str) -> list[e.Event]:
-    """Returns the event that makes a retired agent active again; no event if it is active."""
+    """Reactivate a retired agent; no event if it is active."""
     if _require_agent(state, name).active:
         return []
     return [e.AgentActivated(agent=name, reason=reason, after=state.activity(name).sequence)]
@@ -178,7 +178,7 @@ async def request_matches(
 def make_requested_jobs(
     state: LeagueState, seats: Sequence[str], count: int, purpose: str, rotate: bool, name: str
 ) -> list[PlayMatch]:
-    """Returns the jobs of ``request_matches``; ``name`` is the prefix of the match ids."""
+    """Make the jobs of ``request_matches``; ``name`` is the prefix of the match ids."""
     config = _require_config(state)
     environment, needed = make_environment(config.game.name, config.game.settings), len(seats)
     counts = seat_counts(environment if purpose == "training" else evaluation_spec(environment))

@@ -58,7 +58,7 @@ class Samples(NamedTuple):
 
 
 def play(numbers: Iterable[int]) -> Samples:
-    """Plays games of these numbers; every other one is of one player against six of another, as in benchmarks."""
+    """Play games of these numbers; every other one is of one player against six of another, as in benchmarks."""
     spec = DiplomacySpec(Settings(max_year=1901 + MOST_YEARS))
     rows: list[tuple[NDArray[np.uint8], int, list[int], Floats]] = []
     for number in numbers:
@@ -134,7 +134,7 @@ def initial_parameters() -> dict[str, torch.Tensor]:
 
 
 def play_all(games: int, processes: int, done: Callable[[int], None]) -> Samples:
-    """Plays games in several processes; ``done`` is called with how many were played."""
+    """Play games in several processes; ``done`` is called with how many were played."""
     chunks = [range(start, min(start + CHUNK, games)) for start in range(0, games, CHUNK)]
     played: list[Samples] = []
     with ProcessPoolExecutor(processes) as pool:

@@ -131,7 +131,7 @@ class _PackedAdapter(NamedTuple):
 def _read_adapters(
     registry: ImportedRegistry, folder: Path, shape: ModelShape | None
 ) -> tuple[dict[str, _PackedAdapter], dict[str, str]]:
-    """Returns adapters by the registry's checkpoint name, in its order, and the reasons why others have none."""
+    """Read adapters by the registry's checkpoint name, in its order, and the reasons for missing ones."""
     adapters: dict[str, _PackedAdapter] = {}
     without: dict[str, str] = {}
     if shape is None:

@@ -85,7 +85,7 @@ async def open_league(
 async def _locate_base_model(
     run: Run, client: Client, config: LeagueConfig, report: ProgressReporter, make_model: bool
 ) -> str:
-    """Returns the source from which workers load the base model; a model made here reaches them through the broker."""
+    """Locate or make the base model; workers fetch a made model from the blob store."""
     if config.model.base != "made":
         base = await _report_from_thread(partial(load_base, config.model.base), report)
         # Checked here rather than by the first workers: the game's words may be missing in the model's vocabulary.

@@ -25,7 +25,7 @@ _IMMUTABLE_KEYS = {
 
 
 def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]:
-    """Returns the tables that differ between the configuration in force and the requested one.
+    """List the tables that differ between the configuration in force and the requested one.
 
     Raises:
         UsageError: an immutable key is changed; the message names the keys and the reasons.
@@ -50,13 +50,13 @@ def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]
 
 
 def configuration_event(state: LeagueState, config: LeagueConfig, model: str = "") -> LeagueConfigured:
-    """Returns the event that puts a configuration in force, with the base model of a league that had none."""
+    """The event that puts a configuration in force, with the base model of a league that had none."""
     value = to_builtins(config)
     return LeagueConfigured(value, digest(canonical_json(value))[:16], state.sequence, model)
 
 
 def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: LeagueConfig) -> LeagueConfig:
-    """Returns a settings file's configuration, with the agents added that were registered after the league's opening.
+    """Add the agents that were registered after the league's opening to a settings file's configuration.
 
     ``opened`` is the configuration that the league was opened with, ``now`` the one in force.
     """
@@ -66,7 +66,7 @@ def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: League
 
 
 def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig:
-    """Returns a configuration with the values of ``settings``, each ``KEY=VALUE``.
+    """Apply settings, each ``KEY=VALUE``, to a configuration.
 
     Keys are dotted; a value is TOML or a plain word, and an empty one is null.
     """

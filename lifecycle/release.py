@@ -98,7 +98,7 @@ async def write_release(
 
 
 def _released_settings(state: LeagueState) -> LeagueConfig:
-    """Returns the settings in force, without those that belong to a machine or to persons."""
+    """The settings in force, without those that belong to a machine or to persons."""
     config = state.config or LeagueConfig()
     is_made = state.model.startswith("artifact:")
     if not is_made and (Path(config.model.base).expanduser().is_dir() or config.model.base.startswith((".", "/", "~"))):

@@ -53,7 +53,7 @@ _TRAINING_TIME_SQL = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE po
 
 
 def choose_version(state: LeagueState, version: str | None) -> ReleaseVersion:
-    """Returns the version to release: the named one, else the newest benchmarked one, else the newest checkpoint."""
+    """Choose the version to release: the named one, else the newest benchmarked one, else the newest checkpoint."""
     policy = _require_config(state).trainer.policy
     adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
     adapters |= {f"{policy}@{number}": one.adapter for number, one in state.published.get(policy, {}).items()}

@@ -33,7 +33,7 @@ class SearchPlayer(SeatPlayer):
     """
 
     def __init__(self, policy: PolicyPlayer, game: GameSpec, config: SearchConfig) -> None:
-        """Raises ``ConfigError`` if the game hides information from seats, or has no such bot."""
+        """Raise ``ConfigError`` if the game hides information from seats, or has no such bot."""
         check_searchable(game, config)
         self._policy = policy
         self._proposers: Sequence[Player] = [policy, *(BotPlayer(game.bot(name)) for name in config.proposals)]

@@ -50,7 +50,7 @@ def terminal_width() -> int | None:
 
 @contextlib.contextmanager
 def writing(to: Path) -> Iterator[None]:
-    """Translates an operating system's error about the file of ``--output`` to a UsageError."""
+    """Translate an operating system's error about the file of ``--output`` to a UsageError."""
     try:
         yield
     except OSError as error:

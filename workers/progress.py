@@ -36,7 +36,7 @@ def _progress_line(text: str, share: float | None) -> str:
 
 
 def progress_callback(report: ProgressReporter, verb: str, total: int, unit: str = "events") -> Callable[[int], None]:
-    """Reports how many events or other units are done, with rate and time left."""
+    """Report how many events or other units are done, with rate and time left."""
     started = time.monotonic()
 
     def update(done: int) -> None:

@@ -134,7 +134,7 @@ class Supervisor:
 
 
 def make_announcer(console: Console) -> Announce:
-    """Returns a function that prints lines unformatted."""
+    """Make a function that prints lines unformatted."""
     return lambda text: console.print(text, highlight=False, soft_wrap=True)
 
 

@@ -21,17 +21,17 @@ BOTS: FactoryRegistry[Callable[[], Bot], frozenset[str] | None] = FactoryRegistr
 
 
 def register(name: str, games: Sequence[str] | None = None) -> Callable[[F], F]:
-    """Registers a bot for ``games``; None means all."""
+    """Register a bot for ``games``; None means all."""
     return BOTS.register(name, None if games is None else frozenset(games))
 
 
 def bot_names(game: str) -> tuple[str, ...]:
-    """Returns the names of the bots that can play the game, sorted."""
+    """The names of the bots that can play the game, sorted."""
     return tuple(sorted(name for name, bot in BOTS.load_all().items() if bot.info is None or game in bot.info))
 
 
 def make_bot(name: str, game: str) -> Bot:
-    """Makes the named bot for a game; ``GameError`` if the game has no such bot."""
+    """Make the named bot for a game; ``GameError`` if the game has no such bot."""
     names = bot_names(game)
     if name not in names:
         raise GameError(f"{game}: no bot is called {name!r}; expected {format_choices(names, name)}")

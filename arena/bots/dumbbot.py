@@ -104,7 +104,7 @@ class PlaceValues(NamedTuple):
 
 
 def place_values(position: "Position", seat: int, values_unowned: bool) -> PlaceValues:
-    """Computes the values of all places for a seat; unowned centres may count as those of one more power."""
+    """Compute the values of all places for a seat; unowned centres may count as those of one more power."""
     from arena.games.diplomacy import board
 
     tables = _tables()
@@ -149,7 +149,7 @@ def _size(centers: int) -> int:
 
 
 def _draw(ranked: Sequence[str], values: Mapping[str, int], rng: Random) -> str:
-    """Draws a place: mostly the first, and the next one the more often, the smaller the relative gap is."""
+    """Draw a place: mostly the first, and the next one the more often, the smaller the relative gap is."""
     for place, following in pairwise(ranked):
         value = values[place]
         gap = GAP_FACTOR * abs(value - values[following]) / value if value else 0.0
@@ -200,7 +200,7 @@ class _MovementPhase:
         """Units that wait for each other in a circle could be put back without end."""
 
     def orders(self) -> Action:
-        """Draws the orders, in the order of the legal orders; an illegal support becomes a hold."""
+        """Draw the orders, in the order of the legal orders; an illegal support becomes a hold."""
         queue = list(self._legal)
         self._rng.shuffle(queue)
         while queue:
@@ -220,7 +220,7 @@ class _MovementPhase:
         return tuple(actions)
 
     def _decide(self, unit: str) -> str | None:
-        """Gives the unit its order, or returns the friendly unit whose order it has to wait for."""
+        """Give the unit its order, or return the friendly unit whose order it has to wait for."""
         places = [place for place in _destinations(unit) if place[2:5] not in self._waiting[unit]]
         places = sorted([*places, unit], key=self._values.__getitem__, reverse=True)
         while True:
@@ -253,7 +253,7 @@ class _MovementPhase:
         return f"{unit} S {supported} - {target}" if is_moving else f"{unit} S {supported}"
 
     def _support_instead(self, unit: str) -> None:
-        """Supports an adjacent unit in need of it rather than hold; rated by the place where that unit stands."""
+        """Support an adjacent unit in need of it rather than hold; rated by the place where that unit stands."""
         best, order = 0, None
         for target in _support_locations(unit):
             occupant = self._unit_at.get(target)
@@ -267,7 +267,7 @@ class _MovementPhase:
 
 
 def _retreats(table: "DiplomacyGame", seat: int, values: Mapping[str, int], rng: Random) -> Action:
-    """Draws a vacant adjacent place for each dislodged unit; one that may not go there disbands."""
+    """Draw a vacant adjacent place for each dislodged unit; one that may not go there disbands."""
     choices = {unit.unit: unit for unit in table.legal_orders(seat)}
     units, occupied, orders = list(choices), {*table.position.occupied}, {unit: f"{unit} D" for unit in choices}
     rng.shuffle(units)
@@ -285,7 +285,7 @@ def _retreats(table: "DiplomacyGame", seat: int, values: Mapping[str, int], rng:
 
 
 def _adjustments(position: "Position", seat: int, values: Mapping[str, int], rng: Random) -> Action:
-    """Draws builds at the best of the free home centres, or disbands the units with the lowest values."""
+    """Draw builds at the best of the free home centres, or disband the units with the lowest values."""
     from arena.games.diplomacy import board
 
     due = position.adjustment_due(seat)

@@ -31,7 +31,7 @@ class Mover:
 
 
 def plain_moves(unit: "UnitOrders") -> Mapping[str, str]:
-    """Returns the destination of each order that moves the unit without a convoy, in the sorted order of orders."""
+    """The destination of each order that moves the unit without a convoy, in the sorted order of orders."""
     return {} if unit.retreats else _movement_phase_moves(unit.unit)
 
 
@@ -46,7 +46,7 @@ def _movement_phase_moves(unit: str) -> Mapping[str, str]:
 
 
 def unit_preserving_action(table: "DiplomacyGame", seat: int, rng: Random) -> Action:
-    """Draws retreats and adjustments that keep as many units as possible, otherwise uniformly."""
+    """Draw retreats and adjustments that keep as many units as possible, otherwise uniformly."""
     if table.position.kind == "R":
         units = table.legal_orders(seat)
         return tuple(rng.choice([order for order in unit.orders if " R " in order] or unit.orders) for unit in units)
@@ -100,7 +100,7 @@ class Plan:
         self._orders_by_unit: dict[str, str] = {}
 
     def orders(self) -> Action:
-        """Returns the orders of all units, sorted; each step sees those of the steps before."""
+        """The orders of all units, sorted; each step sees those of the steps before."""
         self._rng.shuffle(self._units)
         for unit in self._units:
             if unit.unit[2:5] in self._target_centers:
@@ -116,7 +116,7 @@ class Plan:
         """Orders several units together; none here."""
 
     def _defend(self, unit: "UnitOrders") -> None:
-        """Lets the unit guard another one; never here."""
+        """Let the unit guard another one; never here."""
 
     def _give_order(self, unit: "UnitOrders", order: str, place: str) -> None:
         self._orders_by_unit[unit.unit] = order
@@ -192,7 +192,7 @@ class _SupportedPlan(Plan):
         return 1 + min(rivals, 1)
 
     def _attack(self) -> None:
-        """Sends units against centres, those that need the least strength first."""
+        """Send units against centres, those that need the least strength first."""
         goals = [center for center in sorted(self._target_centers) if self._occupied.get(center) != self._seat]
         self._rng.shuffle(goals)
         needed = {center: self._needed_strength(center) for center in goals if self._is_unclaimed(center)}
@@ -215,7 +215,7 @@ class _SupportedPlan(Plan):
             self._give_order(other, f"{other.unit} S {order}", other.unit[2:])
 
     def _defend(self, unit: "UnitOrders") -> None:
-        """Lets a unit support another one that stays where several rivals could attack."""
+        """Let a unit support another one that stays where several rivals could attack."""
         centers = self._own | self._target_centers
         staying = [other for other, order in self._orders_by_unit.items() if " - " not in order]
         attacked = [other for other in staying if other[2:5] in centers and self._rivals[other[2:5]] > 1]

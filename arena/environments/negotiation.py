@@ -289,7 +289,7 @@ class NegotiationSpec(DatasetSpec):
         return f"offer: give {sides[0]}, take {sides[1]}"
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds whether there was a deal, and its share of the possible joint gain."""
+        """Add whether there was a deal, and its share of the possible joint gain."""
         extras = result.rollout.extras
         deal, agreed = msgspec.convert(extras["deal"], Deal), msgspec.convert(extras["agreed"], Trade | None)
         return {**super().metrics(result), "deal": float(agreed is not None), "efficiency": efficiency(deal, agreed)}

@@ -206,7 +206,7 @@ class ProposerSolverSpec(ProposalSpec):
         return examined
 
     def score(self, result: GenerateResult) -> tuple[float, ...]:
-        """Adds the pass rate as what students earn in a proposal, 0 for an unusable question."""
+        """Add the pass rate as what students earn in a proposal, 0 for an unusable question."""
         scores = super().score(result)
         if self.settings.populations and result.rollout.episode_type == ProposeEpisode.episode_type:
             return (float(result.rollout.extras.get("pass_rate", 0.0)), *scores[1:])

@@ -21,17 +21,17 @@ GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(__name__, ("b
 
 
 def register(name: str, texts: Sequence[str] = ()) -> Callable[[F], F]:
-    """Registers the factory of a game; ``texts`` are the values of its setting ``text``, the default first."""
+    """Register the factory of a game; ``texts`` are the values of its setting ``text``, the default first."""
     return GAMES.register(name, tuple(texts))
 
 
 def game_names() -> list[str]:
-    """Returns the names of all games, whether their packages are installed or not."""
+    """The names of all games, whether their packages are installed or not."""
     return GAMES.modules()
 
 
 def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
-    """Makes the named game; ``ConfigError`` for an unknown name, a package not installed or a bad setting."""
+    """Make the named game; ``ConfigError`` for an unknown name, a package not installed or a bad setting."""
     if name not in game_names():
         raise ConfigError(f"game.name: no game is called {name!r}; expected {format_choices(game_names())}")
     return GAMES.load(name).make(settings)

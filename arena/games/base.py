@@ -57,32 +57,32 @@ class Game(Protocol):
     seats: Sequence[str]
 
     def to_move(self) -> Sequence[int]:
-        """Returns the seats that must act now, ascending; empty once the game is over."""
+        """The seats to move, ascending; empty once the game is over."""
 
     def random_action(self, seat: int, rng: Random) -> Action:
-        """Draws a uniformly random legal action of ``seat`` by ``rng`` alone; ``GameError`` if it is not to move."""
+        """Draw a uniformly random legal action of ``seat`` by ``rng`` alone; ``GameError`` if it is not to move."""
 
     def is_legal(self, seat: int, action: Action) -> bool:
         """Whether ``apply`` would accept the action as it stands."""
 
     def apply(self, actions: Mapping[int, Action]) -> None:
-        """Plays the actions of all seats to move; ``GameError`` for a missing or illegal one, and nothing changes."""
+        """Play the actions of all seats to move; ``GameError`` for a missing or illegal one, and nothing changes."""
 
     @property
     def clock(self) -> int:
-        """Returns the coarse time (Diplomacy: the year)."""
+        """The coarse time (Diplomacy: the year)."""
 
     def progress(self, seat: int) -> float:
-        """Returns the seat's progress (Diplomacy: its supply centres)."""
+        """The seat's progress (Diplomacy: its supply centres)."""
 
     def outcome(self) -> Outcome:
-        """Returns the result; ``GameError`` if the game is not over."""
+        """The result; ``GameError`` while the game is not over."""
 
     def save(self) -> bytes:
-        """Returns the position as canonical JSON: equal positions give equal bytes."""
+        """The position as canonical JSON: equal positions give equal bytes."""
 
     def record(self) -> bytes:
-        """Returns the play-through as canonical JSON: settings, seed, all actions and each position's checksum."""
+        """The play-through as canonical JSON: settings, seed, all actions and each position's checksum."""
 
 
 class Recording(NamedTuple):
@@ -105,7 +105,7 @@ class Phrases(Protocol):
     """An immutable state in the walk over the legal completions of one decision, piece by piece."""
 
     def options(self) -> "Mapping[str, Phrases]":
-        """Returns the next pieces and the state after each; one entry is a forced piece, none a finished completion."""
+        """The next pieces and the state after each; one entry is a forced piece, none a finished completion."""
 
 
 class TextFormat(Protocol):
@@ -115,19 +115,19 @@ class TextFormat(Protocol):
     """
 
     def vocabulary(self) -> Sequence[str]:
-        """Returns every piece that a prompt or completion can contain, sorted: the words of the game's tokenizer."""
+        """Every piece that a prompt or completion can contain, sorted: the words of the game's tokenizer."""
 
     def prompt(self, game: Game, seat: int) -> Pieces:
-        """Returns the position as ``seat`` sees it."""
+        """The position as ``seat`` sees it."""
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """Returns the walk over all legal completions."""
+        """The walk over all legal completions."""
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """Returns the completion for ``action``; ``GameError`` if it is not legal."""
+        """Write the completion for ``action``; ``GameError`` if it is not legal."""
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """Returns the action for a completion; ``GameError`` if it is not one of ``completions``."""
+        """Read the action from a completion; ``GameError`` if it is not one of ``completions``."""
 
 
 class ParsedAction(NamedTuple):
@@ -147,13 +147,13 @@ class Words(Protocol):
     """A game in plain language, for models that were never trained on its ``TextFormat``. Deterministic."""
 
     def rules(self) -> str:
-        """Returns the rules in brief, and the form of a reply."""
+        """The rules in brief, and the form of a reply."""
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the position as ``seat`` sees it, and all of its choices; ``GameError`` if it is not to move."""
+        """The position as ``seat`` sees it, and all of its choices; ``GameError`` if it is not to move."""
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """Parses a reply leniently: Markdown, bullets, letter case and surrounding prose are ignored.
+        """Parse a reply leniently: Markdown, bullets, letter case and surrounding prose are ignored.
 
         Any text is accepted; the game's default, drawn with ``rng``, fills in what is missing. ``game`` must still be
         at the position of the question.
@@ -174,46 +174,46 @@ class GameSpec(Protocol):
     """Whether every seat sees all of a position, and no chance is left in it: copies can be searched."""
 
     def new(self, seed: int) -> Game:
-        """Starts a play-through."""
+        """Start a play-through."""
 
     def load(self, saved: bytes) -> Game:
-        """Restores a ``Game.save``, ready to be played on; ``DecodeError`` for other bytes."""
+        """Restore a ``Game.save``, ready to be played on; ``DecodeError`` for other bytes."""
 
     def replay(self, record: bytes) -> Game:
-        """Replays a ``Game.record`` under the settings it was played with; the result saves to the same bytes."""
+        """Replay a ``Game.record`` under the settings it was played with; the result saves to the same bytes."""
         recording = self.open_record(record)
         for actions in recording.turns:
             recording.start.apply(actions)
         return recording.start
 
     def open_record(self, record: bytes) -> Recording:
-        """Decodes a ``Game.record`` under its own settings, without playing it; ``DecodeError`` for other bytes."""
+        """Decode a ``Game.record`` under its own settings, without playing it; ``DecodeError`` for other bytes."""
 
     def transcript(self, record: bytes) -> list[Turn]:
-        """Returns a ``Game.record`` in readable form; ``DecodeError`` or ``GameError`` if it cannot be played."""
+        """Describe a ``Game.record`` in words; ``DecodeError`` or ``GameError`` if it cannot be replayed."""
 
     def bot(self, name: str) -> "Bot":
-        """Returns the scripted agent of that name; ``GameError``, which lists the names, if there is none."""
+        """The scripted agent of this name; ``GameError``, which lists the names, if there is none."""
 
     def text(self) -> TextFormat:
-        """Returns the format in which language models read positions and write actions."""
+        """The format in which language models read positions and write actions."""
 
 
 class Bot(Protocol):
     """A scripted agent: a pure function of (position, seat, rng)."""
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """Returns a legal action for ``seat``."""
+        """Choose a legal action for ``seat``."""
 
 
 class OpponentModel(Protocol):
     """A prediction of the other seats' actions, fitted to those of the match so far."""
 
     def observe(self, game: Game, seat: int) -> None:
-        """Takes in what was played since the last call, by all seats but ``seat``."""
+        """Take in what was played since the last call, by all seats but ``seat``."""
 
     def act(self, game: Game, seats: Sequence[int], rng: Random) -> Mapping[int, Action]:
-        """Draws the actions of these seats; the position may be one that the match has not come to."""
+        """Sample the actions of these seats; the match need not have reached the position."""
 
 
 @runtime_checkable
@@ -221,7 +221,7 @@ class SupportsOpponentModel(Protocol):
     """A ``GameSpec`` whose players can be predicted."""
 
     def opponent_model(self, known: Sequence[str]) -> OpponentModel:
-        """Returns a model that has seen nothing of a match yet; another seat may be one of the known bots, or none."""
+        """An opponent model before a match; another seat may be one of the ``known`` bots, or none."""
 
 
 @runtime_checkable
@@ -229,28 +229,28 @@ class SupportsValueFunction(Protocol):
     """A ``GameSpec`` with a value function, fitted to finished games."""
 
     def expected_value(self, game: Game, seat: int) -> float:
-        """Returns what the value of the seat's finished game will be, 0 to 1: ``squares`` of ``SearchConfig.value``."""
+        """Expected final value of the seat's game, 0 to 1: ``squares`` of ``SearchConfig.value``."""
 
 
 def position_checksum(saved: bytes) -> str:
-    """Returns eight hex digits that distinguish a saved position from nearly all others."""
+    """Eight hex digits that distinguish a saved position from nearly all others."""
     return digest(saved)[:8]
 
 
 def ranks(scores: Sequence[float]) -> tuple[int, ...]:
-    """Returns the rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4)."""
+    """The rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4)."""
     descending = sorted(scores, reverse=True)
     return tuple([1 + descending.index(score) for score in scores])
 
 
 def sole_leader(values: Sequence[float]) -> int | None:
-    """Returns the seat of the strictly highest value, None if several share it."""
+    """The seat of the strictly highest value, None if several share it."""
     best = max(values)
     return values.index(best) if values.count(best) == 1 else None
 
 
 def validate_actions(game: Game, actions: Mapping[int, Action], moment: Callable[[], str]) -> list[tuple[int, Action]]:
-    """Returns actions in seat order; ``GameError`` unless those are all legal, and those of the seats to move.
+    """List actions in seat order; ``GameError`` unless all are legal and exactly the seats to move act.
 
     ``moment`` gives the game's name for the current turn, for the message.
     """

@@ -50,41 +50,41 @@ class KuhnPoker(ListedGame[State]):
         return () if is_over else ((self.state.first + len(said)) % 2,)
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns the replies to an open bet, or check and bet."""
+        """The replies to an open bet, or check and bet."""
         return ("call", "fold") if self.state.said[-1:] == ["bet"] else ("bet", "check")
 
     def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after one more move."""
+        """The position after one more move."""
         (move,) = moves.values()
         return State(self.state.cards, self.state.first, [*self.state.said, move])
 
     @property
     def clock(self) -> int:
-        """Returns the number of moves made."""
+        """The number of moves made."""
         return len(self.state.said)
 
     def scores(self) -> Sequence[float]:
-        """Returns the chips won: 1, or 2 after a called bet."""
+        """The chips won: 1, or 2 after a called bet."""
         won = 2.0 if self.reason() == "call" else 1.0
         folder = (self.state.first + len(self.state.said) - 1) % 2
         winner = 1 - folder if self.reason() == "fold" else int(self.state.cards[1] > self.state.cards[0])
         return [won if seat == winner else -won for seat in range(2)]
 
     def reason(self) -> str:
-        """Returns the last move."""
+        """The last move."""
         return self.state.said[-1]
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the seat's own card and the moves so far."""
+        """The seat's own card and the moves so far."""
         return (CARDS[self.state.cards[seat]], *self.state.said)
 
     def tells(self, seat: int) -> str:
-        """Returns the seat's view in English."""
+        """The seat's view in English."""
         actions = ", ".join(self.state.said) or "nothing; you begin"
         return f"Your card is the {CARDS[self.state.cards[seat]]}. Said so far: {actions}."
 
     def notes(self) -> list[str]:
-        """Returns both cards once they are revealed."""
+        """Both cards once they are revealed."""
         cards = [f"{name} held the {CARDS[card]}" for name, card in zip(self.seats, self.state.cards, strict=True)]
         return [] if self.to_move() else ["; ".join(cards)]
 
@@ -96,7 +96,7 @@ class KuhnPokerSpec(ListedSpec[State]):
     settings_type, state_type, game_type = Settings, State, KuhnPoker
 
     def start(self, seed: int) -> State:
-        """Deals two of the three cards."""
+        """Deal two of the three cards."""
         rng = Random(seed)
         first, second = rng.sample(range(3), 2)
         return State((first, second), rng.randrange(2) if self.settings.shuffle else 0)
@@ -107,11 +107,11 @@ class KuhnPokerSpec(ListedSpec[State]):
         return state.cards[0] != state.cards[1] and any(line[: len(said)] == said for line in LINES)
 
     def pieces(self) -> Sequence[str]:
-        """Returns the cards and moves."""
+        """The cards and moves."""
         return (*CARDS, *MOVES)
 
     def rules(self) -> str:
-        """Returns the rules in English."""
+        """The rules in English."""
         return (
             "You are playing Kuhn poker. Two players, P1 and P2, put in one chip each and get one card each of jack, "
             "queen and king, the king being the highest; nobody sees the other's card. Whoever begins checks or bets "

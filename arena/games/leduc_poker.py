@@ -52,13 +52,13 @@ class LeducPoker(ListedGame[State]):
         return () if is_over else (len(actions) % 2,)
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns the replies to an open bet, or check and bet."""
+        """The replies to an open bet, or check and bet."""
         actions = self.state.rounds[-1]
         raised = "raise" in actions
         return (*(["fold"] if raised else []), "call", *(["raise"] if actions.count("raise") < _MAX_RAISES else []))
 
     def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after one more move; the public card is revealed once the first round is over."""
+        """The position after one more move; the public card is revealed once the first round is over."""
         (move,) = moves.values()
         rounds = [*self.state.rounds[:-1], [*self.state.rounds[-1], move]]
         opens = len(rounds) < len(_BETS) and _is_round_over(rounds[-1])
@@ -66,11 +66,11 @@ class LeducPoker(ListedGame[State]):
 
     @property
     def clock(self) -> int:
-        """Returns the number of moves made."""
+        """The number of moves made."""
         return sum(map(len, self.state.rounds))
 
     def scores(self) -> Sequence[float]:
-        """Returns the chips won, which are those the loser has paid in."""
+        """The chips won, which are those the loser has paid in."""
         paid = [1.0, 1.0]
         for bet, actions in zip(_BETS, self.state.rounds, strict=False):
             for place, move in enumerate(actions):
@@ -86,17 +86,17 @@ class LeducPoker(ListedGame[State]):
         return [paid[1 - seat] if seat == winner else -paid[seat] for seat in range(2)]
 
     def reason(self) -> str:
-        """Returns the last move."""
+        """The last move."""
         return self.state.rounds[-1][-1]
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the seat's own card, the moves, and the public card once it is revealed."""
+        """The seat's own card, the moves, and the public card once it is revealed."""
         first, *second = self.state.rounds
         table = (_TABLE_CARD_MARK, CARDS[self.state.cards[2]], *second[0]) if second else ()
         return (CARDS[self.state.cards[seat]], *first, *table)
 
     def tells(self, seat: int) -> str:
-        """Returns the seat's view in English."""
+        """The seat's view in English."""
         first, *second = self.state.rounds
         text = f"First round: {', '.join(first) or 'nothing yet'}."
         if second:
@@ -106,7 +106,7 @@ class LeducPoker(ListedGame[State]):
         return f"Your card is the {CARDS[self.state.cards[seat]]}. {text}"
 
     def notes(self) -> list[str]:
-        """Returns the cards once the hand is over."""
+        """The cards once the hand is over."""
         cards = [f"{name} held the {CARDS[card]}" for name, card in zip(self.seats, self.state.cards, strict=False)]
         return [] if self.to_move() else ["; ".join(cards)]
 
@@ -118,16 +118,16 @@ class LeducPokerSpec(ListedSpec[State]):
     settings_type, state_type, game_type = Settings, State, LeducPoker
 
     def start(self, seed: int) -> State:
-        """Deals three of the six cards."""
+        """Deal three of the six cards."""
         first, second, table = Random(seed).sample([0, 0, 1, 1, 2, 2], 3)
         return State((first, second, table))
 
     def pieces(self) -> Sequence[str]:
-        """Returns the cards and moves."""
+        """The cards and moves."""
         return (*CARDS, *MOVES, _TABLE_CARD_MARK)
 
     def rules(self) -> str:
-        """Returns the rules in English."""
+        """The rules in English."""
         return (
             "You are playing Leduc poker. The deck has two jacks, two queens and two kings, the king being the "
             "highest. Two players, P1 and P2, put in one chip each and get one card each; nobody sees the other's. P1 "

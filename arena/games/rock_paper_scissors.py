@@ -59,25 +59,25 @@ class RockPaperScissors(ListedGame[State]):
     spec: "RockPaperScissorsSpec"
 
     def to_move(self) -> Sequence[int]:
-        """Returns both seats until the last round is played."""
+        """Both seats until the last round is played."""
         return (0, 1) if self.clock < self.spec.settings.rounds else ()
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns all moves; every one is always legal."""
+        """All moves; every one is always legal."""
         return self.spec.settings.moves
 
     def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after one more round."""
+        """The position after one more round."""
         first, second = (self.spec.settings.moves.index(moves[seat]) for seat in (0, 1))
         return State([*self.state.played, (first, second)])
 
     @property
     def clock(self) -> int:
-        """Returns the number of rounds played."""
+        """The number of rounds played."""
         return len(self.state.played)
 
     def progress(self, seat: int) -> float:
-        """Returns the seat's winnings so far."""
+        """The seat's winnings so far."""
         settings = self.spec.settings
         if settings.second_payoffs is None:
             won = float(sum(settings.payoffs[first][second] for first, second in self.state.played))
@@ -85,25 +85,25 @@ class RockPaperScissors(ListedGame[State]):
         return float(sum(settings.payoff(seat, first, second) for first, second in self.state.played))
 
     def scores(self) -> Sequence[float]:
-        """Returns the total winnings; the game is zero-sum unless ``second_payoffs`` say otherwise."""
+        """The total winnings; the game is zero-sum unless ``second_payoffs`` say otherwise."""
         return [self.progress(seat) for seat in (0, 1)]
 
     def reason(self) -> str:
-        """Returns the only reason a game can end: all rounds were played."""
+        """The only reason a game can end: all rounds were played."""
         return "rounds"
 
     def metrics(self) -> Sequence[dict[str, float]]:
-        """Returns the frequency of each move, by seat."""
+        """The frequency of each move, by seat."""
         made = [[pair[seat] for pair in self.state.played] for seat in (0, 1)]
         return [{word: float(mine.count(i)) for i, word in enumerate(self.spec.settings.moves)} for mine in made]
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the earlier rounds, the seat's own move first."""
+        """The earlier rounds, the seat's own move first."""
         rounds = ((mine[seat], mine[1 - seat]) for mine in self.state.played)
         return tuple(self.spec.settings.moves[move] for pair in rounds for move in pair)
 
     def tells(self, seat: int) -> str:
-        """Returns the seat's view in English."""
+        """The seat's view in English."""
         rounds = [
             f"you {self.spec.settings.moves[p[seat]]}, the other {self.spec.settings.moves[p[1 - seat]]}"
             for p in self.state.played
@@ -111,7 +111,7 @@ class RockPaperScissors(ListedGame[State]):
         return f"Round {self.clock + 1} of {self.spec.settings.rounds}. Before: {'; '.join(rounds) or 'nothing'}."
 
     def notes(self) -> list[str]:
-        """Returns the balance."""
+        """The balance."""
         others = "" if self.spec.settings.second_payoffs is None else f", P2 {self.progress(1):g}"
         return [f"P1 has won {self.progress(0):g}{others}"]
 
@@ -124,7 +124,7 @@ class RockPaperScissorsSpec(ListedSpec[State]):
     settings_type, state_type, game_type = Settings, State, RockPaperScissors
 
     def start(self, seed: int) -> State:
-        """Returns the empty position; the seed has no influence."""
+        """The empty position; the seed has no influence."""
         return State([])
 
     def is_possible(self, state: State) -> bool:
@@ -132,11 +132,11 @@ class RockPaperScissorsSpec(ListedSpec[State]):
         return all(0 <= move < len(self.settings.moves) for pair in state.played for move in pair)
 
     def pieces(self) -> Sequence[str]:
-        """Returns the moves."""
+        """The moves."""
         return self.settings.moves
 
     def rules(self) -> str:
-        """Returns the rules in English, with the payoff of every pair of moves."""
+        """The rules in English, with the payoff of every pair of moves."""
         settings = self.settings
         is_zero_sum = settings.second_payoffs is None
         gains = "What P1 gets and P2 loses in a round" if is_zero_sum else "What P1 and P2 get in a round"

@@ -42,7 +42,7 @@ class SupportsCredits(Protocol):
     """A ``Game`` that knows how much each part of an action contributed."""
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
-        """Returns the credit of each part of each action of the seat, in turn, in units of ``progress``.
+        """Credit of each part of each action of the seat, in turn, in units of ``progress``.
 
         Later contributions are discounted along the clock. Call it once the game is over.
         """
@@ -53,7 +53,7 @@ class SupportsEvaluationSpec(Protocol):
     """A ``GameSpec`` that is evaluated on a different game from the one it is trained on."""
 
     def for_evaluation(self) -> GameSpec:
-        """Returns the game of evaluation matches.
+        """The game of evaluation matches.
 
         Its seats are the first of this game's; both read each other's records and prompt models by the same text.
         """
@@ -72,10 +72,10 @@ class SupportsEnvironments(Protocol):
     """
 
     def seat_counts(self) -> SeatCounts:
-        """Returns the environments with their numbers of seats."""
+        """The environments with their numbers of seats."""
 
     def environment_prompts(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns, by environment, keys of the table ``prompts`` that differ there; evaluation's environments too."""
+        """Keys of the table ``prompts`` that differ, by environment, evaluation's included."""
 
 
 def seat_counts(spec: Any) -> SeatCounts:
@@ -88,11 +88,11 @@ class SupportsWords(Protocol):
     """A ``GameSpec`` that remote agents can play."""
 
     def words(self) -> Words:
-        """Returns the game in plain language."""
+        """The game in plain language."""
 
 
 def words_of(spec: GameSpec) -> Words:
-    """Returns the game in plain language; ``GameError`` if only bots and models trained on it can play it."""
+    """The game in plain language; ``GameError`` if only bots and models trained on it can play it."""
     if not isinstance(spec, SupportsWords):
         raise GameError(
             f"{spec.name}: the game is not put into plain language, so remote agents cannot play it; "
@@ -106,7 +106,7 @@ class SupportsParts(Protocol):
     """A ``TextFormat`` whose completions name the parts of an action one by one."""
 
     def parts(self, game: Game, seat: int, completion: Pieces) -> Sequence[str]:
-        """Returns the part of the action that each piece of a legal completion belongs to; empty for pieces of none."""
+        """Part of the action that each piece of a legal completion belongs to; empty for pieces of none."""
 
 
 class Grammar(msgspec.Struct, frozen=True):
@@ -129,13 +129,13 @@ class SupportsGrammar(Protocol):
     """
 
     def grammar(self, game: Game, seat: int) -> Grammar:
-        """Returns the language of the seat's reply. It may contain illegal actions that a language cannot exclude."""
+        """The language of the seat's reply. It may contain illegal actions that a language cannot exclude."""
 
     def write_reply(self, game: Game, seat: int, action: Action) -> str:
-        """Returns the reply for a legal action, without the closing text."""
+        """Write a legal action as a reply, without the closing text."""
 
     def read_reply(self, game: Game, seat: int, reply: str) -> Action:
-        """Returns the action for a reply of the language, without the closing text; ``GameError`` if it is illegal."""
+        """Read the action from a reply without its closing text; ``GameError`` if it is illegal."""
 
 
 def as_grammar_text(text: object) -> SupportsGrammar | None:
@@ -148,7 +148,7 @@ class SupportsBrief(Protocol):
     """``Words``, or a text format that is a ``Chat``, with a shorter form of its questions."""
 
     def brief(self) -> Self:
-        """Returns the same format with questions that omit redundant information."""
+        """Copy the format with questions that omit redundant information."""
 
 
 class AnswerField(msgspec.Struct, frozen=True):
@@ -169,7 +169,7 @@ class SupportsAnswerFields(Protocol):
     """A ``Game`` whose actions a person puts together from choices, a line for each part."""
 
     def answer_fields(self, seat: int) -> Sequence[AnswerField]:
-        """Returns the fields of a reply; ``GameError`` if the seat is not to move."""
+        """The fields of a reply; ``GameError`` if the seat is not to move."""
 
 
 @runtime_checkable
@@ -177,14 +177,14 @@ class Listing(Protocol):
     """``Words`` that can list all legal replies, for models that are constrained to them."""
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
-        """Returns a reply per legal action, which ``understand`` parses as that action; none if they are unknown.
+        """One reply per legal action, which ``understand`` parses back; none if the actions are unknown.
 
         ``GameError`` if the seat is not to move.
         """
 
 
 def write_reply(words: Words, game: Game, seat: int, action: Action, choices: Sequence[str] = ()) -> str:
-    """Returns a reply, one of ``choices`` if any, that ``understand`` parses as the action; else ``GameError``."""
+    """Write an action as a reply that ``understand`` parses back, one of ``choices`` if any; else ``GameError``."""
     listed = words.replies(game, seat) if isinstance(words, Listing) else ()
     # Those that contain the action come first: parsing takes the most time.
     candidates = choices or [*sorted(listed, key=lambda reply: action[0] not in reply), "\n".join(action)]
@@ -196,7 +196,7 @@ def write_reply(words: Words, game: Game, seat: int, action: Action, choices: Se
 
 
 def strip_thinking(reply: str) -> str:
-    """Returns the part of a reply to search for an answer: without its thinking, and only the end of a long one."""
+    """Remove the thinking from a reply, and all but the end of a long one."""
     return _THINKING.sub(" ", reply)[-MAX_REPLY_LENGTH:]
 
 
@@ -208,10 +208,10 @@ _LETTER_PIECES = {**{letter: letter for letter in LETTERS}, " ": SPACE, "\n": NE
 
 
 def to_letters(text: str, most: int | None = None) -> Pieces:
-    """Returns a text as letters, or its last ``most`` letters; characters outside ASCII become question marks."""
+    """Spell a text, or its last ``most`` characters, in letters; other than ASCII becomes question marks."""
     return tuple(_LETTER_PIECES.get(letter, UNKNOWN) for letter in (text if most is None else text[-most:]))
 
 
 def from_letters(pieces: Pieces) -> str:
-    """Returns the text that the letters spell."""
+    """Join letters to a text."""
     return "".join(pieces).replace(SPACE, " ").replace(NEWLINE, "\n")

@@ -28,7 +28,7 @@ _MAIN_THREAD = threading.main_thread().ident
 
 @contextlib.contextmanager
 def require_package(name: str, package: str) -> Iterator[None]:
-    """Raises ``ConfigError`` for a failed import of the game ``name``, also the name of the extra that brings it."""
+    """Raise ``ConfigError`` for a failed import of the game ``name``, also the name of the extra that brings it."""
     try:
         yield
     except ImportError as error:
@@ -45,21 +45,21 @@ class LetteredGame(InPlaceGame[S]):
 
     @abstractmethod
     def play(self, moves: Mapping[int, str]) -> None:
-        """Plays legal moves of all seats to move; after a ``GameError`` only ``replay`` may follow."""
+        """Play legal moves of all seats to move; after a ``GameError`` only ``replay`` may follow."""
 
     @abstractmethod
     def replay(self) -> None:
-        """Plays all moves so far anew, those before the first position included; ``GameError`` if they fail."""
+        """Play all moves so far anew, those before the first position included; ``GameError`` if they fail."""
 
     def restore(self) -> None:
-        """Replays the moves of a saved position; ``DecodeError`` if they fail."""
+        """Replay the moves of a saved position; ``DecodeError`` if they fail."""
         try:
             self.replay()
         except (GameError, ValueError, IndexError) as error:
             raise DecodeError(f"{self.name}: a saved position cannot be reached ({error})") from None
 
     def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on by legal moves; ``GameError`` if the environment raises, or at ``max_turns``."""
+        """Advance by legal moves; ``GameError`` if the environment raises, or at ``max_turns``."""
         if self.clock >= self.spec.settings.max_turns:
             raise GameError(
                 f"{self.name}, {self.label}: not over after {self.clock} turns; settings.max_turns allows no more"
@@ -71,7 +71,7 @@ class LetteredGame(InPlaceGame[S]):
             raise
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the end of the seat's observation, spelled letter by letter."""
+        """The end of the seat's observation, spelled letter by letter."""
         return to_letters(self.tells(seat), MAX_OBSERVATION_LETTERS)
 
 
@@ -79,19 +79,19 @@ class LetteredSpec(ListedSpec[S]):
     """Factory of such play-throughs; subclasses have ``new``."""
 
     def start(self, seed: int) -> S:
-        """Returns the first position of a new play-through."""
+        """The first position of a new play-through."""
         return self.new(seed).state
 
     def pieces(self) -> Sequence[str]:
-        """Returns the letters."""
+        """The letters."""
         return LETTERS
 
     def spell(self, move: str) -> Pieces:
-        """Spells a move letter by letter."""
+        """Spell a move letter by letter."""
         return to_letters(move)
 
     def spell_moves(self, moves: Sequence[str]) -> Mapping[str, Pieces]:
-        """Spells moves; those that differ outside of ASCII alone get numbers."""
+        """Spell moves; those that differ outside of ASCII alone get numbers."""
         spelled = {move: self.spell(move) for move in moves}
         if len(set(spelled.values())) == len(spelled):
             return spelled

@@ -34,12 +34,12 @@ class GenerateRoutes:
     admission: AdmissionControl
 
     async def generate(self, request: web.Request) -> web.Response:
-        """Takes a ``GenerateCall``, answers a ``GenerateReply``."""
+        """Answer a ``GenerateCall`` with a ``GenerateReply``."""
         reply = await self._generate_reply(await self.admission.read(request))
         return web.Response(body=reply, content_type=CONTENT_TYPE)
 
     async def generate_many(self, request: web.Request) -> web.StreamResponse:
-        """Takes calls, answers a ``CallResult`` for each, in the order in which they finish."""
+        """Answer calls with a ``CallResult`` each, in the order in which they finish."""
         body = await self.admission.read(request)
         try:
             calls = _CALLS.decode(body)

@@ -28,7 +28,7 @@ class BlobReader(Protocol):
     """A source of blobs: a store, or a client of one."""
 
     async def get(self, name: str) -> bytes:
-        """Returns the bytes of a blob; raises ArtifactError if it is missing or damaged."""
+        """The bytes of a blob; raises ArtifactError if it is missing or damaged."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -140,7 +140,7 @@ async def load_projection(projection: "Projection", run: Run, history: "JetStrea
 
 
 def progress_lines(newest: int, after_s: float = 1.0, interval_s: float = 10.0) -> Callable[[int], None]:
-    """Prints on standard error how far the tables are: the first line after a second, then every ten seconds."""
+    """Print on standard error how far the tables are: the first line after a second, then every ten seconds."""
     due = time.monotonic() + after_s
 
     def report(position: int) -> None:

@@ -208,7 +208,7 @@ class EvaluationTable:
 
     @classmethod
     def from_evaluations(cls, evaluations: list[Evaluation]) -> "EvaluationTable":
-        """Builds the table from evaluations in the order of their requests."""
+        """Build the table from evaluations in the order of their requests."""
         table = cls()
         for evaluation in evaluations:
             name = evaluation.requested.evaluation_id

@@ -94,7 +94,7 @@ def default_config(arena: str, settings: dict[str, Any]) -> LeagueConfig:
 
 
 def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
-    """Returns the credit assigner for trees of episodes, derived from a league's configuration.
+    """Derive the credit assigner for trees of episodes from a league's configuration.
 
     Raises:
         ConfigError: its advantage estimator is not for trees of episodes.
@@ -108,7 +108,7 @@ def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
 
 
 def with_settings(config: LeagueConfig, settings: dict[str, Any]) -> LeagueConfig:
-    """Returns the configuration with some of its arena's settings replaced."""
+    """Replace some of the arena's settings in the configuration."""
     game = msgspec.structs.replace(config.game, settings=config.game.settings | settings)
     return msgspec.structs.replace(config, game=game)
 
@@ -128,7 +128,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict[str, Any]:
-    """Returns the items to play, under the arena's own name of the setting.
+    """Settings that select the items to play, by the arena's own keys.
 
     Plain texts are ``items``; ``questions`` is a JSON list of items that are more than a text, in which
     ``ground_truth`` is accepted for ``answer``.
@@ -153,7 +153,7 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
 
 
 def make_size_settings(arena: str, batch_size: int | None, attempts: int | None) -> dict[str, int]:
-    """Returns the size of a step, under the arena's own names of the settings."""
+    """Settings for the size of a step, by the arena's own keys."""
     spec = make_arena(arena, {})
     settings: dict[str, int] = {}
     for flag, name, value in (("batch-size", spec.batch, batch_size), ("solver-rollouts", spec.attempts, attempts)):

@@ -76,7 +76,7 @@ async def _open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]
 
 
 def _resolve_base_model(options: ArenaRunOptions) -> Path:
-    """Returns the base model's folder; a made model is made once."""
+    """Locate the base model's folder; a made model is made once."""
     config = options.config
     if options.model or config.model.base != "made":
         from models import load_base

@@ -220,7 +220,7 @@ class LeaguePanels(LeagueCommands):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command. An interrupt is no error, and has an exit code of its own."""
+        """Run a command. An interrupt is not an error and has its own exit code."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

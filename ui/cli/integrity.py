@@ -101,7 +101,7 @@ async def _verify(
 
 
 def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
-    """Reports how many bytes of blobs are read, with the rate."""
+    """Report how many bytes of blobs are read, with the rate."""
     began = time.monotonic()
 
     def update(done: int, total: int) -> None:

@@ -82,7 +82,7 @@ def _with_run_options(command: Callable[..., Any], signature: inspect.Signature)
 
 
 def _export_file(option: str, variable: str) -> Callable[[Path | None], Path | None]:
-    """Puts a file's path into the environment, for this process and its children."""
+    """Pass a file's path in the environment, to this process and its children."""
 
     def export(path: Path | None) -> Path | None:
         if path is not None:
@@ -119,7 +119,7 @@ def _credential_options(
     ] = None,
     ca: Annotated[Path | None, _ca_option(expose_value=False)] = None,
 ) -> None:
-    """Carries the options; their values go into the environment."""
+    """Define the options; their values go into the environment."""
 
 
 def make_command(name: str, function: Callable[..., Any]) -> Any:

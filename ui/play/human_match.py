@@ -92,7 +92,7 @@ class HumanMatch:
         self._moves: tuple[bytes, list[Turn]] = (b"", [])
 
     async def play(self, runner: HumanRunner, executor: MatchExecutor) -> None:
-        """Plays the match and records its result; errors are shown to the player."""
+        """Play the match and record its result; errors are shown to the player."""
         timeouts = asyncio.create_task(self._enforce_timeouts())
         try:
             played: CompletedMatch | None
@@ -125,7 +125,7 @@ class HumanMatch:
                 self.person.leave(f"the game was not over after {_MAX_MATCH_S / 3600:g} h")
 
     async def wait_for_view(self, since: int, timeout_s: float) -> HumanMatchView:
-        """Returns the view once there have been more than ``since`` changes or the time is up."""
+        """Wait until there have been more than ``since`` changes or the time is up, and return the view."""
         self._last_viewed_at = time.monotonic()
         if not self.is_over:
             await self.person.wait_for_change(since, timeout_s)
@@ -166,7 +166,7 @@ class HumanMatch:
         return self._moves[1]
 
     async def draw_positions(self) -> list[dict[str, str]]:
-        """Returns the position as SVG, and the phase before it with its orders; empty for games without diagrams."""
+        """Draw the position as SVG, and the phase before it with its orders; empty for games without diagrams."""
         spec, record = self._spec, self.record()
         if isinstance(spec, ArenaSpec) or spec.name != "diplomacy" or not record:
             return []
@@ -206,11 +206,11 @@ class HumanMatchLobby:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def wake(self) -> None:
-        """Wakes tasks that wait for the state to change."""
+        """Wake tasks that wait for the state to change."""
         self._context.wake()
 
     def start_match(self, seat: int, agents: Sequence[str]) -> tuple[str, HumanMatch]:
-        """Starts a match; returns it with the secret that authorises the player's further requests.
+        """Start a match; return it with the secret that authorises the player's further requests.
 
         ``agents`` has the agents of all seats; that of the person's seat is ignored.
 
@@ -246,14 +246,14 @@ class HumanMatchLobby:
         return secret, match
 
     def get_match(self, secret: str) -> HumanMatch:
-        """Returns the match with this secret; UsageError if there is none, or it was removed."""
+        """The match with this secret; UsageError if there is none, or it was removed."""
         match = self._human_matches.get(secret)
         if match is None:
             raise UsageError("no such game here any more; expected one that was begun on this page")
         return match
 
     async def close(self) -> None:
-        """Fails all open matches, and closes models and connections."""
+        """Fail all open matches, and close models and connections."""
         for match in self._human_matches.values():
             match.person.leave("the page's server stopped")
         if self._tasks:

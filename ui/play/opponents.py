@@ -44,7 +44,7 @@ class HumanRunner(ABC):
         self._loading = asyncio.Lock()
 
     async def play(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch:
-        """Plays a match; an error is recorded in ``failures`` too."""
+        """Play a match; an error is recorded in ``failures`` too."""
         try:
             return await self._play(job, live)
         except Exception as error:  # raised again; the page shows the reason
@@ -56,7 +56,7 @@ class HumanRunner(ABC):
         return None
 
     async def close(self) -> None:
-        """Unloads the model."""
+        """Unload the model."""
         if self._models is not None:
             await self._models.close()
 

@@ -21,7 +21,7 @@ _VIEW_TIMEOUT_S = 20.0
 async def play_in_terminal(
     run: Run, history: JetStreamLog, seat: str | None, agents: Sequence[str], show: Printer, ask: LineReader
 ) -> bool:
-    """Plays one match; returns whether it produced a result.
+    """Play one match; return whether it produced a result.
 
     ``seat`` is the person's, by name or number, by default the first; ``agents`` are those of the other seats in order,
     or one for all of them.
@@ -104,7 +104,7 @@ async def _ask_until_legal(match: HumanMatch, question: dict[str, Any], show: Pr
 
 
 async def _read_reply(choices: list[dict[str, Any]], show: Printer, ask: LineReader) -> str | None:
-    """Reads a line per choice: its number, its label or its text; free text where there are no choices."""
+    """Read a line per choice: its number, its label or its text; free text where there are no choices."""
     if not choices:
         return await ask("> ")
     chosen = []

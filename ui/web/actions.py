@@ -40,7 +40,7 @@ PositionedResult = tuple[QueryResult, int]
 
 
 async def decode_body(request: web.Request, kind: type[T]) -> T:
-    """Decodes the body of a request; raises ``UsageError``, with the field's name, where it is not of that type."""
+    """Decode the body of a request; raises ``UsageError``, with the field's name, where it is not of that type."""
     try:
         return msgspec.json.decode(await read_body(request), type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ async def decode_body(request: web.Request, kind: type[T]) -> T:
 
 
 def json_response(value: Any) -> web.Response:
-    """Returns a JSON response that is not cached."""
+    """Make a JSON response that is not cached."""
     return web.Response(
         body=msgspec.json.encode(value), content_type="application/json", headers={"Cache-Control": "no-store"}
     )
@@ -98,7 +98,7 @@ class PlayActions:
         }
 
     async def close(self) -> None:
-        """Fails open matches when the server stops."""
+        """Fail open matches when the server stops."""
         if self._lobby is not None:
             await self._lobby.close()
         if self._wake_task is not None:
@@ -107,30 +107,30 @@ class PlayActions:
                 await self._wake_task
 
     async def start_game(self, request: web.Request) -> web.StreamResponse:
-        """Starts a match."""
+        """Start a match."""
         body = await decode_body(request, StartGameRequest)
         await wait_until_folded(self._league.state, self._league.position)
         secret, match = self._open_lobby().start_match(body.seat, body.agents)
         return json_response({"secret": secret, "match_id": match.job.match_id})
 
     async def poll_game(self, request: web.Request) -> web.StreamResponse:
-        """Returns the view once it has changed."""
+        """Respond with the view once it has changed."""
         match, since = await self._find_match(request)
         return json_response(await match.wait_for_view(since, _POLL_TIMEOUT_S))
 
     async def submit_move(self, request: web.Request) -> web.StreamResponse:
-        """Submits a move."""
+        """Submit a move."""
         body = await decode_body(request, MoveRequest)
         self._open_lobby().get_match(body.secret).person.answer(body.number, body.reply)
         return json_response({})
 
     async def read_pictures(self, request: web.Request) -> web.StreamResponse:
-        """Returns drawings of the position and the one before it."""
+        """Respond with drawings of the position and the one before it."""
         match, _ = await self._find_match(request)
         return json_response(await match.draw_positions())
 
     async def leave_game(self, request: web.Request) -> web.StreamResponse:
-        """Abandons a match."""
+        """Abandon a match."""
         match, _ = await self._find_match(request)
         match.person.leave("the person left")
         return json_response({})
@@ -181,14 +181,14 @@ class SqlActions:
         return {"/sql": self.run_statement, "/sql/stop": self.cancel_statement}
 
     async def close(self) -> None:
-        """Cancels running statements when the server stops."""
+        """Cancel running statements when the server stops."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         self._copy.close()
 
     async def run_statement(self, request: web.Request) -> web.StreamResponse:
-        """Runs a statement; answers with rows to show, or with a file."""
+        """Run a statement; respond with rows to show, or with a file."""
         body = await decode_body(request, SqlRequest)
         shown = body.form == "rows"
         if body.page in self._running:
@@ -219,7 +219,7 @@ class SqlActions:
         return web.Response(text=text, content_type="text/csv", headers=headers)
 
     async def cancel_statement(self, request: web.Request) -> web.StreamResponse:
-        """Cancels a page's statement."""
+        """Cancel a page's statement."""
         task = self._running.get((await decode_body(request, CancelRequest)).page)
         return json_response({"stopped": task is not None and task.cancel()})
 

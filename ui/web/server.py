@@ -41,7 +41,7 @@ _ERROR_STATUSES: ErrorStatuses = ((UsageError, 400), ((BusyError, LogError), 503
 async def serve_web(
     runs: Sequence[Run], host: str, port: int, announce: Callable[[str], None], token: str | None = None
 ) -> None:
-    """Serves the pages of one or several leagues until the process gets a signal to stop.
+    """Serve the pages of one or several leagues until the process gets a signal to stop.
 
     The first run is shown by default. Port 0 takes a free one. ``announce`` is called once with the address of the
     pages, token included. Without a ``token``, one is generated if other machines can reach the address.
@@ -80,7 +80,7 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -> web.Application:
-    """Makes the application, for leagues by the names of their runs, which the caller keeps up to date.
+    """Make the application, for leagues by the names of their runs, which the caller keeps up to date.
 
     Requests name their run as the parameter ``run``; without it, they are about the first.
     """
@@ -141,7 +141,7 @@ class ResponseCache:
         self._entries: OrderedDict[str, tuple[float, asyncio.Task[EncodedResponse]]] = OrderedDict()
 
     def handler(self, route: Route) -> Handler:
-        """Returns the request handler of a route."""
+        """Request handler of a route."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             response = await asyncio.shield(self._response_task(route, request))
@@ -247,7 +247,7 @@ class RequestGuard:
 
 
 async def add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Completes every response, those of the server's errors too."""
+    """Complete every response, those of the server's errors too."""
     for name, value in _SECURITY_HEADERS.items():
         # Pages in one file have stricter policies of their own.
         response.headers.setdefault(name, value)

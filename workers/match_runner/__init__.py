@@ -17,7 +17,7 @@ from workers.runtime import Context
 
 
 def between_agents(context: Context, models: ModelManager) -> MatchRunnerFactory:
-    """Returns a factory of match runners without human players."""
+    """Make a factory of match runners without human players."""
 
     def make_runner(environment: EnvironmentSpec, remotes: RemoteAgents) -> MatchRunner:
         if isinstance(environment, ArenaSpec):

@@ -146,7 +146,7 @@ async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str]
 
 
 def make_application(context: Context) -> web.Application:
-    """Makes the application, for a league whose state the caller keeps up to date."""
+    """Make the application, for a league whose state the caller keeps up to date."""
 
     async def answer(_: web.Request) -> web.Response:
         status = with_alarms(await read_status(context.log, context.state, run=context.run), context.state)

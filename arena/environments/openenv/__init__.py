@@ -198,7 +198,7 @@ class OpenEnvSpec(DatasetSpec):
         return json.dumps({name: _draw_value(schema, rng) for name, schema in fields.items()})
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds the numbers of turns and of invalid replies, and whether the maximum number of turns was reached."""
+        """Add metrics: the numbers of turns and of invalid replies, and whether the maximum number of turns was reached."""
         extras = result.rollout.extras
         return {**super().metrics(result), **{name: float(extras[name]) for name in extras if name != "reward"}}
 
@@ -222,7 +222,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
 
 @register("openenv")
 def make(settings: Mapping[str, Any]) -> ArenaSpec:
-    """Makes the environment; ``ConfigError`` for a bad setting, or without the package for connections."""
+    """Make the environment; ``ConfigError`` for a bad setting, or without the package for connections."""
     with require_package("openenv", "websockets"):
         import websockets.asyncio.client  # noqa: F401
     return OpenEnvSpec.of(settings)

@@ -100,7 +100,7 @@ class Exchange:
         return vf.Segment(messages=[reply], root_reply=reply.content)
 
     async def finish(self, condition: str) -> vf.Trace:
-        """Ends the exchange, and scores it by its task's rewards."""
+        """End the exchange, and score it by its task's rewards."""
         self.trace.stop(condition)
         await invoke(self._task.finalize, {"trace": self.trace, "runtime": None})
         await self._task.score(self.trace)
@@ -191,7 +191,7 @@ class VerifiersSpec(DatasetSpec):
     settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
-        """Makes the environment and reads its tasks.
+        """Make the environment and read its tasks.
 
         Raises:
             ConfigError: no such environment, a bad configuration, no tasks, or one that needs tools or a runtime.
@@ -234,7 +234,7 @@ class VerifiersSpec(DatasetSpec):
         return f"[{rng.choice(offered)}]" if offered else str(rng.randint(0, 99))
 
     def metrics(self, result: Any) -> Mapping[str, float]:
-        """Adds the environment's own metrics."""
+        """Add the environment's own metrics."""
         return {**super().metrics(result), **result.rollout.extras.get("metrics", {})}
 
 

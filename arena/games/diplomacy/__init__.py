@@ -55,7 +55,7 @@ class Settings(Table, frozen=True):
 
     @property
     def playing_powers(self) -> tuple[str, ...]:
-        """Returns the powers that play, in seat order."""
+        """The powers that play, in seat order."""
         return POWERS if self.powers is UNSET else tuple(power for power in POWERS if power in self.powers)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Settings(Table, frozen=True):
 
 @register("diplomacy", texts=("compact", "signposted", "surroundings", "egocentric"))
 def make(settings: Mapping[str, Any]) -> GameSpec:
-    """Makes Diplomacy with these settings; ``ConfigError`` for a bad one, or without the engine's package."""
+    """Make Diplomacy with these settings; ``ConfigError`` for a bad one, or without the engine's package."""
     parsed = convert(dict(settings), Settings, "game.settings")
     try:
         from arena.games.diplomacy.spec import DiplomacySpec

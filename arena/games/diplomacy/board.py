@@ -22,7 +22,7 @@ class Convoy(NamedTuple):
 
 
 def province(location: str) -> str:
-    """Returns the location without its coast."""
+    """The location without its coast."""
     return location[:3]
 
 
@@ -36,7 +36,7 @@ UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
 
 
 def _reachable_locations(kind: str, start: str, how: str) -> list[str]:
-    """Returns the locations that a unit can move to (``-``) or support into (``S``)."""
+    """The locations that a unit can move to (``-``) or support into (``S``)."""
     return [dest for dest in sorted(MAP.dest_with_coasts[start]) if MAP.abuts(kind, start, how, dest)]
 
 
@@ -51,19 +51,19 @@ CONVOY_SUPPORT_TARGETS = {
 
 @cache
 def hold_and_move_orders(unit: str) -> tuple[str, ...]:
-    """Returns the orders that depend on the map alone: to hold, and to move without a convoy."""
+    """The orders that depend on the map alone: to hold, and to move without a convoy."""
     return (f"{unit} H", *(f"{unit} - {dest}" for dest in MOVES[unit]))
 
 
 @cache
 def adjacent_provinces(unit: str) -> tuple[str, ...]:
-    """Returns the provinces that ``unit`` can move to without a convoy, sorted."""
+    """The provinces that ``unit`` can move to without a convoy, sorted."""
     return tuple(sorted({province(dest) for dest in MOVES[unit]}))
 
 
 @cache
 def distances(unit: str) -> dict[str, int]:
-    """Returns the number of moves from ``unit`` to each province that it can ever reach without a convoy."""
+    """The number of moves from ``unit`` to each province that it can ever reach without a convoy."""
     steps: dict[str, int] = {}
     edge, seen, step = {unit}, {unit}, 0
     while edge:
@@ -81,7 +81,7 @@ def _centers_by_distance(unit: str) -> tuple[tuple[int, str], ...]:
 
 
 def distance_to_nearest(unit: str, goals: Container[str], default: int | None = None) -> int:
-    """Returns the number of moves to the nearest goal; ``default`` or more than any distance if none is reachable."""
+    """The number of moves to the nearest goal; ``default`` or more than any distance if none is reachable."""
     for step, center in _centers_by_distance(unit):
         if center in goals:
             return step
@@ -90,7 +90,7 @@ def distance_to_nearest(unit: str, goals: Container[str], default: int | None = 
 
 @cache
 def support_orders(unit: str) -> dict[int, tuple[str, ...]]:
-    """Returns the orders by which ``unit`` supports each other unit without a convoy, by the supported unit's bit."""
+    """The orders by which ``unit`` supports each other unit without a convoy, by the supported unit's bit."""
     table: dict[str, set[str]] = defaultdict(set)
     for dest in _SUPPORT_TARGETS[unit]:
         for other in {f"A {dest}", f"F {dest}"} & UNIT_BIT.keys():
@@ -106,13 +106,13 @@ def support_orders(unit: str) -> dict[int, tuple[str, ...]]:
 
 @cache
 def supported_unit_bits(unit: str) -> dict[str, int]:
-    """Returns the bit of the supported unit, for each order in ``support_orders``."""
+    """The bit of the supported unit, for each order in ``support_orders``."""
     return {line: bit for bit, lines in support_orders(unit).items() for line in lines}
 
 
 @cache
 def supportable_mask(unit: str) -> int:
-    """Returns the mask of units whose presence adds support orders to ``unit``."""
+    """The mask of units whose presence adds support orders to ``unit``."""
     return sum(support_orders(unit))
 
 
@@ -123,7 +123,7 @@ for _mask, (_start, _, _dests) in ROUTES:
 
 @lru_cache(maxsize=16384)
 def convoys_from(start: str, seas: int) -> dict[str, Convoy]:
-    """Returns the convoy routes of an army in a province, by destination, given the mask of seas with a fleet."""
+    """The convoy routes of an army in a province, by destination, given the mask of seas with a fleet."""
     ways: dict[str, Convoy] = {}
     for mask, dests in _ROUTES_FROM.get(start, ()):
         if mask & seas == mask:
@@ -135,6 +135,6 @@ def convoys_from(start: str, seas: int) -> dict[str, Convoy]:
 
 @cache
 def build_orders(site: str) -> tuple[str, ...]:
-    """Returns the orders that build a unit in a province, one per kind and location."""
+    """The orders that build a unit in a province, one per kind and location."""
     units = [unit for unit in UNITS if province(unit[2:]) == site]
     return tuple(f"{unit} B" for unit in sorted(units, key=lambda unit: unit[2:]))

@@ -68,23 +68,23 @@ class EgocentricWords(DiplomacyWords):
         self._with_lists = lists
 
     def brief(self) -> "EgocentricWords":
-        """Returns the format without threats and legal orders, which follow from the map."""
+        """The format without threats and legal orders, which follow from the map."""
         return EgocentricWords(self._settings, self._asks_analysis, lists=False)
 
     def rules(self) -> str:
-        """Returns the rules in brief, the meaning of the keys, and the form of a reply."""
+        """The rules in brief, the meaning of the keys, and the form of a reply."""
         lists = _LISTS_RULES if self._with_lists else ""
         analysis = _ANALYSIS_FORM if self._asks_analysis else ""
         return _RULES.format(**self._rule_terms(_BONUS), lists=lists, analysis=analysis)
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the position as JSON, one key per line."""
+        """The position as JSON, one key per line."""
         seen = player_view(require_turn(game, seat), seat)
         shown = [key for key in seen if self._with_lists or key not in _LIST_KEYS]
         return "{" + ",\n".join(f'"{key}":{msgspec.json.encode(seen[key]).decode()}' for key in shown) + "}"
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """Parses the orders between the last ``<orders>`` and its end, or the whole reply if the tag is missing."""
+        """Parse the orders between the last ``<orders>`` and its end, or the whole reply if the tag is missing."""
         return super().understand(game, seat, EXTRACTORS["orders"](strip_thinking(reply)).text, rng)
 
 
@@ -100,11 +100,11 @@ class EgocentricText:
         self._words = EgocentricWords(settings, settings.analysis > 0, lists)
 
     def brief(self) -> "EgocentricText":
-        """Returns the format without threats and legal orders, which follow from the map."""
+        """The format without threats and legal orders, which follow from the map."""
         return EgocentricText(self._settings, lists=False)
 
     def with_free_tokens(self, free_tokens: int) -> "EgocentricText":
-        """Returns the format with this many tokens for an analysis."""
+        """Copy the format with this many tokens for an analysis."""
         return EgocentricText(msgspec.structs.replace(self._settings, analysis=free_tokens), self._with_lists)
 
     def vocabulary(self) -> Sequence[str]:
@@ -122,11 +122,11 @@ class EgocentricText:
         return build_game_messages(self._words, game, seat)
 
     def prompt(self, game: Game, seat: int) -> Pieces:
-        """Returns the position alone, for tokenizers made for these pieces."""
+        """The position alone, for tokenizers made for these pieces."""
         return tuple(_WORD.findall(self._words.question(game, seat)))
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """Returns all legal completions: one order per unit, in the sorted order of units."""
+        """All legal completions: one order per unit, in the sorted order of units."""
         table = require_turn(game, seat)
         position = table.position
         if position.kind != "A":
@@ -151,7 +151,7 @@ class EgocentricText:
 
 @lru_cache(maxsize=1 << 16)
 def _pieces(order: str) -> Pieces:
-    """Splits an order into units, places and verbs, none of which is a prefix of another."""
+    """Split an order into units, places and verbs, none of which is a prefix of another."""
     if order == "WAIVE":
         return ("WAIVE", END)
     kind, place, *rest = order.split()

@@ -73,7 +73,7 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
     """The package's game without its per-phase histories; the rules are untouched."""
 
     def build_caches(self) -> None:
-        """Sets the tables of possible convoys without computing them."""
+        """Leave the tables of possible convoys uncomputed."""
         self.clear_cache()
         seas = sum({SEA_BIT.get(unit[2:], 0) for power in self.powers.values() for unit in power.units})
         self.convoy_paths_possible = self.convoy_paths_dest = _LazyConvoys(seas)
@@ -92,16 +92,16 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
         self._units_by_place = None
 
     def _occupant(self, site: str, any_coast: int = 0) -> Any:
-        """Returns the occupant of a site. The package scans all units each time, a quarter of an adjudication."""
+        """Occupant of a site. The package scans all units each time, a quarter of an adjudication."""
         if self._units_by_place is None:
             return super()._occupant(site, any_coast)
         return self._units_by_place.get(site[:3] if any_coast else site)
 
     def update_hash(self, *args: object, **kwargs: object) -> None:
-        """Does nothing: the package compares positions by hash only for drivers that this adjudicator does not use."""
+        """Do nothing: the package compares positions by hash only for drivers that this adjudicator does not use."""
 
     def copy(self) -> "LeanGame":
-        """Returns a game of its own in the same position. The package takes twenty times as long to construct one."""
+        """Copy the game. The package takes twenty times as long to construct one."""
         other: LeanGame = _copy_object(self)
         other.powers = {name: _copy_object(power) for name, power in self.powers.items()}
         for power in other.powers.values():
@@ -109,20 +109,20 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
         return other
 
     def get_state(self) -> dict[str, Any]:
-        """Returns an empty state: the package asks for it only to store the phase in its history."""
+        """An empty state, since the package only stores it in its history."""
         return {}
 
     def get_orders(self, power_name: str | None = None) -> Any:
-        """Returns nothing for all powers, which the package requests only to store the phase in its history."""
+        """An empty result for all powers, which the package only stores in its history."""
         return {} if power_name is None else super().get_orders(power_name)
 
     def get_orderable_locations(self, power_name: str | None = None) -> Any:
-        """Returns nothing for all powers, which the package requests only to mark those that need not answer."""
+        """An empty result for all powers, with which the package only marks those that need not answer."""
         return {} if power_name is None else super().get_orderable_locations(power_name)
 
 
 def _copy_object(original: Any) -> Any:
-    """Returns a copy with collections of its own."""
+    """Copy an object with its collections."""
     other = copy.copy(original)
     for name in original._slots if isinstance(original, LeanGame) else original.__slots__:
         value = getattr(original, name)
@@ -163,7 +163,7 @@ class Adjudicator:
         self._game = game
 
     def save(self, year: int, turns: int) -> SavedPosition:
-        """Returns the position after so many phases; ``year`` is kept where its phase names none."""
+        """The position after so many phases; ``year`` is kept if its phase names none."""
         phase: str = self._game.get_current_phase()
         powers = {name: self._game.powers[name] for name in self._powers}
         return SavedPosition(
@@ -179,7 +179,7 @@ class Adjudicator:
         )
 
     def results(self) -> dict[str, list[str]]:
-        """Returns the failures of each unit in the phase just adjudicated; successful units are left out.
+        """The failures of each unit in the phase just adjudicated; successful units are left out.
 
         In the package's words: ``bounce``, ``cut``, ``void``, ``dislodged``, ``no convoy``, ``disrupted``, ``disband``.
         """
@@ -188,7 +188,7 @@ class Adjudicator:
         return {unit: texts for unit, texts in failures.items() if texts}
 
     def process(self, orders: Mapping[str, Sequence[str]]) -> None:
-        """Adjudicates the legal orders of one phase, by power; illegal ones were rejected earlier."""
+        """Adjudicate the legal orders of one phase, by power; illegal ones were rejected earlier."""
         game = self._game
         moving = game.phase_type == "M"
         for power, lines in orders.items():
@@ -200,7 +200,7 @@ class Adjudicator:
         game.process()
 
     def renderable_game(self, orders: Mapping[str, Sequence[str]], influence: Mapping[str, Sequence[str]]) -> Any:
-        """Returns the package's own game object for its renderer; this adjudicator cannot be used afterwards.
+        """Convert to the package's own game object for its renderer; this adjudicator cannot be used afterwards.
 
         The orders are set but not adjudicated; ``influence`` is provinces by the power that last occupied them.
         """
@@ -215,7 +215,7 @@ class Adjudicator:
         return game
 
     def restore(self, saved: SavedPosition) -> None:
-        """Restores a saved position."""
+        """Restore a saved position."""
         game = self._game
         game.set_current_phase(saved.phase)
         for name, power in game.powers.items():
@@ -234,7 +234,7 @@ def _orders_by_unit(lines: Sequence[str]) -> dict[str, str]:
 
 @cache
 def to_package_notation(line: str) -> str:
-    """Converts a legal movement order to the form in which the package stores it after parsing.
+    """Convert a legal movement order to the form in which the package stores it after parsing.
 
     They differ in one case: a fleet that supports another fleet's move to a province with a choice of coasts
     supports it to either.

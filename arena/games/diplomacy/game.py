@@ -70,7 +70,7 @@ class DiplomacyGame:
         return tuple(seat for seat, units in enumerate(waiting) if units)
 
     def legal_orders(self, seat: int) -> tuple[UnitOrders, ...]:
-        """Returns the legal orders of each unit of the seat; empty in adjustment phases, which choose among places."""
+        """The legal orders of each unit of the seat; empty in adjustment phases, which choose among places."""
         if seat not in self._legal_orders:
             self._legal_orders[seat] = () if self.position.kind == "A" else self.position.legal_orders(seat)
         return self._legal_orders[seat]
@@ -110,15 +110,15 @@ class DiplomacyGame:
 
     @property
     def clock(self) -> int:
-        """Returns the year; after the last adjustments, the one after the cap."""
+        """The year; after the last adjustments, the one after the cap."""
         return self.position.year
 
     def progress(self, seat: int) -> float:
-        """Returns the seat's supply centres, which change hands only after the autumn moves."""
+        """The seat's supply centres, which change hands only after the autumn moves."""
         return float(len(self.position.centers[seat]))
 
     def history(self) -> Sequence[tuple[Position, Mapping[int, Action]]]:
-        """Returns each phase played so far: the position before it, and the actions by seat."""
+        """Each phase played so far: the position before it, and the actions by seat."""
         seats = {power: seat for seat, power in enumerate(self.seats)}
         return [
             (Position(saved), {seats[power]: action for power, action in turn.items()})
@@ -141,7 +141,7 @@ class DiplomacyGame:
         return order_fields(self.position, seat, self.legal_orders(seat))
 
     def results(self) -> dict[str, list[str]]:
-        """Returns the failures of each unit in the phase just played (``Adjudicator.results``)."""
+        """The failures of each unit in the phase just played (``Adjudicator.results``)."""
         return self._engine.results()
 
     def save(self) -> bytes:
@@ -156,7 +156,7 @@ class DiplomacyGame:
         return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:
-        """Raises ``GameError`` unless the seat has orders to give."""
+        """Raise ``GameError`` unless the seat has orders to give."""
         if seat not in self.to_move():
             raise GameError(
                 f"diplomacy, {self.position.phase}: seat {seat} is not to move; expected one of {self.to_move()}"

@@ -37,11 +37,11 @@ class Phase(msgspec.Struct, frozen=True):
 
     @property
     def centers(self) -> dict[str, int]:
-        """Returns the supply centres by power."""
+        """The supply centres by power."""
         return {power: len(owned) for power, owned in self.position.centers.items()}
 
     def describe(self) -> str:
-        """Returns the position as text: the alternative to the image."""
+        """Describe the position in text, as an alternative to the image."""
         parts = [
             f"{power.title()}: {owned} supply centre{'' if owned == 1 else 's'}, {', '.join(units) or 'no units'}"
             for power, units in self.position.units.items()
@@ -51,7 +51,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 def replay_phases(recording: Recording) -> list[Phase]:
-    """Replays every phase of a record, whose orders must be legal; the last entry is the final position."""
+    """Replay every phase of a record, whose orders must be legal; the last entry is the final position."""
     game = cast(DiplomacyGame, recording.start)
     for turn in recording.turns:
         game.apply(turn)
@@ -66,7 +66,7 @@ def replay_phases(recording: Recording) -> list[Phase]:
 
 
 def render_svg(phase: Phase) -> str:
-    """Returns the map of a phase as SVG, with its orders."""
+    """Render a phase as an SVG map with its orders."""
     engine = Adjudicator(tuple(phase.position.units))
     engine.restore(phase.position)
     with _renderer_lock:

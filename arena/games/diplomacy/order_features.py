@@ -53,7 +53,7 @@ class UnitChoice(NamedTuple):
     """What each of ``CONDITIONS`` adds to the last features."""
 
     def conditions(self, chosen: Mapping[str, str], occupants: Mapping[str, str]) -> list[tuple[bool, ...]]:
-        """Returns which of ``CONDITIONS`` hold of each option.
+        """Which of ``CONDITIONS`` hold of each option.
 
         ``chosen`` has the provinces that the seat's units chose, with or without this one; ``occupants`` its units by
         province.
@@ -151,7 +151,7 @@ class PositionArrays:
 
 
 def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[UnitChoice]]:
-    """Returns the choices of all units of these seats in a movement phase."""
+    """The choices of all units of these seats in a movement phase."""
     seats = [seat for seat in seats if position.units[seat]]
     if not seats:
         return {}
@@ -235,7 +235,7 @@ def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, sta
 
 
 def chosen_province(order: str) -> str:
-    """Returns the province that an order is about: its destination, that of what it supports, or the unit's own."""
+    """The province that an order is about: its destination, that of what it supports, or the unit's own."""
     words = order.split()
     match words[2]:
         case "-":

@@ -75,7 +75,7 @@ class OrderModel:
         self._turns = len(turns)
 
     def add(self, actions: Mapping[int, Action], position: Position) -> None:
-        """Adds the orders of a movement phase to the data; those of other phases tell nothing."""
+        """Add the orders of a movement phase to the data; those of other phases tell nothing."""
         if position.kind != "M":
             return
         for seat, units in unit_choices(position, actions).items():
@@ -89,7 +89,7 @@ class OrderModel:
                     self._chosen.append(choice.provinces.index(province))
 
     def fit(self, steps: int) -> None:
-        """Moves the weights toward the highest posterior density by Newton's method."""
+        """Move the weights toward the highest posterior density by Newton's method."""
         if not self._features:
             return
         features_OF = np.concatenate(self._features)
@@ -119,7 +119,7 @@ class OrderModel:
 
 
 def draw_provinces(units: Sequence[UnitChoice], weights_F: Floats, rng: Random) -> dict[str, str]:
-    """Draws the province that each unit of a seat chooses, in random order of the units."""
+    """Draw the province that each unit of a seat chooses, in random order of the units."""
     occupants = _occupants(units)
     chosen: dict[str, str] = {}
     unit_terms = [
@@ -165,7 +165,7 @@ def _occupants(units: Sequence[UnitChoice]) -> dict[str, str]:
 
 
 def bot_weights(spec: GameSpec, names: Sequence[str] = PRIOR_BOTS) -> Floats:
-    """Returns weights fitted to games of each of these bots against itself; shape (F,)."""
+    """Weights fitted to games of each of these bots against itself; shape (F,)."""
     model = OrderModel()
     for name in names:
         bot = spec.bot(name)
@@ -210,7 +210,7 @@ class OpponentMixture:
         self._fitted.observe(game, seat)
 
     def _judge(self, past: DiplomacyGame, actions: Mapping[int, Action]) -> None:
-        """Adds the log-likelihoods of one phase's orders."""
+        """Add the log-likelihoods of one phase's orders."""
         rng = Random(past.seed)
         for number, model in enumerate(self._models):
             draws = [model(past, list(actions), rng) for _ in range(DRAWS)]
@@ -220,7 +220,7 @@ class OpponentMixture:
                 known[number] += sum(np.log((count + MISSED) / (DRAWS + PSEUDO_DRAWS)) for count in hits)
 
     def probabilities(self, seat: int) -> list[float]:
-        """Returns the posterior probability that a seat is each of the bots, and at last that it is none of them."""
+        """The posterior probability that a seat is each of the bots, and at last that it is none of them."""
         others = (_normalise(known) for other, known in self._log_likelihoods.items() if other != seat)
         prior = np.log(sum(others, np.ones(len(self._models))))
         return [float(share) for share in _normalise(self._log_likelihoods.get(seat, 0) + prior)]

@@ -56,7 +56,7 @@ _CONTINUATIONS = frozenset(("-", "S", "C", "R", "VIA"))
 
 
 def split_clauses(reply: str) -> list[Tokens]:
-    """Splits a reply into its non-empty clauses, each of which can hold one order."""
+    """Split a reply into its non-empty clauses, each of which can hold one order."""
     text = _NAME.sub(lambda name: _NAMES[name[0]], reply.upper())
     text = _COAST.sub(lambda coast: f"/{coast[2] or _COASTS[coast[1]]}", text)
     return [tokens for part in _CLAUSE_END.split(text) if (tokens := _tokenise(part))]
@@ -74,12 +74,12 @@ def _tokenise(text: str) -> Tokens:
 
 
 def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Tokens]) -> dict[str, str]:
-    """Returns the last legal order that the clauses give each unit; units without one are left out."""
+    """Parse each unit's last legal order in the clauses; units without one are left out."""
     return dict(order for clause in clauses if (order := _parse_order(clause, orders_of)) is not None)
 
 
 def _parse_order(clause: Tokens, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """Returns the unit and order of the clause, if it is about one of these units and the order is legal."""
+    """Parse the unit and order of a clause; None unless it is a legal order for one of these units."""
     units_by_province = {board.province(unit[2:]): unit for unit in orders_of}
     for stop, (before, token) in enumerate(pairwise(("", *clause)), 1):
         kind = before if before in UNIT_KINDS else ""
@@ -98,7 +98,7 @@ def _parse_order(clause: Tokens, orders_of: Mapping[str, Sequence[str]]) -> tupl
 
 
 def match_adjustment(clause: Tokens, orders: Iterable[str]) -> str | None:
-    """Returns the first adjustment whose unit the clause names; the kind may be omitted where only one fits."""
+    """Find the first adjustment whose unit the clause names; the kind may be omitted if only one fits."""
     lines = list(orders)
     for before, token in pairwise(("", *clause)):
         kind = before if before in UNIT_KINDS else ""
@@ -111,7 +111,7 @@ def match_adjustment(clause: Tokens, orders: Iterable[str]) -> str | None:
 
 
 def _match_order(tokens: Tokens, orders: tuple[str, ...]) -> str | None:
-    """Returns the longest order that matches the tokens after a unit."""
+    """Find the longest order that matches the tokens after a unit."""
     forms = _order_forms(orders)
     for length in range(min(len(tokens), 6), 0, -1):
         order = forms.get(tokens[:length])
@@ -122,7 +122,7 @@ def _match_order(tokens: Tokens, orders: tuple[str, ...]) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _order_forms(orders: tuple[str, ...]) -> dict[Tokens, str]:
-    """Maps every phrasing of a unit's orders, without the unit, to the order."""
+    """Map every phrasing of a unit's orders, without the unit, to the order."""
     exact = {tuple(order.split()[2:]): order for order in orders}
     short: dict[Tokens, set[str]] = {}
     for tokens, order in exact.items():
@@ -132,7 +132,7 @@ def _order_forms(orders: tuple[str, ...]) -> dict[Tokens, str]:
 
 
 def _abbreviations(tokens: Tokens) -> Iterable[Tokens]:
-    """Generates an order's tokens with optional ones omitted."""
+    """Generate an order's tokens with optional ones omitted."""
     without_coast = tuple(board.province(token) if "/" in token else token for token in tokens)
     for form in (tokens, without_coast):
         yield form

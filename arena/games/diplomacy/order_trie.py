@@ -30,7 +30,7 @@ LEAF = Trie({})
 
 
 def build_trie(codes: Iterable[Pieces]) -> Trie:
-    """Builds the trie of these codes, none of which may be a prefix of another."""
+    """Build the trie of these codes, none of which may be a prefix of another."""
     by_first: dict[str, list[Pieces]] = {}
     for code in codes:
         if code:
@@ -87,7 +87,7 @@ CLOSING_STATE = OptionsState({CLOSE: OptionsState({})})
 
 @lru_cache(maxsize=1 << 16)
 def encode_order(order: str) -> Pieces:
-    """Encodes an order as pieces: the unit's location, then a prefix-free code."""
+    """Encode an order as pieces: the unit's location, then a prefix-free code."""
     if order == "WAIVE":
         return (order,)
     word = order.split()
@@ -103,7 +103,7 @@ def encode_order(order: str) -> Pieces:
 
 
 def decode_order(choices: UnitOrders, code: Pieces) -> str:
-    """Returns the unit's one legal order with this code."""
+    """Decode the unit's only legal order with this code."""
     for order in _orders_by_code(choices.unit).get(code, ()):
         if order in choices:
             return order
@@ -112,7 +112,7 @@ def decode_order(choices: UnitOrders, code: Pieces) -> str:
 
 @cache
 def _orders_by_code(unit: str) -> dict[Pieces, tuple[str, ...]]:
-    """Maps codes to orders; a support may name an army or a fleet in the same place."""
+    """Map codes to orders; a support may name an army or a fleet in the same place."""
     table: dict[Pieces, tuple[str, ...]] = {}
     for order in (*board.hold_and_move_orders(unit), *board.supported_unit_bits(unit)):
         table[encode_order(order)] = (*table.get(encode_order(order), ()), order)
@@ -121,7 +121,7 @@ def _orders_by_code(unit: str) -> dict[Pieces, tuple[str, ...]]:
 
 @lru_cache(maxsize=8192)
 def unit_trie(choices: UnitOrders) -> Trie:
-    """Builds the trie of a unit's orders, by the codes of ``encode_order``."""
+    """Build the trie of a unit's orders, by the codes of ``encode_order``."""
     if choices.retreats:
         return build_trie(map(encode_order, choices.retreats))
     by_sea = build_trie(encode_order(order)[1:] for order in choices.by_sea).branches
@@ -141,7 +141,7 @@ def _solo_verbs(unit: str) -> Mapping[str, Trie]:
 
 @cache
 def _support_tries(unit: str) -> tuple[tuple[int, str, Trie], ...]:
-    """Returns the bit and place of each unit that ``unit`` can support, with the trie after that place."""
+    """The bit and place of each unit that ``unit`` can support, with the trie after that place."""
     return tuple(
         (bit, encode_order(lines[0])[2], build_trie(encode_order(line)[3:] for line in lines))
         for bit, lines in board.support_orders(unit).items()
@@ -152,7 +152,7 @@ _shared_walk = lru_cache(maxsize=16384)(_walk)
 
 
 def chain_tries(tries: Iterable[Trie]) -> TrieState | OptionsState:
-    """Chains the tries, followed by the end of a completion."""
+    """Chain the tries, followed by the end of a completion."""
     place: TrieState | OptionsState = CLOSING_STATE
     for trie in reversed([*tries]):
         place = _shared_walk(trie, place)
@@ -160,7 +160,7 @@ def chain_tries(tries: Iterable[Trie]) -> TrieState | OptionsState:
 
 
 def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, str]) -> Trie:
-    """Builds a trie of the unit's place, its signs, which are forced, and its orders of a movement phase.
+    """Build a trie of the unit's place, its signs, which are forced, and its orders of a movement phase.
 
     ``numbers`` are pieces that stand for an order instead of its code, by the code after the place.
     """
@@ -183,7 +183,7 @@ def _remove_code(trie: Trie, code: Pieces) -> Trie:
 
 
 def check_completion(place: Phrases, completion: Pieces) -> None:
-    """Raises ``GameError`` unless a completion goes through the walk from ``place`` to its end."""
+    """Raise ``GameError`` unless a completion goes through the walk from ``place`` to its end."""
     for i, piece in enumerate(completion):
         options = place.options()
         if piece not in options:
@@ -195,7 +195,7 @@ def check_completion(place: Phrases, completion: Pieces) -> None:
 
 
 def adjustment_completions(position: Position, seat: int, encode: OrderEncoder = encode_order) -> OptionsState:
-    """Returns the completions of an adjustment phase; ascending places make each adjustment's completion unique."""
+    """The completions of an adjustment phase; ascending places make each adjustment's completion unique."""
     due = position.adjustment_due(seat)
     if due > 0:
         places = [board.build_orders(site) for site in position.free_build_sites(seat)]
@@ -206,7 +206,7 @@ def adjustment_completions(position: Position, seat: int, encode: OrderEncoder =
 
 @lru_cache(maxsize=16384)
 def _adjustments(places: tuple[tuple[str, ...], ...], due: int, may_waive: bool, encode: OrderEncoder) -> OptionsState:
-    """Returns completions with exactly ``due`` orders at different places, the last ones of which may be waived."""
+    """Completions with exactly ``due`` orders at different places, the last ones of which may be waived."""
     if not due:
         return CLOSING_STATE
     options: dict[str, Phrases] = {}

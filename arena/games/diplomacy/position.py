@@ -39,28 +39,28 @@ class Position:
 
     @cached_property
     def occupied(self) -> dict[str, int]:
-        """Returns the seat of the unit in each occupied province; dislodged units occupy none."""
+        """The seat of the unit in each occupied province; dislodged units occupy none."""
         return {unit[2:5]: seat for seat, units in enumerate(self.units) for unit in units}
 
     @cached_property
     def owner(self) -> dict[str, int]:
-        """Returns the seat that owns each owned supply centre."""
+        """The seat that owns each owned supply centre."""
         return {center: seat for seat, centers in enumerate(self.centers) for center in centers}
 
     @cached_property
     def unit_mask(self) -> int:
-        """Returns the mask of all units on the board, as in ``board.UNIT_BIT``."""
+        """The mask of all units on the board, as in ``board.UNIT_BIT``."""
         return sum({board.UNIT_BIT[unit] for units in self.units for unit in units})
 
     @cached_property
     def sea_mask(self) -> int:
-        """Returns the mask of seas that hold a fleet, as in ``engine.SEA_BIT``."""
+        """The mask of seas that hold a fleet, as in ``engine.SEA_BIT``."""
         bits = SEA_BIT
         return sum(bits.get(unit[2:], 0) for units in self.units for unit in units)
 
     @cached_property
     def convoyable(self) -> tuple[tuple[str, Mapping[str, board.Convoy]], ...]:
-        """Returns the province and destinations of every army that could be convoyed, sorted."""
+        """The province and destinations of every army that could be convoyed, sorted."""
         if not self.sea_mask:
             return ()
         armies = sorted(unit[2:] for units in self.units for unit in units if unit[0] == "A")
@@ -68,17 +68,17 @@ class Position:
         return tuple((army, way) for army, way in ways if way)
 
     def adjustment_due(self, seat: int) -> int:
-        """Returns the units to build (positive, at most the number of free home centres) or to disband (negative)."""
+        """The units to build (positive, at most the number of free home centres) or to disband (negative)."""
         surplus = len(self.centers[seat]) - len(self.units[seat])
         return min(surplus, len(self.free_build_sites(seat))) if surplus > 0 else surplus
 
     def free_build_sites(self, seat: int) -> tuple[str, ...]:
-        """Returns the vacant home centres that the seat owns, sorted."""
+        """The vacant home centres that the seat owns, sorted."""
         owned, occupied = self.centers[seat], self.occupied
         return tuple(home for home in board.HOMES[self.powers[seat]] if home in owned and home not in occupied)
 
     def adjustment_orders(self, seat: int) -> list[str]:
-        """Returns the orders of which an adjustment takes those that are due: disbands, or builds on the free sites."""
+        """Orders to choose ``adjustment_due`` of: disbands, or builds on the free sites."""
         if self.adjustment_due(seat) < 0:
             return [f"{unit} D" for unit in self.units[seat]]
         return [order for site in self.free_build_sites(seat) for order in board.build_orders(site)]
@@ -92,7 +92,7 @@ class Position:
         return len(action) == -due and list(action) == sorted(set(action)) and units.issuperset(action)
 
     def legal_orders(self, seat: int) -> "tuple[UnitOrders, ...]":
-        """Returns the legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
+        """The legal orders of each unit on the board, of each dislodged one in retreats; sorted by unit."""
         if self.kind == "M":
             mask, units, has_convoys = self.unit_mask, self.units[seat], bool(self.convoyable)
             by_sea = [_convoy_orders(self, unit) if has_convoys else () for unit in units]
@@ -119,7 +119,7 @@ class Position:
 
 
 def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
-    """Decodes ``DiplomacyGame.save`` for a game of these powers; ``DecodeError`` for other bytes or powers."""
+    """Decode ``DiplomacyGame.save`` for a game of these powers; ``DecodeError`` for other bytes or powers."""
     try:
         decoded = msgspec.json.decode(saved, type=SavedPosition)
     except DECODE_ERRORS as error:
@@ -159,7 +159,7 @@ class UnitOrders:
 
     @property
     def orders(self) -> tuple[str, ...]:
-        """Returns all legal orders, sorted."""
+        """All legal orders, sorted."""
         if self._listed is None:
             supports = board.support_orders(self.unit).items()
             near = (line for bit, lines in supports if bit & self.neighbours for line in lines)
@@ -182,7 +182,7 @@ _shared_movement_orders = lru_cache(maxsize=16384)(UnitOrders)
 
 
 def _convoy_orders(position: Position, unit: str) -> tuple[str, ...]:
-    """Returns the orders of ``unit`` that need a convoy: to be convoyed, to convoy, or to support a convoyed army."""
+    """The orders of ``unit`` that need a convoy: to be convoyed, to convoy, or to support a convoyed army."""
     orders: list[str] = []
     location = unit[2:]
     sea = SEA_BIT.get(location, 0)
@@ -209,7 +209,7 @@ def _shared_retreat_orders(unit: str, free: tuple[str, ...]) -> UnitOrders:
 
 @lru_cache(maxsize=1024)
 def legal_build_actions(sites: tuple[str, ...], count: int) -> tuple[tuple[str, ...], ...]:
-    """Returns all ways to use ``count`` builds at vacant home centres, each a sorted action padded with waives."""
+    """List the ways to use ``count`` builds at vacant home centres, each a sorted action padded with waives."""
     chosen = (where for built in range(min(count, len(sites)) + 1) for where in combinations(sites, built))
     builds = (orders for where in chosen for orders in product(*map(board.build_orders, where)))
     return tuple(sorted(tuple(sorted([*orders, *["WAIVE"] * (count - len(orders))])) for orders in builds))

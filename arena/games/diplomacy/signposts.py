@@ -76,7 +76,7 @@ class SignpostedTurn:
         )
 
     def next_state(self, earlier: tuple[str, ...]) -> Phrases:
-        """Returns the state in which the next unit's order begins, after these orders of earlier units."""
+        """The state in which the next unit's order begins, after these orders of earlier units."""
         if len(earlier) == len(self.units):
             return order_trie.CLOSING_STATE
         if earlier not in self._states:
@@ -98,14 +98,14 @@ class SignpostedTurn:
         return order_trie.TrieState(trie, advance)
 
     def write_order(self, earlier: tuple[str, ...], order: str) -> Pieces:
-        """Returns the pieces of the next unit's order."""
+        """Spell the next unit's order in pieces."""
         signs = self._get_signs(earlier)
         place, *code = order_trie.encode_order(order)
         number = next((number for number, pointed in signs.orders.items() if pointed == order), None)
         return (place, *signs.pieces, *(code if number is None else (number,)))
 
     def read_order(self, earlier: tuple[str, ...], code: Pieces) -> str:
-        """Returns the next unit's order, given its number or the pieces after its place."""
+        """Read the next unit's order, given its number or the pieces after its place."""
         unit = self.units[len(earlier)]
         return self._get_signs(earlier).orders.get(code[0]) or order_trie.decode_order(unit, (unit.unit[2:], *code))
 
@@ -131,7 +131,7 @@ class SignpostedTurn:
         return (kind, RIVALS_HERE[self._rival_count(location)])
 
     def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Yields kind and destination of moves worth a sign, those with the fewest rivals first."""
+        """Yield kind and destination of moves worth a sign, those with the fewest rivals first."""
         signs = []
         for dest in board.MOVES[unit.unit]:
             center = board.province(dest)
@@ -149,7 +149,7 @@ class SignpostedTurn:
         return sorted(signs, key=lambda sign: _KIND_RANK[sign[0]])
 
     def _approach_moves(self, unit: str, moving: Mapping[str, str]) -> Iterable[str]:
-        """Yields at most two adjacent provinces with the shortest path to a centre."""
+        """Yield at most two adjacent provinces with the shortest path to a centre."""
         goals = self._goals.difference(moving)
         blocked = {*moving, *(place for place, seat in self._occupied.items() if seat == self._seat)}
         open_moves = (dest for dest in board.MOVES[unit] if board.province(dest) not in blocked)
@@ -160,7 +160,7 @@ class SignpostedTurn:
     def _support_signs(
         self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, str, str]]:
-        """Yields the friendly moves, ``moving`` by destination, that the unit can support and rivals could contest."""
+        """Yield the friendly moves, ``moving`` by destination, that the unit can support and rivals could contest."""
         for center, order in moving.items():
             support = f"{unit.unit} S {order.removesuffix(' VIA')}"
             held, count = self._occupied.get(center) not in (None, self._seat), self._rival_count(center)
@@ -206,7 +206,7 @@ class SignpostedText(DiplomacyText):
         return (*(piece for pieces in written for piece in pieces), order_trie.CLOSE)
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
-        """Yields the orders of a legal completion in turn, with the number of pieces of each, signs included."""
+        """Yield the orders of a legal completion in turn, with the number of pieces of each, signs included."""
         if table.position.kind != "M":
             yield from super().split_orders(table, seat, completion)
             return
@@ -272,7 +272,7 @@ class _SurroundingsTurn(SignpostedTurn):
         return (_HERE[kind, self._rival_count(location), self._later_helpers(unit, location)],)
 
     def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Adds the number of helpers to the kind; that of centres beyond, where the unit approaches one."""
+        """Add the number of helpers to the kind; that of centres beyond, where the unit approaches one."""
         for kind, dest in super()._move_signs(unit, moving):
             if kind == APPROACH:
                 near = board.adjacent_provinces(f"{unit.unit[0]} {dest}")
@@ -288,7 +288,7 @@ class _SurroundingsTurn(SignpostedTurn):
     def _support_signs(
         self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, str, str]]:
-        """Adds supports of units that stay, and the number of supports given to each already, least helped first."""
+        """Add supports of units that stay, and the number of supports given to each already, least helped first."""
         signs = [
             (kind, _help_given(words, board.province(moving[center].split()[1]), center), center, order)
             for kind, center, order in super()._support_signs(unit, moving, words)
@@ -304,7 +304,7 @@ class _SurroundingsTurn(SignpostedTurn):
 
 
 def _help_given(words: Sequence[Sequence[str]], place: str, dest: str) -> int:
-    """Counts the supports of the unit in a place, moving to ``dest`` or staying where that is empty."""
+    """Count the supports of the unit in a place, moving to ``dest`` or staying where that is empty."""
     supports = sum(
         word[2] == "S" and word[4][:3] == place and (word[6][:3] if len(word) > 6 else "") == dest for word in words
     )

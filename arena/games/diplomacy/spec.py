@@ -37,7 +37,7 @@ class DiplomacySpec(GameSpec):
         self.bots: Sequence[str] = bots.bot_names(self.name)
 
     def new(self, seed: int) -> DiplomacyGame:
-        """Starts a game in spring 1901; it is deterministic, and the seed is only recorded."""
+        """Start a game in spring 1901, which is deterministic; the seed is only recorded."""
         return DiplomacyGame(self.settings, seed)
 
     def load(self, saved: bytes) -> DiplomacyGame:
@@ -59,7 +59,7 @@ class DiplomacySpec(GameSpec):
         return Recording(decoded.seed, DiplomacyGame(decoded.settings, decoded.seed, start), turns, decoded.checks)
 
     def transcript(self, record: bytes) -> list[Turn]:
-        """Returns the phases with their orders, what became of them, and the changes of supply centres."""
+        """The phases with their orders, what became of them, and the changes of supply centres."""
         recording = self.open_record(record)
         game = cast(DiplomacyGame, recording.start)
         turns: list[Turn] = []
@@ -108,13 +108,13 @@ class DiplomacySpec(GameSpec):
         return expected_value(cast(DiplomacyGame, game).position, seat, self.settings.max_year)
 
     def text(self) -> TextFormat:
-        """Returns the text format that the settings select."""
+        """The text format that the settings select."""
         if self.settings.text == "egocentric":
             return EgocentricText(self.settings)
         return _TEXTS[self.settings.text]()
 
     def words(self) -> Words:
-        """Returns English with the usual notation of orders, or JSON and tags where the settings select them."""
+        """English with the usual notation of orders, or JSON and tags where the settings select them."""
         return EgocentricWords(self.settings) if self.settings.text == "egocentric" else DiplomacyWords(self.settings)
 
 

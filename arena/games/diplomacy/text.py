@@ -73,12 +73,12 @@ class DiplomacyText:
         return tuple(sorted(order for order, _ in self.split_orders(cast(DiplomacyGame, game), seat, completion)))
 
     def parts(self, game: Game, seat: int, completion: Pieces) -> Sequence[str]:
-        """Returns the order that each piece of a legal completion encodes; empty for the closing piece."""
+        """The order that each piece of a legal completion encodes; empty for the closing piece."""
         orders = self.split_orders(cast(DiplomacyGame, game), seat, completion)
         return [*(order for order, count in orders for _ in range(count)), ""]
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
-        """Yields the orders of a legal completion in turn, with the number of pieces of each."""
+        """Yield the orders of a legal completion in turn, with the number of pieces of each."""
         codes: list[Pieces] = []
         start = 0
         while start < len(completion) - 1:
@@ -96,7 +96,7 @@ class DiplomacyText:
 
 
 def require_turn(game: Game, seat: int) -> DiplomacyGame:
-    """Returns the game as a ``DiplomacyGame``, after a check that the seat is to move."""
+    """The game as a ``DiplomacyGame``, after a check that the seat is to move."""
     table = cast(DiplomacyGame, game)
     table.check_to_move(seat)
     return table

@@ -31,7 +31,7 @@ class UnitCredit:
         self._power = power
 
     def credits(self) -> list[dict[str, float]]:
-        """Returns the credit of each order, by phase in which the power had orders to give."""
+        """The credit of each order, by phase in which the power had orders to give."""
         per_turn: list[dict[str, float]] = []
         ahead: dict[str, float] = {}
         events: dict[int, dict[str, float]] = {}
@@ -59,7 +59,7 @@ class UnitCredit:
         return self._turns[at].get(self._power, ())
 
     def _unit_after(self, at: int, order: str) -> str | None:
-        """Returns the unit of an order under its name after the phase; None if it no longer exists."""
+        """The unit of an order under its name after the phase; None if it no longer exists."""
         after = self._positions[at + 1]
         unit, word = _unit_of(order), order.split()
         mine = after.units[self._power]
@@ -82,7 +82,7 @@ class UnitCredit:
         return any(goal[:3] == place[:3] or _find_unit(mine, kind, goal) is None for kind, goal in goals)
 
     def _year_credits(self, last: int) -> dict[int, dict[str, float]]:
-        """Returns the credit that orders of the year ending with a phase earned directly, by phase."""
+        """The credit that orders of the year ending with a phase earned directly, by phase."""
         year = self._positions[last].phase[1:5]
         phases = [at for at in range(last + 1) if self._positions[at].phase[1:5] == year]
         moving = [at for at in phases if self._positions[at].phase[-1] == "M"]
@@ -103,7 +103,7 @@ class UnitCredit:
         return earned
 
     def _gains(self, last: int, moving: Sequence[int], gained: set[str]) -> Iterator[tuple[int, str, float]]:
-        """Yields the order that left a unit in a gained centre, and supports of contested moves on the way there."""
+        """Yield the order that left a unit in a gained centre, and supports of contested moves on the way there."""
         for at in moving[-1:]:
             for order in self._orders(at):
                 end = self._unit_at_year_end(at, last, order)
@@ -120,7 +120,7 @@ class UnitCredit:
                         yield from ((phase, helper, SUPPORT_CREDIT) for helper in self._supporting_orders(phase, move))
 
     def _supporting_orders(self, at: int, order: str) -> Iterator[str]:
-        """Yields own supports that match an order which another power contested."""
+        """Yield own supports that match an order which another power contested."""
         goal = _destination_of(order)
         others = [power for power in self._positions[at].units if power != self._power]
         units = (unit[2:] for power in others for unit in self._positions[at].units[power])
@@ -134,7 +134,7 @@ class UnitCredit:
                     yield other
 
     def _unit_at_year_end(self, at: int, last: int, order: str) -> str | None:
-        """Returns the unit of an order under its name after the year's retreats."""
+        """The unit of an order under its name after the year's retreats."""
         unit = self._unit_after(at, order)
         for later in range(at + 1, last + 1):
             if self._positions[later].phase[-1] == "R":

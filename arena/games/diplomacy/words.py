@@ -66,7 +66,7 @@ class DiplomacyWords:
         return {"powers": powers, "max_year": settings.max_year, "bonus": described if settings.win_bonus else ""}
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the board power by power, and the legal orders."""
+        """The board power by power, and the legal orders."""
         table = require_turn(game, seat)
         position = table.position
         first = f"You are {table.seats[seat]}. It is {SEASONS[position.phase[0]]} {position.year} ({position.phase})."
@@ -141,12 +141,12 @@ def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[T
 
 
 def _clauses_with_verb(clauses: Sequence[Tokens], verb: str) -> Sequence[Tokens]:
-    """Returns the clauses with the verb; all of them, where a reply only names units."""
+    """The clauses with the verb; all of them, where a reply only names units."""
     return [clause for clause in clauses if verb in clause] or clauses
 
 
 def sort_farthest_first(power: str, units: Sequence[str]) -> list[str]:
-    """Sorts units by distance from home, longest first; ties put fleets before armies, then sort by name."""
+    """Sort units by distance from home, longest first; ties put fleets before armies, then sort by name."""
     homes = board.HOMES[power]
     return sorted(units, key=lambda unit: (-board.distance_to_nearest(unit, homes), unit[0] == "A", unit[2:]))
 
@@ -159,7 +159,7 @@ VIEW_KEYS = (
 
 
 def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
-    """Returns the position from the seat's side as plain data, without keys that are empty in this phase."""
+    """The position from the seat's side as plain data, without keys that are empty in this phase."""
     position = table.position
     due = position.adjustment_due(seat) if position.kind == "A" else 0
     if position.kind == "A":

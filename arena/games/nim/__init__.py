@@ -59,12 +59,12 @@ class NimGame(ListedGame[State]):
 
     @property
     def clock(self) -> int:
-        """Returns the number of full rounds played."""
+        """The number of full rounds played."""
         return self.state.turns // len(self.seats)
 
     @property
     def length(self) -> int:
-        """Returns the number of turns played."""
+        """The number of turns played."""
         return self.state.turns
 
     def to_move(self) -> Sequence[int]:
@@ -72,11 +72,11 @@ class NimGame(ListedGame[State]):
         return (self.state.mover,) if any(self.state.heaps) else ()
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns all legal moves, which are the same for every seat."""
+        """All legal moves, which are the same for every seat."""
         return [f"{i}:{n}" for i, heap in enumerate(self.state.heaps, 1) for n in range(1, heap + 1)]
 
     def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after one more move."""
+        """The position after one more move."""
         ((seat, move),) = moves.items()
         heap, stones = map(int, move.split(":"))
         heaps, taken = list(self.state.heaps), list(self.state.taken)
@@ -85,27 +85,27 @@ class NimGame(ListedGame[State]):
         return State(tuple(heaps), (seat + 1) % len(self.seats), self.state.turns + 1, tuple(taken), seat)
 
     def progress(self, seat: int) -> float:
-        """Returns the stones that the seat has taken."""
+        """The stones that the seat has taken."""
         return float(self.state.taken[seat])
 
     def scores(self) -> Sequence[float]:
-        """Returns one point for the seat that took the last stone."""
+        """One point for the seat that took the last stone."""
         return [float(seat == self.state.last) for seat in range(len(self.seats))]
 
     def reason(self) -> str:
-        """Returns the only reason a game can end."""
+        """The only reason a game can end."""
         return "last_stone"
 
     def metrics(self) -> Sequence[dict[str, float]]:
-        """Returns the stones that each seat has taken."""
+        """The stones that each seat has taken."""
         return [{"taken": float(taken)} for taken in self.state.taken]
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the heaps; Nim looks the same to every seat."""
+        """The heaps; Nim looks the same to every seat."""
         return tuple(map(str, self.state.heaps))
 
     def tells(self, seat: int) -> str:
-        """Returns the order of the players, the heaps and the legal moves."""
+        """The order of the players, the heaps and the legal moves."""
         after = [self.seats[(seat + step) % len(self.seats)] for step in range(1, len(self.seats))]
         heaps = [
             f"heap {i} holds {stones}: {i}:1" + (f" to {i}:{stones}" if stones > 1 else "")
@@ -115,11 +115,11 @@ class NimGame(ListedGame[State]):
         return "\n".join([f"After you come {', '.join(after)}.", "Heaps and legal moves:", *heaps])
 
     def notes(self) -> list[str]:
-        """Returns the heaps."""
+        """The heaps."""
         return ["heaps: " + " ".join(map(str, self.state.heaps))]
 
     def describe_move(self, move: str) -> str:
-        """Returns the move in English."""
+        """Describe the move in English."""
         heap, stones = move.split(":")
         return f"takes {stones} from heap {heap}"
 
@@ -137,7 +137,7 @@ class NimSpec(ListedSpec[State]):
         self.seats = tuple(f"P{seat + 1}" for seat in range(settings.seats))
 
     def start(self, seed: int) -> State:
-        """Returns the full heaps; the seed decides the first player."""
+        """The full heaps; the seed decides the first player."""
         seats = self.settings.seats
         mover = Random(seed).randrange(seats) if self.settings.shuffle else 0
         return State(self.settings.heaps, mover, 0, (0,) * seats, None)
@@ -149,15 +149,15 @@ class NimSpec(ListedSpec[State]):
         return len(state.taken) == len(seats) and set(takers) <= {*seats} and all(heap >= 0 for heap in state.heaps)
 
     def pieces(self) -> Sequence[str]:
-        """Returns the numbers of heaps and stones."""
+        """The numbers of heaps and stones."""
         return [str(number) for number in range(max(*self.settings.heaps, len(self.settings.heaps)) + 1)]
 
     def spell(self, move: str) -> Pieces:
-        """Returns the heap and the stones."""
+        """Spell the move as heap and stones."""
         return tuple(move.split(":"))
 
     def rules(self) -> str:
-        """Returns the rules in English."""
+        """The rules in English."""
         return (
             f"You are playing Nim. There are {len(self.seats)} players, {', '.join(self.seats)}, who move in this "
             "order, turn by turn. A move takes one or more stones from a single heap. The player who takes the very "
@@ -165,11 +165,11 @@ class NimSpec(ListedSpec[State]):
         )
 
     def text(self) -> TextFormat:
-        """Returns the format with heaps and moves as numbers, or the language that the settings select."""
+        """The format with heaps and moves as numbers, or the language that the settings select."""
         return ListedText(self) if self._text == "pieces" else NimLanguage(self, self._text)
 
     def words(self) -> Words:
-        """Returns heaps and moves in English."""
+        """Heaps and moves in English."""
         return NimWords(self)
 
 
@@ -182,7 +182,7 @@ class NimConfig(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 @register("nim", texts=("pieces", "json", "regex"))
 def make(settings: Mapping[str, Any]) -> NimSpec:
-    """Makes Nim with these settings; ``ConfigError`` for a bad one."""
+    """Make Nim with these settings; ``ConfigError`` for a bad one."""
     table = convert(dict(settings), NimConfig, "game.settings")
     played = {name: getattr(table, name) for name in Settings.__struct_fields__}
     return NimSpec(Settings(**played), table.text)
@@ -206,7 +206,7 @@ class NimWords(ListedWords):
         return f"{self._definition.rules()}\n{self._form}"
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the heaps and the legal moves."""
+        """The heaps and the legal moves."""
         table = require_turn(game, seat)
         return f"You are {table.seats[seat]}. {table.tells(seat)}"
 
@@ -229,7 +229,7 @@ _STONES_FIRST = re.compile(r"(?<!\d)([1-9]\d?)\s(?:stones?\s)?from\s(?:the\s)?he
 
 
 def _find_mentioned_move(reply: str) -> str | None:
-    """Finds a move in any common phrasing: the clearest phrasing first, then the last in the text."""
+    """Find a move in any common phrasing: the clearest phrasing first, then the last in the text."""
     for pattern in (_MARKED, _BARE, _STONES_FIRST, _HEAP_FIRST):
         if matches := pattern.findall(reply):
             first, second = matches[-1]
@@ -257,7 +257,7 @@ class NimLanguage(ListedText):
         self._words = NimWords(definition, _FORM_RULES[kind] + (_FREE_TEXT_RULE if free_tokens else ""))
 
     def with_free_tokens(self, free_tokens: int) -> "NimLanguage":
-        """Returns the format with this many tokens before the answer."""
+        """Copy the format with this many tokens before the answer."""
         return NimLanguage(self._definition, self._kind, free_tokens)
 
     def vocabulary(self) -> Sequence[str]:

@@ -38,7 +38,7 @@ _UNNAMED = "Action(id="
 
 
 def open_game(text: str) -> SpielGame:
-    """Loads a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
+    """Load a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
 
     Raises:
         ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, whose chance
@@ -70,14 +70,14 @@ def open_game(text: str) -> SpielGame:
 
 
 def first_position(game: SpielGame, seed: int) -> Position:
-    """Returns the initial position, after any initial chance events."""
+    """The initial position, after any initial chance events."""
     position = game.new_initial_state()
     _resolve_chance(position, seed, [])
     return position
 
 
 def observer_of(game: SpielGame) -> Observer:
-    """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
+    """The function that gives a seat's observation: the board where nothing is hidden, else its information.
 
     If a game has neither text, the whole position if nothing is hidden.
     """
@@ -97,7 +97,7 @@ def observer_of(game: SpielGame) -> Observer:
 
 
 def _resolve_chance(position: Position, seed: int, history: list[int]) -> None:
-    """Resolves chance events in place and adds them to the history, which each draw's seed is derived from."""
+    """Resolve chance events in place and add them to the history, which each draw's seed is derived from."""
     while position.is_chance_node():
         outcomes = position.chance_outcomes()
         left = Random(derive_seed(seed, "chance", len(history))).random() * sum(weight for _, weight in outcomes)
@@ -140,7 +140,7 @@ class OpenSpielGame(LetteredGame[State]):
     spec: "OpenSpielSpec"
 
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
-        """Replays the moves of ``start``, or begins at the library's ``position``; ``DecodeError`` for invalid ones."""
+        """Replay the moves of ``start``, or begin at the library's ``position``; ``DecodeError`` for invalid ones."""
         super().__init__(spec, seed, start)
         self.label = spec.settings.game
         self._chosen: list[dict[int, int]] = []
@@ -160,7 +160,7 @@ class OpenSpielGame(LetteredGame[State]):
 
     @property
     def clock(self) -> int:
-        """Returns the number of turns played."""
+        """The number of turns played."""
         return len(self._start.turns) + len(self._chosen)
 
     def to_move(self) -> Sequence[int]:
@@ -168,11 +168,11 @@ class OpenSpielGame(LetteredGame[State]):
         return self._to_move
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns the legal moves under OpenSpiel's names."""
+        """The legal moves under OpenSpiel's names."""
         return tuple(self._legal_moves(seat))
 
     def play(self, moves: Mapping[int, str]) -> None:
-        """Plays legal moves and the chance events that follow."""
+        """Play legal moves and the chance events that follow."""
         chosen = {seat: self._legal_moves_cache[seat][move] for seat, move in moves.items()}
         self._play(chosen)
         self._chosen.append(chosen)
@@ -186,27 +186,27 @@ class OpenSpielGame(LetteredGame[State]):
         return State(self._start.seed, played, self._history[: self._history_lengths[turns]])
 
     def progress(self, seat: int) -> float:
-        """Returns the seat's winnings so far."""
+        """The seat's winnings so far."""
         return float(self.position.returns()[seat])
 
     def scores(self) -> Sequence[float]:
-        """Returns each seat's winnings."""
+        """Each seat's winnings."""
         return [float(score) for score in self.position.returns()]
 
     def sees(self, seat: int) -> Pieces:
-        """Returns the seat's observation, spelled letter by letter."""
+        """The seat's observation, spelled letter by letter."""
         return to_letters(self.spec.observe(self.position, seat), MAX_OBSERVATION_LETTERS)
 
     def tells(self, seat: int) -> str:
-        """Returns the seat's observation."""
+        """The seat's observation."""
         return f"What you know:\n{self.spec.observe(self.position, seat) or 'nothing yet'}"
 
     def notes(self) -> list[str]:
-        """Returns the whole position."""
+        """The whole position."""
         return str(self.position).splitlines()
 
     def replay(self) -> None:
-        """Plays all moves from the library's first position; ``GameError`` or ``ValueError`` if they are not legal."""
+        """Play all moves from the library's first position; ``GameError`` or ``ValueError`` if they are not legal."""
         self._begin(first_position(self.spec.spiel, self._start.seed))
         earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
         for chosen in (*earlier, *self._chosen):
@@ -222,7 +222,7 @@ class OpenSpielGame(LetteredGame[State]):
         self._find_movers(first.current_player())
 
     def _play(self, chosen: Mapping[int, int]) -> None:
-        """Plays legal moves and chance events; after a ``GameError`` of the library the position is unusable."""
+        """Play legal moves and chance events; after a ``GameError`` of the library the position is unusable."""
         position, history = self.position, self._history
         try:
             if self._is_simultaneous:
@@ -280,7 +280,7 @@ class OpenSpielSpec(LetteredSpec[State]):
             self._has_fixed_names = False
 
     def legal_moves(self, position: Position, seat: int) -> dict[str, int]:
-        """Returns the seat's legal moves by name; ambiguous names include the move's number."""
+        """The seat's legal moves by name; ambiguous names include the move's number."""
         numbers, name_of = position.legal_actions(seat), position.action_to_string
         if self._has_fixed_names:
             fixed = self._fixed_names[seat]
@@ -299,12 +299,12 @@ class OpenSpielSpec(LetteredSpec[State]):
         }
 
     def new(self, seed: int) -> OpenSpielGame:
-        """Begins at the initial position, after any initial chance events."""
+        """Begin at the initial position, after any initial chance events."""
         position = first_position(self.spiel, seed)
         return OpenSpielGame(self, seed, State(seed, [], position.history()), position)
 
     def rules(self) -> str:
-        """Returns the game's name: OpenSpiel has no rules in words."""
+        """The game's name: OpenSpiel has no rules in words."""
         name, seats = self.spiel.get_type().long_name, ", ".join(self.seats)
         return f"You are playing {name}, as OpenSpiel plays it ({self.spiel}). The players are {seats}."
 

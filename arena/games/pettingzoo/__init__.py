@@ -53,7 +53,7 @@ class RunningEnvironment:
     """One environment in play, in turn or simultaneous."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
-        """Begins with a seed; ``GameError`` if the environment raised."""
+        """Begin with a seed; ``GameError`` if the environment raised."""
         self._label = f"pettingzoo, {settings.env}"
         self._parallel = is_parallel(settings)
         self._stepping = EnvironmentCall(self._label, "raises")
@@ -83,7 +83,7 @@ class RunningEnvironment:
         return legal
 
     def step(self, actions: Mapping[str, int]) -> None:
-        """Applies an action of each agent to move; after a ``GameError`` the environment is unusable."""
+        """Apply an action of each agent to move; after a ``GameError`` the environment is unusable."""
         with self._stepping:
             if self._parallel:
                 self.observations, rewards, _, _, self._infos = self.env.step(dict(actions))
@@ -95,7 +95,7 @@ class RunningEnvironment:
             self._observe()
 
     def _observe(self) -> None:
-        """Takes in observations and rewards; agents that are out of the game pass."""
+        """Take in observations and rewards; agents that are out of the game pass."""
         self.moving = []
         if self._parallel:
             self.moving = [agent for agent in self.agents if agent in self.env.agents]
@@ -138,7 +138,7 @@ class PettingZooGame(LetteredGame[State]):
     def __init__(
         self, spec: "PettingZooSpec", seed: int, start: State, running: RunningEnvironment | None = None
     ) -> None:
-        """Replays the actions of ``start``, where ``running`` is not there yet; ``DecodeError`` if that fails."""
+        """Replay the actions of ``start``, where ``running`` is not there yet; ``DecodeError`` if that fails."""
         super().__init__(spec, seed, start)
         self.label = spec.settings.env
         self._moves: dict[int, dict[str, int]] = {}
@@ -157,7 +157,7 @@ class PettingZooGame(LetteredGame[State]):
 
     @property
     def clock(self) -> int:
-        """Returns the number of turns played."""
+        """The number of turns played."""
         return len(self._played)
 
     def to_move(self) -> Sequence[int]:
@@ -165,7 +165,7 @@ class PettingZooGame(LetteredGame[State]):
         return [self._running.agents.index(agent) for agent in self._running.moving]
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns the legal actions by name."""
+        """The legal actions by name."""
         return tuple(self._legal_moves(seat))
 
     def play(self, moves: Mapping[int, str]) -> None:
@@ -193,21 +193,21 @@ class PettingZooGame(LetteredGame[State]):
         return State(self._start.seed, self._played[: len(self._start.turns) + turns], self._seen[turns])
 
     def progress(self, seat: int) -> float:
-        """Returns the seat's rewards so far."""
+        """The seat's rewards so far."""
         return self.scores()[seat]
 
     def scores(self) -> Sequence[float]:
-        """Returns the sum of each seat's rewards."""
+        """The sum of each seat's rewards."""
         return [self._running.totals[agent] for agent in self._running.agents]
 
     def tells(self, seat: int) -> str:
-        """Returns the seat's observation in words."""
+        """The seat's observation in words."""
         agent, running = self._running.agents[seat], self._running
         with running.describing:
             return wording_of(self.spec.settings.env).observation(running.env, agent, running.observations[agent])
 
     def notes(self) -> list[str]:
-        """Returns the rewards so far, once there are any."""
+        """The rewards so far, once there are any."""
         totals = self._running.totals
         return [f"{agent}: {total:g}" for agent, total in totals.items()] if any(totals.values()) else []
 
@@ -228,7 +228,7 @@ class PettingZooSpec(LetteredSpec[State]):
     settings_type, state_type, game_type = Settings, State, PettingZooGame
 
     def __init__(self, settings: Any) -> None:
-        """Checks that the environment can be made here; ``ConfigError`` if not, or its actions are not discrete."""
+        """Check that the environment can be made here; ``ConfigError`` if not, or its actions are not discrete."""
         super().__init__(settings)
         env = make_environment(settings)
         self.seats = tuple(env.possible_agents)
@@ -244,7 +244,7 @@ class PettingZooSpec(LetteredSpec[State]):
         return PettingZooGame(self, seed, State(seed, [], running.seen), running)
 
     def rules(self) -> str:
-        """Returns the environment's name, and its rules where they are known here."""
+        """The environment's name, and its rules where they are known here."""
         name = self.settings.env.rpartition("/")[2].rpartition("-v")[0].replace("_", " ")
         seats, rules = ", ".join(self.seats), wording_of(self.settings.env).rules
         return f"You are playing {name}, as PettingZoo plays it, as one of {seats}. {rules}".strip()
@@ -256,7 +256,7 @@ def is_parallel(settings: Settings) -> bool:
 
 
 def make_environment(settings: Settings) -> Environment:
-    """Makes an environment without its wrappers, which only repeat the masks' checks; ``ConfigError`` if it cannot."""
+    """Make an environment without its wrappers, which only repeat the masks' checks; ``ConfigError`` if it cannot."""
     parallel = is_parallel(settings)
     registry = pettingzoo.parallel_registry if parallel else pettingzoo.aec_registry
     if settings.env not in registry:

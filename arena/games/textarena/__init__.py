@@ -91,7 +91,7 @@ class TextArenaGame(LetteredGame[State]):
     spec: "TextArenaSpec"
 
     def __init__(self, spec: "TextArenaSpec", seed: int, start: State, env: TextArenaEnvironment | None = None) -> None:
-        """Replays the messages of ``start``, in ``env`` if that is at its beginning; ``DecodeError`` if they fail."""
+        """Replay the messages of ``start``, in ``env`` if that is at its beginning; ``DecodeError`` if they fail."""
         super().__init__(spec, seed, start)
         self.environment = self.label = start.env
         self.seats = spec.seats[: start.players or spec.players.get(start.env)]
@@ -110,7 +110,7 @@ class TextArenaGame(LetteredGame[State]):
         """Whether other seats see whole messages, or only the parts in square brackets."""
 
     def _begin(self, env: TextArenaEnvironment) -> None:
-        """Submits all messages so far to an environment in its first position."""
+        """Submit all messages so far to an environment in its first position."""
         messages = self._said
         self._said = []
         self._env = env
@@ -127,7 +127,7 @@ class TextArenaGame(LetteredGame[State]):
 
     @property
     def clock(self) -> int:
-        """Returns the number of turns played."""
+        """The number of turns played."""
         return len(self._said)
 
     def to_move(self) -> Sequence[int]:
@@ -135,14 +135,14 @@ class TextArenaGame(LetteredGame[State]):
         return () if self._env.done else (self._env.mover,)
 
     def moves(self, seat: int) -> Sequence[str]:
-        """Returns the candidate moves that the environment accepts; none where they cannot be found."""
+        """The candidate moves that the environment accepts; none where they cannot be found."""
         if self._moves is None:
             tried = candidate_moves(self.environment, self._env.observation)
             self._moves = [move for move in tried if not self._env.refuses(move)]
         return self._moves
 
     def random_action(self, seat: int, rng: Random) -> Action:
-        """Draws uniformly from the candidate moves."""
+        """Draw uniformly from the candidate moves."""
         self.check_to_move(seat)
         return (rng.choice(self.moves(seat) or [PASS_MOVE]),)
 
@@ -180,26 +180,26 @@ class TextArenaGame(LetteredGame[State]):
         return State(self.environment, start.seed, self._said[:played], self._digest_after(played), start.players)
 
     def scores(self) -> Sequence[float]:
-        """Returns the environment's rewards; ``GameError`` unless there is a number for each seat."""
+        """The environment's rewards; ``GameError`` unless there is a number for each seat."""
         return self._env.rewards(len(self.seats))
 
     def reason(self) -> str:
-        """Returns the reason: a rejected move, or the rules."""
+        """The reason: a rejected move, or the rules."""
         return "over" if self._ended_by is None else "invalid_move"
 
     def metrics(self) -> Sequence[dict[str, float]]:
-        """Returns each seat's turns and rejected moves, and whether its last rejected move ended the game."""
+        """Each seat's turns and rejected moves, and whether its last rejected move ended the game."""
         return [
             {"turns": float(turns), "invalid": float(refused), "ended_by_invalid": float(seat == self._ended_by)}
             for seat, (turns, refused) in enumerate(zip(self._turn_counts, self._refused_counts, strict=True))
         ]
 
     def tells(self, seat: int) -> str:
-        """Returns the environment's own prompt."""
+        """The environment's own prompt."""
         return self._env.observation
 
     def notes(self) -> list[str]:
-        """Returns how the game ended."""
+        """A note on how the game ended."""
         return [self._env.reason() or "over"] if self._env.done else []
 
     def _digest_after(self, messages: int) -> str:
@@ -224,7 +224,7 @@ class TextArenaSpec(LetteredSpec[State]):
         self.seats = tuple(f"Player {seat}" for seat in range(largest))
 
     def for_evaluation(self) -> GameSpec:
-        """Returns the environments of evaluation matches."""
+        """The environments of evaluation matches."""
         env = self.settings.evaluation_env
         if not env:
             return self
@@ -249,24 +249,24 @@ class TextArenaSpec(LetteredSpec[State]):
         return TextArenaGame(self, seed, State(env.name, seed, [], digest(env.observation.encode()), number), env)
 
     def rules(self) -> str:
-        """Returns the game's origin; an environment explains its rules in its prompts."""
+        """The game's origin; an environment explains its rules in its prompts."""
         fewest, most = min(each.seats for each in self._counts.environments), self._counts.most
         players = f"{most} player{'s'[: most > 1]}" if fewest == most else f"{fewest} to {most} players"
         return f"You are playing a game of TextArena with {players}."
 
     def text(self) -> TextArenaText:
-        """Returns the format with observations letter by letter, and candidate moves or any text in square brackets."""
+        """The format with observations letter by letter, and candidate moves or any text in square brackets."""
         return TextArenaText(self)
 
     def words(self) -> TextArenaWords:
-        """Returns the format with the environments' own prompts."""
+        """The format with the environments' own prompts."""
         return TextArenaWords(self, self.settings.longest)
 
 
 def list_environments(
     env: str | EnvironmentSettings | Sequence[str | EnvironmentSettings],
 ) -> tuple[EnvironmentSettings, ...]:
-    """Returns the environments that a setting lists."""
+    """List the environments of a setting."""
     several = (env,) if isinstance(env, str | EnvironmentSettings) else env
     return tuple(EnvironmentSettings(name=each) if isinstance(each, str) else each for each in several)
 

@@ -48,7 +48,7 @@ UNLISTED_MOVES: Mapping[str, tuple[str, ...]] = {
 
 
 def candidate_moves(name: str, observation: str) -> Iterable[str]:
-    """Generates moves that may be legal, without duplicates, in a fixed order."""
+    """Generate moves that may be legal, without duplicates, in a fixed order."""
     found = BRACKET_GROUP.findall(observation)
     groups = (group for group in found if len(group) <= MAX_MOVE_LENGTH and group.isprintable())
     return list(dict.fromkeys((*UNLISTED_MOVES.get(name.partition("-")[0], ()), *groups)))[:MAX_CANDIDATES]
@@ -114,11 +114,11 @@ class TextArenaWords(ListedWords):
         self._longest = longest
 
     def rules(self) -> str:
-        """Returns the game's origin and the form of a reply."""
+        """The game's origin and the form of a reply."""
         return f"{self._definition.rules()} Moves stand in square brackets."
 
     def question(self, game: Game, seat: int) -> str:
-        """Returns the environment's own prompt."""
+        """The environment's own prompt."""
         table = require_turn(game, seat)
         visibility = "All that you answer is heard." if _hears_all(game) else "Your last line with brackets is heard."
         return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{visibility}"
@@ -128,7 +128,7 @@ class TextArenaWords(ListedWords):
         return list(_found_moves(game, seat))
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """Extracts the message for the environment; one that it would reject counts as illegal but stays the action."""
+        """Extract the message for the environment; one that it would reject counts as illegal but stays the action."""
         message = clean_reply(strip_thinking(reply), self._longest)
         if not message:
             return ParsedAction((NO_ANSWER,), 1, 1)
@@ -139,7 +139,7 @@ class TextArenaWords(ListedWords):
 
 
 def extract_bracketed_move(reply: str, moves: Any = (), longest: int = MAX_REPLY_LENGTH) -> str:
-    """Returns the bracketed text of the last line that has any, known moves first; else the reply in brackets.
+    """Find the last bracketed text, known moves first; else the whole reply in brackets.
 
     Of more than ``longest`` characters, and ``MAX_MOVE_LENGTH``, the end is left, in whole brackets.
     """
@@ -158,7 +158,7 @@ def extract_bracketed_move(reply: str, moves: Any = (), longest: int = MAX_REPLY
 
 
 def clean_reply(reply: str, longest: int) -> str:
-    """Returns a reply without control characters, truncated to its end."""
+    """Remove control characters, and truncate a reply to its end."""
     # Unprintable characters include lone surrogates, which JSON cannot represent.
     text = reply if reply.isprintable() else "".join(each for each in reply if each == "\n" or each.isprintable())
     return text.strip()[-longest:].strip()

@@ -89,7 +89,7 @@ class GlobalRandomState:
         return getattr(self._numpy, name)(*args, **kwargs)
 
     def __enter__(self) -> None:
-        """Installs the generators, silences output and warnings."""
+        """Install the generators, and silence output and warnings."""
         _GLOBAL_RANDOM_LOCK.acquire()
         self._kept = sys.stdout, sys.stderr, warnings.filters
         sys.stdout = sys.stderr = _DISCARD
@@ -98,7 +98,7 @@ class GlobalRandomState:
         vars(np.random).update(self._numpy_functions)
 
     def __exit__(self, *_: object) -> None:
-        """Restores all of them."""
+        """Restore the originals."""
         vars(random).update(_PYTHON)
         vars(np.random).update(_NUMPY)
         sys.stdout, sys.stderr, warnings.filters = self._kept
@@ -107,7 +107,7 @@ class GlobalRandomState:
 
 @cache
 def _import_environment(name: str) -> None:
-    """Imports an environment's module beforehand: libraries that it imports may keep functions of ``random``."""
+    """Import an environment's module beforehand: libraries that it imports may keep functions of ``random``."""
     entry_point = ENV_REGISTRY[name].entry_point if name in ENV_REGISTRY else None
     if isinstance(entry_point, str):
         # An error is raised again, and reported, where the environment is made.
@@ -120,7 +120,7 @@ class TextArenaEnvironment:
     """One running environment. ``deepcopy`` copies its position and its random state."""
 
     def __init__(self, name: str, players: int, seed: int) -> None:
-        """Starts an environment by TextArena's id, ``TicTacToe-v0-train``; ``GameError`` if it cannot be started."""
+        """Start an environment by TextArena's id, ``TicTacToe-v0-train``; ``GameError`` if it cannot be started."""
         self.name = name
         self.done = False
         self.mover = 0
@@ -152,7 +152,7 @@ class TextArenaEnvironment:
         return copied
 
     def step(self, message: str) -> bool:
-        """Submits a message, and returns whether it was rejected; after a ``GameError`` it is unusable."""
+        """Submit a message, and return whether it was rejected; after a ``GameError`` it is unusable."""
         before = self._state.refusals
         with self._chance, self._stepping:
             self.done = bool(self._env.step(action=message)[0])
@@ -170,7 +170,7 @@ class TextArenaEnvironment:
             return True
 
     def rewards(self, players: int) -> list[float]:
-        """Returns the rewards of a finished environment; ``GameError`` unless there is a number for each player."""
+        """The rewards of a finished environment; ``GameError`` unless there is a number for each player."""
         with self._chance, EnvironmentCall(self._label, "has no end"):
             rewards = self._env.close()[0] or {}
         scores = [rewards.get(player) for player in range(players)]
@@ -179,7 +179,7 @@ class TextArenaEnvironment:
         return [float(score) for score in scores if score is not None]
 
     def reason(self) -> str:
-        """Returns the reason for the end, in the environment's words."""
+        """The reason for the end, in the environment's words."""
         by_player = getattr(self._state, "game_info", {})
         return str(next((info["reason"] for info in by_player.values() if info.get("reason")), ""))
 
@@ -204,7 +204,7 @@ def _message_lists(env: Any, state: Any) -> Iterator[list[Any]]:
 
 
 def check_name(name: str, key: str) -> None:
-    """Raises ``ConfigError``, with similar names, unless an environment is registered."""
+    """Raise ``ConfigError``, with similar names, unless an environment is registered."""
     if name not in ENV_REGISTRY:
         near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
         raise ConfigError(
@@ -214,7 +214,7 @@ def check_name(name: str, key: str) -> None:
 
 @cache
 def resolve_player_count(name: str, count: int | None) -> int:
-    """Returns ``count``, or the smallest from two on that the environment starts with, or one; else ``ConfigError``."""
+    """Resolve ``count``, or else the smallest number of players (from two, then one) that the environment accepts."""
     reason: GameError | None = None
     tried = [*range(2, MAX_PLAYERS + 1), 1] if count is None else [count]
     for players in tried:

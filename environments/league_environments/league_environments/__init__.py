@@ -116,12 +116,12 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
             super().__init__(_with_opponents(config, roles))
 
         async def setup(self, agents: vf.Agents) -> None:
-            """Trains no opponent and no judge."""
+            """Train no opponent and no judge."""
             for agent in set(roles.values()) - _trained(self.config, roles):
                 getattr(agents, agent).trainable = False
 
         async def run(self, task: vf.Task[SeedData], agents: vf.Agents) -> None:
-            """Plays the episode; a failed one raises with its reason."""
+            """Play the episode; a failed one raises with its reason."""
             session = _session(self.config, roles, name, task.data.seed)
             if session:
                 # Before the first turn: an episode may end without one of the opponent's.
