@@ -24,7 +24,7 @@ AUTO = "auto"
 
 
 def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
-    """Find the template of the configured family, or else of the model's: it reads replies, whoever writes prompts.
+    """Find the template of the configured family, or else of the model's, by which replies are read.
 
     Raises:
         ModelError: the model does not know the configured family's special tokens.

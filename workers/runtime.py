@@ -84,7 +84,7 @@ class Context:
         """The ratings in the snapshot that was loaded; ``follow`` folds them further where ``folds_ratings``."""
         self.folds_ratings = False
         self.observers: list[Callable[[RecordedEvent], None]] = []
-        """Called with every event that ``follow`` has folded: nobody else in the process reads the history."""
+        """Callback for every event that ``follow`` has folded, the process's only reader of the history."""
         self.skipped_types: Counter[str] = Counter()
         """Events skipped because this version does not know their type or schema."""
         self._damaged = 0

@@ -119,7 +119,7 @@ class ListedGame(ABC, Generic[S]):
         self._turns.append(moves)
 
     def advance(self, moves: Mapping[int, str]) -> None:
-        """Goes on to the position after legal moves of all seats to move."""
+        """Advance to the position after legal moves of all seats to move."""
         self.state = self.after(moves)
         # Encoded in ``record``, which games that are only tried, as by search, never make.
         self._states.append(self.state)

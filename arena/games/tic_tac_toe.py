@@ -40,7 +40,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def winner(board: str) -> str:
-    """X or O if it has three in a line; empty if nobody has."""
+    """X or O if it has three in a line; empty without one."""
     for line in LINES:
         marks = {board[int(cell) - 1] for cell in line}
         if len(marks) == 1 and marks != {FREE}:
@@ -117,7 +117,7 @@ class TicTacToeSpec(ListedSpec[State]):
         return State(Random(seed).randrange(2) if self.settings.shuffle else 0)
 
     def is_possible(self, state: State) -> bool:
-        """See ``ListedSpec.is_possible``: nobody moved after a win."""
+        """See ``ListedSpec.is_possible``: no move follows a win."""
         known = len(set(state.moves)) == len(state.moves) and set(state.moves) <= set(CELLS)
         return known and not winner(State(state.first, state.moves[:-1]).board())
 

@@ -31,7 +31,7 @@ _MAX_HEARTBEATS = 100_000
 _MAX_EVENT_BYTES = 4 * 1024 * 1024
 """Largest event with its headers: a gradient step of ten thousand trajectories has half of it."""
 _MAX_IDLE_S = 300.0
-"""Time after which a reader's consumer is removed: a worker cannot leave consumers behind for ever."""
+"""Seconds after which an idle reader's consumer is removed: a worker cannot leave consumers behind."""
 _MAX_DEAD_LETTERS = 2_000
 """Newest dead letters that are kept: some 100 MB when all hold their messages."""
 

@@ -100,7 +100,7 @@ def select_parents(standings: Standings, config: LeagueConfig, policy: str, coun
 
 
 def _weakness(standings: Standings, config: LeagueConfig, policy: str, role: PolicyConfig) -> str | None:
-    """States that a member of a population is below all others; None while it is not, is alone, or is not known."""
+    """State that a member of a population is below all others; None if it is not, is alone, or is unrated."""
     members = {name for name, other in config.policies.items() if other.role == "population"}
     others = (set(role.reset_parents) or members | {config.trainer.policy}) - {policy}
     by_reward = role.reset_by == "reward"

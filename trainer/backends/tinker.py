@@ -72,7 +72,7 @@ class TinkerSettings(PluginStruct, frozen=True):
     """Whether the server takes several target tokens a position. Without, a sequence is sent once for each of the most
     tokens that one of its choices allows."""
     state_ttl_s: int | None = None
-    """Seconds for which the server keeps a step's state, at least 3600; None for ever."""
+    """Seconds for which the server keeps a step's state, at least 3600; None without an end."""
 
     def __post_init__(self) -> None:
         if self.state_ttl_s is not None and self.state_ttl_s < EXPORT_TTL_S:

@@ -198,7 +198,7 @@ class OpenEnvSpec(DatasetSpec):
         return json.dumps({name: _draw_value(schema, rng) for name, schema in fields.items()})
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Add metrics: the numbers of turns and of invalid replies, and whether the maximum number of turns was reached."""
+        """Add metrics: numbers of turns and invalid replies, and whether the maximum number of turns was reached."""
         extras = result.rollout.extras
         return {**super().metrics(result), **{name: float(extras[name]) for name in extras if name != "reward"}}
 

@@ -28,7 +28,7 @@ AUTUMN_MAPS = 8
 GOALS = 4
 """Kinds of goals that moves are counted to: unowned centres, rivals' centres, either of them, threatened own ones."""
 UNREACHABLE, MOST_DETOUR = 9, 3
-"""Moves to what cannot be reached; moves more than by the unit's shortest way that are told apart."""
+"""Distance in moves of an unreachable province, and the most detour in moves that is distinguished."""
 PLACE_FEATURES = 13
 CONDITIONS = ("one friend", "two friends", "occupant stays", "occupant goes")
 """At least one or two friendly units choose the option too; a friendly unit stands there and stays, or goes."""

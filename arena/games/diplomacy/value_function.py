@@ -27,7 +27,7 @@ WEIGHTS_FILE = Path(__file__).with_name("value_weights.npz")
 DISTANCES = 4
 """Moves that tell apart how near a unit is: 0 to 3."""
 MOST_UNITS = 3
-"""Units at one distance that are told apart."""
+"""Number of units at one distance that are counted apart."""
 SCALE_L = np.array([1] * 8 + [1 / 2, 1 / 3] + [1] * 4 + [1 / 5] * 3)
 """Scale of ``center_features``, applied before their weights."""
 OWNS, UNOWNED = 12, 13

@@ -242,7 +242,7 @@ class OpenSpielGame(LetteredGame[State]):
         self._find_movers(mover)
 
     def _find_movers(self, mover: int) -> None:
-        """Keeps the seats that must act; ``mover`` is the library's number of one, of several or of none."""
+        """Store the seats that must act; ``mover`` is the library's number of one, of several or of none."""
         self._is_simultaneous = mover == _SIMULTANEOUS
         self._legal_moves_cache: dict[int, dict[str, int]] = {}
         self._to_move: tuple[int, ...] = (mover,) if mover >= 0 else ()
