@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from arena.games.base import Action, Bot, Game, Outcome, Recording, position_checksum
+from schemas.decisions import DecisionNote
 from schemas.errors import GameError
 from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall
@@ -31,6 +32,8 @@ class SeatPlayer(Player, Protocol):
 
     model_calls: Sequence[ModelCall] = ()
     """The seat's model calls, in order."""
+    notes: Sequence[DecisionNote] = ()
+    """Facts about each of these decisions."""
 
     def metrics(self) -> dict[str, float]:
         """Facts about the seat's replies, for ``SeatResult.metrics``."""

@@ -110,10 +110,13 @@ async def collect_garbage(run: Run, delete: bool, age_s: float, keep_snapshots: 
         in_cache = find_garbage(cached, references, before_ns, missing=False)
         garbage = StoreGarbage(find_garbage(stored, references, before_ns), in_cache, delete)
         garbage.store.dropped = [event for reference in references for event in reference.dropped_now]
+        garbage.store.dropped_decisions = [
+            event for reference in references for event in reference.decisions_dropped_now
+        ]
         if delete:
             # Recorded first: what is recorded and not deleted yet is garbage that the next collection finds.
             for name, reference in zip(leagues, references, strict=True):
-                for event in reference.dropped_now:
+                for event in (*reference.dropped_now, *reference.decisions_dropped_now):
                     await JetStreamLog(client, name, "gc").append(event)
             await _delete_unreferenced(blobs, garbage.store.unreferenced, before_ns)
             await _delete_unreferenced(blobs.cache, garbage.cache.unreferenced, before_ns)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arena.constraints.token_walk import Constraint, ListConstraint, read_choices
+from arena.enumerable import ListedGame
 from arena.games.base import Action, Game
 from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
@@ -20,6 +21,7 @@ from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
 from players.word_replies import encode_choices, end_of_turn, end_of_turn_constraint
 from schemas.config import PromptsConfig
+from schemas.decisions import MAX_LEGAL_MOVES, DecisionNote
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
@@ -40,6 +42,7 @@ class PolicyPlayer(SeatPlayer):
     ) -> None:
         """``sampling`` has the temperature and the token limit; each decision has its own seed."""
         self.model_calls: list[ModelCall] = []
+        self.notes: list[DecisionNote] = []
         self._backend = backend
         self._prompter = prompting
         self._provider = provider
@@ -73,23 +76,29 @@ class PolicyPlayer(SeatPlayer):
         # Behind the last part there may be an end token.
         self._action_parts.append([part for at in call.branches for part in reply.parts[at : at + 1]])
         self._faults[reply.fault] += 1
-        if reply.fault and question.ask_again is not None:
-            reply = await self._ask_again(question, generation, reply, adapter, seed)
+        fault, second_ids = reply.fault, list[int]()
+        if fault and question.ask_again is not None:
+            reply, second_ids = await self._ask_again(question, generation, reply, adapter, seed)
+        self.notes.append(DecisionNote("; ".join(reply.action), fault, _legal_moves(game, seat), second_ids))
         self._choice_count += reply.choices
         self._filled_count += reply.illegal
         return reply.action
 
     async def _ask_again(
         self, question: DecisionPrompt, first: Generation, reply: ParsedReply, adapter: str | None, seed: int
-    ) -> ParsedReply:
-        """The reply to a second question, which says what was wrong with the first; it is not trained on."""
+    ) -> tuple[ParsedReply, list[int]]:
+        """The reply to a second question, which says what was wrong with the first, and its tokens.
+
+        It is not trained on.
+        """
         assert question.ask_again is not None
         again = derive_seed(seed, "second question")
         generation = await self._generate(
             question.ask_again(first.completion_ids, reply.fault), question, adapter, again
         )
         ended = generation.finish_reason == "stop"
-        return question.parse_reply(generation.completion_ids, ended, Random(derive_seed(again, "reply")))
+        parsed = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(again, "reply")))
+        return parsed, generation.completion_ids
 
     async def _generate(
         self, prompt_ids: list[int], question: DecisionPrompt, adapter: str | None, seed: int
@@ -129,6 +138,14 @@ class PolicyPlayer(SeatPlayer):
             "filled": self._filled_count,
         } | {fault: self._faults[fault] for fault in REPLY_FAULTS}
         return {REPLY_METRICS + name: float(count) for name, count in counted.items()}
+
+
+def _legal_moves(game: Game, seat: int) -> list[str] | None:
+    """All legal moves; None if the game does not list them, or lists too many."""
+    if not isinstance(game, ListedGame):
+        return None
+    moves = game.moves(seat)
+    return list(moves) if len(moves) <= MAX_LEGAL_MOVES else None
 
 
 def make_example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> "Example":

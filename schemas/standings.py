@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from schemas.ids import policy_of
+
 
 class Agent(msgspec.Struct, frozen=True):
     """One entrant of the league."""
@@ -70,3 +72,10 @@ class Standings(msgspec.Struct, frozen=True):
     """Mean reward of each policy in its last training matches, where populations choose by reward and it has enough."""
     slots: int | None = None
     """Minimum over workers of the adapters that fit in memory; None if all hold the configured number."""
+
+    def rating(self, agent: str) -> float | None:
+        """Rating of an agent, or the policy's for a version that has not joined; None for others."""
+        if (member := self.agents.get(agent)) is not None:
+            return member.rating
+        live = self.live.get(policy_of(agent))
+        return None if live is None else live.rating

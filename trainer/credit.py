@@ -51,6 +51,15 @@ class AdvantageState(msgspec.Struct, frozen=True):
     """State of final transforms; the prefix of a name says which: ``0.role_advantage/Austria``."""
 
 
+class TrajectoryCredit(NamedTuple):
+    """Rewards before transforms and advantages of a trajectory's steps, arrays [S]."""
+
+    at: int
+    """Index of the trajectory in the given batch."""
+    rewards: Array
+    advantages: Array
+
+
 @dataclass(frozen=True)
 class CreditedBatch:
     """A batch with the credit of its steps. Lists are as long as ``rollouts``, arrays [S]."""
@@ -76,6 +85,8 @@ class CreditedBatch:
     """Standard deviation over the steps of the usable ones."""
     refused_at: list[int] = field(default_factory=list)
     """Indices of the refused in the given batch."""
+    credits: list[TrajectoryCredit] = field(default_factory=list)
+    """Credit of every usable trajectory, filtered ones included."""
 
 
 class AdvantagePipeline:
@@ -134,6 +145,7 @@ class AdvantagePipeline:
             memory=AdvantageState(baselines, transforms),
             usable=compared,
             returns=returns,
+            credits=list(map(TrajectoryCredit, places, merge_units(units, raw, kept), advantages)),
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
             advantage_std=float(np.concatenate(advantages).std()),
         )

@@ -75,6 +75,7 @@ class Learner:
             refused=credited.refused,
             refused_at=credited.refused_at,
             filtered=credited.filtered,
+            credits=credited.credits,
             rollouts=len(credited.rollouts),
             epochs=self.config.epochs,
             reward_mean=credited.reward_mean,

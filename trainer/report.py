@@ -15,7 +15,7 @@ from torch import Tensor
 from schemas.config import TrainerConfig
 from schemas.errors import translate_missing_package
 from trainer.buffer import BatchItem
-from trainer.credit import credit_units, merge_units
+from trainer.credit import TrajectoryCredit, credit_units, merge_units
 from trainer.losses import LossInputs, LossValue
 from trainer.ranks import RankComm
 from trainer.rewards import REWARDS
@@ -37,6 +37,8 @@ class StepReport(msgspec.Struct, frozen=True):
     """Batch indices of the refused trajectories."""
     filtered: list[int] = []
     """Indices in the batch of trajectories left out because all their advantages are 0."""
+    credits: list[TrajectoryCredit] = []
+    """Credit of every usable trajectory, filtered ones included."""
     alarm: str = ""
     """Why the samples appear not to match their recorded temperature, mask or weights; empty without an alarm."""
     rollouts: int = 0

@@ -10,6 +10,7 @@ import time
 from league.blobs import ARCHIVE_AREA
 from league.integrity import snapshots
 from league.integrity.archive import archive_history, copy_archive, event_digest, is_bookkeeping, newest_manifest
+from league.integrity.decision_segments import read_decision_segments
 from league.log.base import RecordedEvent
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
@@ -25,6 +26,8 @@ STANDBY_DELAY_S = 15.0
 """Time that a standby leaves the archivist that archived last to archive a segment that is due."""
 
 _RETRY_S = 60.0
+_DECISIONS_INTERVAL_S = 600.0
+"""Time between two checks of the limits of ``history.decisions``."""
 
 
 async def serve(context: Context) -> None:
@@ -68,6 +71,7 @@ class Archivist:
         self._due_since: float | None = None
         self._archive_after = 0.0
         self._copy_after = 0.0
+        self._decisions_after = 0.0
         self._is_copied = False
         """Whether the copy of the archive, if one is configured, holds all of it."""
 
@@ -121,6 +125,7 @@ class Archivist:
             return
         if self._state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
             await self._take_snapshot()
+        await self.drop_decisions_due()
         await self.copy_due()
 
     def _is_due(self) -> bool:
@@ -175,6 +180,29 @@ class Archivist:
             return
         self._snapshot = (self._snapshot[0], taken.sequence)
         log.info("snapshot taken", sequence=taken.sequence)
+
+    async def drop_decisions_due(self) -> None:
+        """Drop the segments of decisions beyond the limits, every ten minutes.
+
+        Credentials of an archivist do not permit it to delete: then ``league gc --delete`` does.
+        """
+        if time.monotonic() < self._decisions_after:
+            return
+        self._decisions_after = time.monotonic() + _DECISIONS_INTERVAL_S
+        context = self._context
+        try:
+            segments = await read_decision_segments(context.log)
+            dropped = segments.drop(context.config.history.decisions, time.time_ns())
+            if dropped is None:
+                return
+            await context.append(dropped)
+            for artifact in dropped.artifacts:
+                await context.blobs.delete(artifact)
+            log.info("segments of decisions dropped", segments=len(dropped.artifacts), bytes=dropped.bytes)
+        except StoreFullError:
+            raise
+        except LeagueError as error:
+            log.warning("segments of decisions not deleted; `league gc --delete` does", error=str(error))
 
     async def copy_due(self) -> None:
         """Copy the archive, where that is configured. A failure, also of a full disk there, holds up nothing else."""

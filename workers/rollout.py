@@ -95,7 +95,7 @@ class RolloutWorker:
             await self._publish(tombstone)
         if completed is not None:
             trainable = [sampled.hero_seat] if experience else []
-            await executor.append_result(completed, trainable, experience)
+            await executor.append_result(completed, trainable, experience, kept_seats=[sampled.hero_seat])
 
     def _make_trajectory(self, completed: CompletedMatch | None, seat: int) -> Trajectory | None:
         """The hero's trajectory; None when the match failed or an opponent's invalid move disqualifies it."""

@@ -20,16 +20,18 @@ from league.blobs import STATE_AREA
 from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
 from league.matchmaking.schedule import StopReason, budget_share_used, stop_reason
+from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend
 from trainer.backends.native import resolve_backend
-from trainer.buffer import BatchAccounting, BatchItem
+from trainer.buffer import UNCOUNTED_REASONS, BatchAccounting, BatchItem
 from trainer.learner import Learner
 from trainer.rank_processes import RankGroup, RankSpec, TorchrunRank, run_torchrun_rank
 from trainer.report import StepReport, write_batch
 from workers.compatibility import resolve_policy
+from workers.decisions import CreditWriter
 from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
 from workers.learner_state import LearnerFactory, append_published, make_adapter_spec, pack_written
@@ -116,6 +118,7 @@ class TrainerWorker:
         self.experience_reader = ExperienceReader(context, policy, backend.shape)
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
+        self._credit_writer = CreditWriter(context)
         self._stepped_at = time.monotonic()
 
     async def resume(self) -> None:
@@ -142,6 +145,7 @@ class TrainerWorker:
             while not self._context.stopping.is_set() and not await self._finish_if_due():
                 await self._start_next_step()
             await self._wait_until_recorded()
+            await self._credit_writer.close()
         finally:
             if self._recording is not None:
                 self._recording.cancel()
@@ -209,12 +213,46 @@ class TrainerWorker:
         if not self._has_hero_finished():
             age = report.step - self._start_version()
             reset = reset_reason(self._context.state.standings(), self._context.config, self._policy, age)
-        self._recording = asyncio.create_task(self._record(step, adapter, state, reset))
+        credit = self._make_credit_rows(batch, report, step)
+        self._recording = asyncio.create_task(self._record(step, adapter, state, reset, credit))
         self._recording.add_done_callback(lambda _: self._context.wake())
         if reset is not None:
             await self._wait_until_recorded()
 
-    async def _record(self, step: GradientStepTaken, adapter_data: bytes, state_data: bytes, reset: str | None) -> None:
+    def _make_credit_rows(
+        self, batch: Sequence[BatchItem], report: StepReport, step: GradientStepTaken
+    ) -> list[CreditRow]:
+        """The credit of every decision that was trained on or filtered, and what became of all other trajectories."""
+        share = self._context.config.history.decisions.share
+        if not self._credit_writer.is_enabled:
+            return []
+        rows, credited = [], set[tuple[str, int]]()
+        for at, rewards_S, advantages_S in report.credits:
+            item, rollout = batch[at], batch[at].rollout
+            outcome = "filtered" if at in report.filtered else "trained"
+            credited.add((rollout.match_id, rollout.seat))
+            # Forced replies too, from which nothing is learned.
+            calls = range(len(rollout.steps)) if item.trains_all_steps else item.steps
+            for call in calls if is_kept(rollout.match_id, share) else ():
+                reward, advantage = float(rewards_S[call]), float(advantages_S[call])
+                rows.append(
+                    CreditRow(rollout.match_id, rollout.seat, call, self._policy, step.step, outcome, reward, advantage)
+                )
+        for dropped in (each for each in step.dropped if each.reason not in UNCOUNTED_REASONS):
+            for match_id, seat in zip(dropped.matches, dropped.seats, strict=True):
+                if (match_id, seat) not in credited and is_kept(match_id, share):
+                    key = (match_id, seat, WHOLE_TRAJECTORY)
+                    rows.append(CreditRow(*key, self._policy, step.step, dropped.reason))
+        return rows
+
+    async def _record(
+        self,
+        step: GradientStepTaken,
+        adapter_data: bytes,
+        state_data: bytes,
+        reset: str | None,
+        credit: Sequence[CreditRow],
+    ) -> None:
         """Store a step's adapter and state, append its events as one batch, release what it used.
 
         A step that ends in a reset publishes the reset policy too.
@@ -248,6 +286,7 @@ class TrainerWorker:
             events += [first_version, first]
         await append_published(self._context, events)
         self.learner = learner
+        self._credit_writer.add(credit)
         await self._release(step)
 
     def _dump(self, batch: Sequence[BatchItem]) -> None:

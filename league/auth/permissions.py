@@ -70,6 +70,7 @@ def inbox_prefix(name: str) -> str:
 _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
     WORKERS: (e.WorkerJoined, e.WorkerLeft, e.ArtifactStored),
     ("rollout",): (e.OpponentsSampled,),
+    ("rollout", "evaluator", "trainer"): (e.DecisionsStored,),
     ("rollout", "evaluator", "inference"): (e.RemoteAsked, e.AdapterSlotsReduced),
     ("evaluator",): (e.EvaluationRequested, e.EvaluationFinished),
     ("inference",): (e.InferenceServing, e.OpponentsSampled, e.SessionOpened, e.ExternalVersionAdded),
@@ -79,7 +80,7 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
         *(e.CheckpointAdded, e.AgentRetired, e.AgentActivated),
     ),
     ("trainer",): (e.PolicyPublished, e.PolicyReset, e.GradientStepTaken, e.CheckpointAdded, e.TrainingFinished),
-    ("archivist",): (e.HistoryArchived, e.SnapshotTaken),
+    ("archivist",): (e.HistoryArchived, e.SnapshotTaken, e.DecisionsDropped),
 }
 _PURPOSES = {
     "rollout": ("training",),

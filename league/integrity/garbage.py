@@ -14,10 +14,12 @@ import msgspec
 from league.blobs import BlobInfo, BlobStore
 from league.fold_primitives import takes_effect
 from league.integrity.archive import ArchiveManifest
+from league.integrity.decision_segments import DecisionSegments
 from league.log.base import EventLog, RecordedEvent
 from schemas import events as e
 from schemas.codec import DECODE_ERRORS, SCHEMA_VERSION
-from schemas.errors import ArtifactError, DecodeError
+from schemas.config import DecisionsConfig, convert
+from schemas.errors import ArtifactError, ConfigError, DecodeError
 from schemas.ids import agent_name
 from schemas.numbers import Ranges, in_ranges, merge_ranges, to_ranges
 
@@ -44,6 +46,8 @@ class GarbageReport(msgspec.Struct):
     missing: list[MissingBlob] = []
     dropped: list[e.AdaptersDropped] = []
     """Adapters that ``blobs.keep_versions`` drops, by policy; they are among the unreferenced."""
+    dropped_decisions: list[e.DecisionsDropped] = []
+    """Segments that ``history.decisions`` drops; they are among the unreferenced."""
 
     @property
     def bytes(self) -> int:
@@ -63,6 +67,8 @@ class BlobReferences:
         """Sequences of the events that refer to a blob, superseded trainer states and snapshots included."""
         self.dropped_now: list[e.AdaptersDropped] = []
         """Events to record before these adapters are deleted; set by ``collect_references``."""
+        self.decisions_dropped_now: list[e.DecisionsDropped] = []
+        """The same for segments of decisions."""
         self.manifest = ""
         self._keep_snapshots = keep_snapshots
         self._snapshots: list[e.SnapshotTaken] = []
@@ -76,6 +82,8 @@ class BlobReferences:
         self._seated: set[str] = set()
         self._keep_versions: int | None = None
         self._records_kept = True
+        self._decisions = DecisionSegments()
+        self._decision_limits = DecisionsConfig()
         self._opened, self._since = False, 0
 
     def apply_batch(self, batch: Iterable[RecordedEvent]) -> None:
@@ -128,6 +136,10 @@ class BlobReferences:
         elif isinstance(event, e.GradientStepTaken):
             self._states.setdefault(event.policy, {})[event.step] = event.state
             self.events.setdefault(event.state, []).append(recorded.sequence)
+        elif isinstance(event, e.DecisionsStored | e.DecisionsDropped):
+            self._decisions.apply(recorded, event)
+            if isinstance(event, e.DecisionsStored):
+                self.events.setdefault(event.artifact, []).append(recorded.sequence)
         elif isinstance(event, e.SnapshotTaken):
             self._snapshots.append(event)
             self.events.setdefault(event.artifact, []).append(recorded.sequence)
@@ -142,6 +154,9 @@ class BlobReferences:
         self._opened, self._since = self._opened or isinstance(event, e.LeagueOpened), sequence
         sections = {name: part for name, part in event.config.items() if isinstance(part, dict)}
         self._records_kept = sections.get("history", {}).get("records") != "digest"
+        with contextlib.suppress(ConfigError):
+            limits = sections.get("history", {}).get("decisions", {})
+            self._decision_limits = convert(limits, DecisionsConfig, "history.decisions")
         keep = sections.get("blobs", {}).get("keep_versions")
         self._keep_versions = keep if isinstance(keep, int) and keep > 0 else None
         if event.model.startswith("artifact:"):
@@ -160,7 +175,13 @@ class BlobReferences:
             for version, place in versions.items()
             if not in_ranges(self._dropped.get(policy, []), version)
         }
-        return {name: by for name, by in (trainers | adapters | self.required).items() if name}
+        decisions = dict.fromkeys(self._decisions.present, "a segment of decisions")
+        return {name: by for name, by in (trainers | adapters | decisions | self.required).items() if name}
+
+    def drop_decisions(self, before_ns: int) -> list[e.DecisionsDropped]:
+        """Drop the segments of decisions beyond ``history.decisions``; returns the event that records it."""
+        dropped = self._decisions.drop(self._decision_limits, before_ns)
+        return [] if dropped is None else [dropped]
 
     def drop_adapters(self, before_ns: int) -> list[e.AdaptersDropped]:
         """Drop the adapters outside ``blobs.keep_versions``; returns the events that record it.
@@ -226,11 +247,12 @@ _record_decoder = msgspec.json.Decoder(_MatchRecordReference)
 async def collect_references(
     history: EventLog, artifacts: BlobStore, keep_snapshots: int = 1, drop_before_ns: int = 0
 ) -> BlobReferences:
-    """Collect all references in a league's history, without those that ``drop_adapters`` drops."""
+    """Collect all references in a league's history, without what ``drop_adapters`` and ``drop_decisions`` drop."""
     references = BlobReferences(keep_snapshots)
     async for batch in history.batches():
         references.apply_batch(batch)
     references.dropped_now = references.drop_adapters(drop_before_ns)
+    references.decisions_dropped_now = references.drop_decisions(drop_before_ns)
     await references.finish(artifacts)
     return references
 

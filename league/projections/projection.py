@@ -18,6 +18,7 @@ from league.projections.tables import (
     VERSION,
     connect_duckdb,
     create_statements,
+    decision_view_statements,
     missing_segment_file,
     union_view_statements,
     view_statements,
@@ -177,7 +178,7 @@ class Projection:
         for statement in create_statements():
             self.connection.execute(statement)
         self._refresh_union_views()
-        for statement in view_statements():
+        for statement in [*decision_view_statements({}), *view_statements()]:
             self.connection.execute(statement)
         self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
         self.connection.commit()

@@ -68,7 +68,9 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
     position = read_projection_position(connection)
     if position is None:
         return None
-    attached = connection.execute("SELECT path FROM kept.attached").fetchall()
+    attached = connection.execute(
+        "SELECT path FROM kept.attached UNION SELECT path FROM kept.decision_files"
+    ).fetchall()
     connection.execute("SET allowed_paths = ?", [[path for (path,) in attached]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

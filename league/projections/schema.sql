@@ -8,6 +8,20 @@ CREATE SCHEMA kept;
 CREATE TABLE kept.position (schema_version INTEGER, sequence BIGINT, time TIMESTAMP);
 CREATE TABLE kept.attached (first BIGINT, last BIGINT, part VARCHAR, path VARCHAR, size BIGINT);
 CREATE TABLE kept.dedup (index BLOB);
+CREATE TABLE kept.decision_files (kind VARCHAR, artifact VARCHAR, path VARCHAR, size BIGINT);
+
+-- The columns of decision segments. No row is loaded: views read the segments' files.
+CREATE TABLE kept.decisions (
+    match_id VARCHAR, purpose VARCHAR, time TIMESTAMP, worker VARCHAR, seat BIGINT, agent VARCHAR, policy VARCHAR,
+    call BIGINT, version BIGINT, clock BIGINT, prompt VARCHAR, thoughts VARCHAR, reply VARCHAR, second_reply VARCHAR,
+    move VARCHAR, fault VARCHAR, legal_moves VARCHAR[], logprob DOUBLE, choices BIGINT, temperature DOUBLE,
+    opponents VARCHAR[], ratings DOUBLE[], score DOUBLE, rank BIGINT
+);
+
+CREATE TABLE kept.credit (
+    match_id VARCHAR, seat BIGINT, call BIGINT, policy VARCHAR, step BIGINT, outcome VARCHAR, reward DOUBLE,
+    advantage DOUBLE
+);
 
 -- `payload` is the event as it was written, JSON text (the type JSON would be parsed again with every batch); what is
 -- no JSON is a JSON string there, and as it was in `raw`.
@@ -72,6 +86,12 @@ CREATE TABLE configurations (
     config JSON
 );
 COMMENT ON TABLE configurations IS 'every configuration, and the game, rating systems and purposes that count; row 0: before any';
+
+CREATE TABLE decision_segments (
+    kind VARCHAR, artifact VARCHAR, worker VARCHAR, rows BIGINT, bytes BIGINT, sequence BIGINT, time TIMESTAMP,
+    dropped_sequence BIGINT
+);
+COMMENT ON TABLE decision_segments IS 'the files that `decisions` reads; `dropped_sequence`: when the limits of history.decisions dropped it';
 
 CREATE TABLE evaluations (
     evaluation_id VARCHAR, agent VARCHAR, suite VARCHAR, opponents VARCHAR[], matches BIGINT,
@@ -275,6 +295,53 @@ COMMENT ON VIEW ratings IS 'one row per agent, rated match and rating system; `d
 CREATE VIEW opponents_sampled AS
     FROM kept.all_opponents_sampled;
 COMMENT ON VIEW opponents_sampled IS 'one row per opponent drawn for a training match or a session';
+
+-- Rows of the worker whose result of the match was recorded, and of a repeated gradient step one.
+CREATE VIEW decisions AS
+    WITH credited AS (
+        SELECT match_id, seat, call, max(step) AS step, arg_max(outcome, step) AS outcome,
+               arg_max(reward, step) AS reward, arg_max(advantage, step) AS advantage
+        FROM kept.all_credit GROUP BY match_id, seat, call
+    )
+    SELECT d.match_id, m.sequence, d.purpose, d.time, m.environment, d.worker, d.seat, d.agent, d.policy, d.version,
+           d.call, d.clock, d.prompt, d.thoughts, d.reply, d.second_reply, d.move, d.fault, d.legal_moves, d.logprob,
+           d.choices, d.temperature, d.opponents, d.ratings, d.score, d.rank,
+           coalesce(c.step, w.step) AS step, coalesce(c.outcome, w.outcome) AS outcome, c.reward, c.advantage
+    FROM kept.all_decisions d
+         JOIN kept.all_matches m ON m.match_id = d.match_id AND m.worker = d.worker
+         LEFT JOIN credited c ON c.match_id = d.match_id AND c.seat = d.seat AND c.call = d.call
+         LEFT JOIN credited w ON w.match_id = d.match_id AND w.seat = d.seat AND w.call = -1;
+COMMENT ON VIEW decisions IS 'one row per decision of a model of the league: prompt, reply, move, and the credit it was trained with';
+COMMENT ON COLUMN decisions.match_id IS 'the match';
+COMMENT ON COLUMN decisions.sequence IS 'event of the match''s result';
+COMMENT ON COLUMN decisions.purpose IS 'training (the trained seat only), evaluation, benchmark or exhibition';
+COMMENT ON COLUMN decisions.time IS 'when the match ended, UTC';
+COMMENT ON COLUMN decisions.environment IS 'environment of a game that has several';
+COMMENT ON COLUMN decisions.worker IS 'worker that played the match';
+COMMENT ON COLUMN decisions.seat IS 'seat of the match, from 0';
+COMMENT ON COLUMN decisions.agent IS 'agent in the seat';
+COMMENT ON COLUMN decisions.policy IS 'policy of the agent; empty for the base model';
+COMMENT ON COLUMN decisions.version IS 'version of the policy that sampled the reply';
+COMMENT ON COLUMN decisions.call IS 'number of the decision in the match and seat, from 0';
+COMMENT ON COLUMN decisions.clock IS 'the game''s clock at the decision: turns, or the year in Diplomacy';
+COMMENT ON COLUMN decisions.prompt IS 'the tokens of the prompt as text, marks included';
+COMMENT ON COLUMN decisions.thoughts IS 'text of the reply before its end-of-thought mark';
+COMMENT ON COLUMN decisions.reply IS 'the sampled reply, without thoughts and end tokens';
+COMMENT ON COLUMN decisions.second_reply IS 'the reply to a second question (prompts.second_question), which is not trained on';
+COMMENT ON COLUMN decisions.move IS 'the move that was played; NULL in episodes, whose replies are not parsed as moves';
+COMMENT ON COLUMN decisions.fault IS 'why a free reply held no legal move: truncated, empty, unparsable, illegal; empty if it did';
+COMMENT ON COLUMN decisions.legal_moves IS 'all legal moves; NULL if the game does not list them, or has more than 60';
+COMMENT ON COLUMN decisions.logprob IS 'log-probability of the reply in nats: the sum over its choices';
+COMMENT ON COLUMN decisions.choices IS 'tokens of the reply that were sampled rather than forced';
+COMMENT ON COLUMN decisions.temperature IS 'sampling temperature';
+COMMENT ON COLUMN decisions.opponents IS 'agents in the other seats, in their order';
+COMMENT ON COLUMN decisions.ratings IS 'ratings of the opponents when the match ended';
+COMMENT ON COLUMN decisions.score IS 'score of the seat';
+COMMENT ON COLUMN decisions.rank IS 'rank of the seat, 1 for the best';
+COMMENT ON COLUMN decisions.step IS 'gradient step that trained on the decision, or dropped it; NULL before';
+COMMENT ON COLUMN decisions.outcome IS 'trained, or why the trajectory was dropped: stale, filtered, refused, voided, given_up, late';
+COMMENT ON COLUMN decisions.reward IS 'reward of the decision, before transforms';
+COMMENT ON COLUMN decisions.advantage IS 'advantage that the step trained with';
 
 CREATE VIEW position AS
     SELECT sequence, time FROM kept.position;

@@ -189,6 +189,15 @@ SMALL_STATEMENTS = [
     _insert_first(
         "SessionOpened", "sessions", "match_id", expires="make_timestamp(TRY_CAST(expires * 1000000 AS BIGINT))"
     ),
+    _insert_first("DecisionsStored", "decision_segments", "artifact"),
+    Statement(
+        ("DecisionsDropped",),
+        """
+        UPDATE decision_segments SET dropped_sequence = d.sequence
+        FROM (SELECT unnest(artifacts) AS artifact, min(sequence) AS sequence FROM DecisionsDropped GROUP BY 1) d
+        WHERE decision_segments.artifact = d.artifact AND decision_segments.dropped_sequence IS NULL
+        """,
+    ),
     _insert_first("PolicyReset", "resets", "policy, version"),
     _insert_first("WorkerJoined", "workers", "worker, incarnation", **_JOINED),
     Statement(

@@ -16,9 +16,10 @@ from pathlib import Path
 import duckdb
 
 from schemas.config import LeagueConfig
+from schemas.decisions import CREDIT, DECISIONS
 from schemas.errors import BusyError, UsageError
 
-VERSION = 15
+VERSION = 16
 
 _FILES = [Path(__file__).with_name(f"{name}.sql") for name in ("schema", "analysis")]
 _STATEMENTS = [
@@ -38,8 +39,11 @@ TABLES = [name for name in _ALL_TABLES if not name.startswith("kept.")]
 VIEWS = list(_definitions("VIEW"))
 MACROS = list(_definitions("MACRO"))
 
-_BOOKKEEPING = {f"kept.{name}" for name in ("position", "attached", "dedup", "events")}
-BULK_TABLES = [name.removeprefix("kept.") for name in _ALL_TABLES if name not in {*TABLES, *_BOOKKEEPING}]
+_BOOKKEEPING = {f"kept.{name}" for name in ("position", "attached", "dedup", "events", "decision_files")}
+_SEGMENTS = {DECISIONS: "kept.decisions", CREDIT: "kept.credit"}
+"""Empty tables with the columns of segments, by ``DecisionsStored.kind``."""
+_OTHERS = {*TABLES, *_BOOKKEEPING, *_SEGMENTS.values()}
+BULK_TABLES = [name.removeprefix("kept.") for name in _ALL_TABLES if name not in _OTHERS]
 """Tables whose rows the dedup index decides about, most with rows for every match; a segment holds each as a file."""
 
 BULK_EVENTS = ("MatchFinished", "MatchFailed", "OpponentsSampled", "RatingUpdated", "RatingsCorrected")
@@ -73,7 +77,7 @@ def view_statements() -> list[str]:
 
 
 def _reads_tables(statement: str) -> bool:
-    return re.search(r"^(CREATE|COMMENT ON) (MACRO|VIEW)", statement, re.M) is not None
+    return re.search(r"^(CREATE|COMMENT ON) (MACRO|VIEW|COLUMN)", statement, re.M) is not None
 
 
 def column_names(table: str) -> list[str]:
@@ -138,6 +142,19 @@ MACRO_COMMENTS = {
     "sequence_at(time)": "the newest event recorded at or before a time (UTC)",
 }
 """All that rate take ``under := 'SYSTEM'`` and ``playing := 'GAME'`` too."""
+
+
+def decision_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
+    """SQL for the views of all rows of decision segments, from Parquet ``files`` by kind."""
+    views = []
+    for kind, table in _SEGMENTS.items():
+        parts = [f"SELECT {', '.join(column_names(table))} FROM {table}"]
+        if paths := files.get(kind):
+            source = f"read_parquet([{', '.join(map(sql_literal, paths))}])"
+            parts.insert(0, f"SELECT {', '.join(column_names(table))} FROM {source}")
+        name = table.replace("kept.", "kept.all_")
+        views.append(f"CREATE OR REPLACE VIEW {name} AS {' UNION ALL '.join(parts)}")
+    return views
 
 
 def union_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:

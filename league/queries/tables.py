@@ -61,14 +61,25 @@ async def query_history(
         BusyError: another process has held the file for a minute; the message says which.
         LeagueError: a limit was reached.
     """
-    started = [query] if query is not None else []
+    from league.projections.decision_files import names_decisions
+
+    reads_decisions = names_decisions(statement)
+    if reads_decisions and query is not None:
+        # It would lock the file that the segments are attached to.
+        query.close()
+    started = [query] if query is not None and not reads_decisions else []
 
     async def attempt() -> QueryResult:
+        if reads_decisions:
+            return await answer_updated()
         newest = await history.last_sequence()
         with contextlib.closing(started.pop() if started else QueryProcess(run.projection, limits)) as query:
             if await asyncio.to_thread(query.position) == newest:
                 return await asyncio.to_thread(query.run, statement)
-        await update_projection(run, history)
+        return await answer_updated()
+
+    async def answer_updated() -> QueryResult:
+        await update_projection(run, history, decisions=reads_decisions)
         with contextlib.closing(QueryProcess(run.projection, limits)) as query:
             await asyncio.to_thread(query.position)
             return await asyncio.to_thread(query.run, statement)
@@ -104,8 +115,11 @@ def recorded_position(run: Run) -> int:
         return 0
 
 
-async def update_projection(run: Run, history: "JetStreamLog") -> None:
-    """Bring a run's file up to the newest event; raises ``BusyError`` while another process has it open."""
+async def update_projection(run: Run, history: "JetStreamLog", *, decisions: bool = False) -> None:
+    """Bring a run's file up to the newest event; raises ``BusyError`` while another process has it open.
+
+    With ``decisions``, their segments are fetched, so that the view of this name has all rows.
+    """
     # Imported here: a file that is up to date does not need it, and loading it takes longer than most queries.
     from league.projections.projection import Projection
 
@@ -113,6 +127,10 @@ async def update_projection(run: Run, history: "JetStreamLog") -> None:
     run.make_folder()
     with Projection(run.projection) as projection:
         await load_projection(projection, run, history)
+        if decisions:
+            from league.projections.decision_files import attach_decisions
+
+            await attach_decisions(projection, run.open_blob_store(history.client))
 
 
 async def load_projection(projection: "Projection", run: Run, history: "JetStreamLog") -> None:
@@ -180,8 +198,12 @@ class TableReader:
 
 
 @contextlib.asynccontextmanager
-async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncIterator[TableReader]:
+async def open_tables(
+    run: Run, history: "JetStreamLog | None" = None, *, decisions: bool = False
+) -> AsyncIterator[TableReader]:
     """A run's tables, brought up to the newest event; waits for other processes on the same file.
+
+    With ``decisions``, the view of this name has all rows.
 
     Without a ``history``, the run's broker is connected until the tables are up to date.
 
@@ -189,13 +211,13 @@ async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncI
         BusyError: another process has held the file for a minute.
     """
     async with run.open_log() if history is None else contextlib.nullcontext(history) as log:
-        tables = await _wait_for_file(lambda: _update_and_open(run, log))
+        tables = await _wait_for_file(lambda: _update_and_open(run, log, decisions))
     with contextlib.closing(tables.connection):
         yield tables
 
 
-async def _update_and_open(run: Run, history: "JetStreamLog") -> TableReader:
-    await update_projection(run, history)
+async def _update_and_open(run: Run, history: "JetStreamLog", decisions: bool) -> TableReader:
+    await update_projection(run, history, decisions=decisions)
     return TableReader(run)
 
 

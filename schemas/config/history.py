@@ -11,6 +11,17 @@ from schemas.metrics import SILENCE_TIMEOUT_S
 from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt
 
 
+class DecisionsConfig(Table, frozen=True):
+    """Which decisions of the league's models are kept for reading, and for how long."""
+
+    share: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
+    """Share of the matches whose decisions are kept, chosen by the hash of the match's id; 0 keeps none."""
+    days: PositiveFloat = 30.0
+    """Age from which ``league gc --delete`` drops a segment of decisions."""
+    bytes: PositiveInt = 1_000_000_000
+    """Total size of the segments above which ``league gc --delete`` drops the oldest."""
+
+
 class HistoryConfig(Table, frozen=True):
     """Records, archive and snapshots of the history."""
 
@@ -23,6 +34,7 @@ class HistoryConfig(Table, frozen=True):
     """Events per segment of the archive; the rest is archived when the archivist leaves."""
     snapshot_events: PositiveInt = 50_000
     """Events between snapshots."""
+    decisions: DecisionsConfig = msgspec.field(default_factory=DecisionsConfig)
     copy_to: str = ""
     """Address of a copy of the archive, in the form of ``blobs.url``; empty for none. Each league writes to a folder of
     its own, and each file once. For a bucket, set ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` in the environment."""

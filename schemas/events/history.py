@@ -137,6 +137,32 @@ class SnapshotTaken(Event, frozen=True, tag=True):
     """Version of the snapshot's format; other versions are ignored."""
 
 
+class DecisionsStored(Event, frozen=True, tag=True):
+    """A worker stored a segment of decisions, or of what gradient steps credited them with, as a Parquet blob."""
+
+    KEY: ClassVar[str] = "decisions:{e.worker}:{e.artifact}"
+    """One per worker and content."""
+    worker: str
+    kind: str
+    """``decisions``, or ``credit`` for rewards and advantages."""
+    artifact: str
+    """Digest of the Parquet file."""
+    rows: Count
+    bytes: Count
+
+
+class DecisionsDropped(Event, frozen=True, tag=True):
+    """Segments of decisions were dropped from the store by the limits of ``history.decisions``."""
+
+    KEY: ClassVar[str] = "decisions-dropped:{e.first}"
+    """One per oldest segment, since a segment is dropped once."""
+    first: str
+    """Digest of the oldest segment."""
+    artifacts: list[str]
+    """Digests of the segments, oldest first."""
+    bytes: Count
+
+
 class WorkerJoined(Event, frozen=True, tag=True):
     """A worker process joined the league."""
 

@@ -252,3 +252,25 @@ def test_the_quick_start_notebook_runs_and_shows_what_is_stored_in_it(finished: 
             patch.setenv(variable, str(tmp_path / variable.lower()))
         NotebookClient(stored, timeout=300, startup_timeout=300, kernel_name="python3").execute()
     assert [kinds_of_output(cell) for cell in stored.cells if cell.cell_type == "code"] == expected
+
+
+def test_every_decision_can_be_read_with_its_credit(finished: Path, history: list[Event]) -> None:
+    run = league_package.open(finished)
+    steps = {event.step: event for event in history if isinstance(event, GradientStepTaken)}
+    rows = run.sql(
+        "SELECT step, count(DISTINCT match_id) AS matches FROM decisions WHERE outcome = 'trained' GROUP BY 1"
+    )
+    assert {row["step"]: row["matches"] for row in rows} == {step: len(set(e.matches)) for step, e in steps.items()}
+    [row] = run.sql(
+        "SELECT count(*) AS n, count(*) FILTER (list_contains(legal_moves, move)) AS legal, "
+        "count(*) FILTER (len(prompt) > 0 AND len(reply) > 0 AND choices > 0 AND logprob < 0) AS said, "
+        "count(*) FILTER (len(opponents) = 2 AND ratings[1] > 0) AS met FROM decisions WHERE choices > 0"
+    )
+    assert row["n"] == row["legal"] == row["said"] == row["met"] > 0
+    played = {(event.match_id, event.purpose) for event in history if isinstance(event, MatchFinished)}
+    kept = {(row["match_id"], row["purpose"]) for row in run.sql("SELECT DISTINCT match_id, purpose FROM decisions")}
+    # Matches between bots have no decisions of a model.
+    assert kept <= played
+    assert {match for match, purpose in kept if purpose == "training"} == {
+        match for match, purpose in played if purpose == "training"
+    }

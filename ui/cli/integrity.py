@@ -221,6 +221,9 @@ async def gc(
     for dropped in garbage.store.dropped:
         count = format_count(sum(last - first + 1 for first, last in dropped.versions), "version")
         print(f"adapters of {count} of {dropped.policy} are among these: blobs.keep_versions is {dropped.keep}")
+    for decisions in garbage.store.dropped_decisions:
+        count = format_count(len(decisions.artifacts), "segment")
+        print(f"{count} of decisions are among these ({format_bytes(decisions.bytes)}), by history.decisions")
     for missing in garbage.store.missing[:_MAX_SHOWN]:
         print(f"MISSING {missing.name}: {missing.wanted_by}")
     print_omitted(len(garbage.store.missing), _MAX_SHOWN, "missing")

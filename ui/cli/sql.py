@@ -99,7 +99,7 @@ async def export(
         print(f"{table:<20} {rows:>12,} rows {seconds:>7.1f} s", file=sys.stderr, flush=True)
 
     async with run.open_log() as history:
-        await update_projection(run, history)
+        await update_projection(run, history, decisions=True)
     exported = export_tables(run.projection, to, report)
     if as_json:
         print_json(exported)

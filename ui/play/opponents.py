@@ -106,7 +106,8 @@ class HumanGameRunner(HumanRunner):
             players = [await self._make_player(job, seat, versions.get(seat)) for seat in range(len(job.seats))]
             await self._show_stage(job, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
-        return CompletedGame.from_game(self.spec, job, game, players, outcome, time.monotonic() - started)
+        seconds, tokenizer = time.monotonic() - started, self._models.tokenizer if self._models is not None else None
+        return CompletedGame.from_game(self.spec, job, game, players, outcome, seconds, tokenizer)
 
     def _agent_kind(self, agent: str) -> str:
         known = self._context.state.agents.get(agent)

@@ -34,12 +34,13 @@ from arena.training_records import (
 from league.state.saved_state import PublishedVersion
 from players.policy import BackendClient
 from players.remote.remote_player import RemoteAgentClient, RemoteAgents
+from schemas.decisions import DecisionNote
 from schemas.episodes import EpisodeRequest, GenerateResult
 from schemas.errors import ConfigError, EpisodeError, RemoteError
 from schemas.events import ArtifactStored
-from schemas.ids import derive_seed, split_agent
+from schemas.ids import derive_seed, policy_of, split_agent
 from schemas.jobs import PlayMatch
-from schemas.trajectories import Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from workers.logs import logs_episodes
 from workers.match_runner.episode_requests import Curriculum, EpisodeRequestStream, resolve_group_share
 from workers.match_runner.runner import CompletedMatch
@@ -102,6 +103,11 @@ class CompletedEpisode(CompletedMatch, frozen=True, kw_only=True):
         )
         trajectory, self.untrained_counts[seat] = to_trajectory(self.result, trained_seat)
         return trajectory
+
+    def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
+        """See ``CompletedMatch``; the calls that ``make_trajectory`` has, whose replies are not parsed as moves."""
+        trajectory = self.make_trajectory(seat, policy_of(self.job.seats[seat]))
+        return [] if trajectory is None else [(call, None) for call in trajectory.steps]
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
         """See ``CompletedMatch``; after ``make_trajectory`` also the seat's untrained calls, counted by reason."""
@@ -198,6 +204,7 @@ class EpisodeRunner:
             seconds=time.monotonic() - started,
             tokens=count_completion_tokens(result),
             additions=additions,
+            tokenizer=self._models.tokenizer,
             spec=spec,
             result=result,
             clients=clients,

@@ -11,14 +11,16 @@ from arena.games.base import Game, GameSpec, Outcome
 from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
 from league.state.saved_state import PublishedVersion
+from models.tokenizer import Tokenizer
 from players.prompt_builder import make_prompter
 from players.remote.remote_player import RemoteAgents
 from players.reply_formats import Prompter
 from schemas.codec import canonical_json
+from schemas.decisions import DecisionNote
 from schemas.errors import GameError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
-from schemas.trajectories import Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
@@ -34,7 +36,14 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
 
     @classmethod
     def from_game(
-        cls, spec: GameSpec, job: PlayMatch, game: Game, players: Sequence[SeatPlayer], outcome: Outcome, seconds: float
+        cls,
+        spec: GameSpec,
+        job: PlayMatch,
+        game: Game,
+        players: Sequence[SeatPlayer],
+        outcome: Outcome,
+        seconds: float,
+        tokenizer: Tokenizer | None,
     ) -> "CompletedGame":
         """Make the result of a game that has just ended; ``seconds`` is its duration."""
         if job.purpose == "training":
@@ -50,6 +59,7 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
             record=zstandard.compress(game.record()),
             seconds=seconds,
             tokens=sum(len(call.completion_ids) for player in players for call in player.model_calls),
+            tokenizer=tokenizer,
         )
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
@@ -77,6 +87,11 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
     def seat_metrics(self, seat: int) -> dict[str, float]:
         """See ``CompletedMatch``."""
         return self.players[seat].metrics()
+
+    def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
+        """See ``CompletedMatch``."""
+        player = self.players[seat]
+        return list(zip(player.model_calls, player.notes, strict=True))
 
     def actions(self) -> list[list[str]]:
         """See ``CompletedMatch``."""
@@ -131,7 +146,8 @@ class GameRunner:
             seats = range(len(job.seats))
             players = [await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in seats]
             outcome = await play(game, players, job.seed)
-        return CompletedGame.from_game(variant.game, job, game, players, outcome, time.monotonic() - started)
+        seconds, tokenizer = time.monotonic() - started, self._models.tokenizer
+        return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer)
 
     async def _make_player(
         self, job: PlayMatch, seat: int, version: PublishedVersion | None, variant: _Variant, spec: GameSpec

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,14 +12,17 @@ from arena.games.base import Outcome
 from arena.games.texts import evaluation_spec, seat_counts
 from inference.statistics import RateMeter
 from league.blobs import open_blobs
+from models.tokenizer import Tokenizer
 from players.remote.remote_player import RemoteAgents
+from schemas.decisions import DecisionNote, is_kept
 from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, describe_error
 from schemas.events import ArtifactStored, MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
-from schemas.trajectories import Trajectory
+from schemas.trajectories import ModelCall, Trajectory
+from workers.decisions import DecisionWriter, seat_columns
 from workers.match_runner.ngrams import NgramMemory
 from workers.runtime import Context, RemoteUsageRecorder
 
@@ -42,6 +45,8 @@ class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
     """Number of tokens that models wrote, forced ones included."""
     additions: Sequence[ArtifactStored] = ()
     """Additions to the arena's stores, in order: to be appended before the result."""
+    tokenizer: Tokenizer | None = None
+    """The league's tokenizer; None if no model has been loaded."""
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
         """The seat's trajectory; None where there is nothing to train on."""
@@ -49,6 +54,10 @@ class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
         """Metrics of the seat's replies and of model calls left out of training, for ``SeatResult.metrics``."""
+        raise NotImplementedError
+
+    def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
+        """The model calls of the league's models in a seat, with what is known about each."""
         raise NotImplementedError
 
     def actions(self) -> list[list[str]]:
@@ -93,6 +102,8 @@ class MatchExecutor:
         self.runner = make_runner(self.environment, self._remote_agents)
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
         self._ngrams = NgramMemory()
+        self._decisions: DecisionWriter | None = None
+        """Made with the first decision of a model."""
         self._consecutive_failures = 0
         self._in_flight = self._played = self._failed = self._record_bytes = 0
         self._record_s = 0.0
@@ -136,13 +147,17 @@ class MatchExecutor:
         return completed
 
     async def append_result(
-        self, completed: CompletedMatch, trainable: Sequence[int] = (), experience: str = ""
+        self,
+        completed: CompletedMatch,
+        trainable: Sequence[int] = (),
+        experience: str = "",
+        kept_seats: Sequence[int] | None = None,
     ) -> MatchFinished:
         """Store the game record, or its digest alone, and append the match's result.
 
         Additions to the arena's stores go before the result in the same atomic batch, so that a worker that is killed
         appends either all of them or none. Seats in ``trainable`` are trained on, by the published trajectory with the
-        digest ``experience``.
+        digest ``experience``. The decisions of models in ``kept_seats`` (None: all) are kept for reading.
         """
         outcome, job, record = completed.outcome, completed.job, completed.record
         if self._context.config.history.records == "digest":
@@ -187,7 +202,33 @@ class MatchExecutor:
         if not self._context.state.has_match_ended(job.match_id):
             events = [*completed.additions, finished]
             await self._context.log.append_batch(events)
+            self._keep_decisions(completed, range(len(job.seats)) if kept_seats is None else kept_seats)
         return finished
+
+    def _keep_decisions(self, completed: CompletedMatch, seats: Iterable[int]) -> None:
+        """Buffer the decisions of a match to be written later."""
+        job, outcome, standings = completed.job, completed.outcome, self._context.state.standings()
+        share = self._context.config.history.decisions.share
+        if completed.tokenizer is None or not is_kept(job.match_id, share):
+            return
+        if self._decisions is None:
+            self._decisions = DecisionWriter(self._context, completed.tokenizer)
+        if not self._decisions.is_enabled:
+            return
+        for seat in seats:
+            opponents = [agent for other, agent in enumerate(job.seats) if other != seat]
+            columns = seat_columns(
+                job,
+                seat,
+                worker=self._context.name,
+                policy=policy_of(job.seats[seat]),
+                opponents=opponents,
+                ratings=[standings.rating(agent) for agent in opponents],
+                score=outcome.scores[seat],
+                rank=outcome.ranks[seat],
+            )
+            if made := completed.decisions(seat):
+                self._decisions.add(columns, *zip(*made, strict=True))
 
     def _count_ngrams(self, completed: CompletedMatch, trainable: Sequence[int]) -> dict[int, dict[str, float]]:
         """Metrics of the seats of a training match; all versions of a trained policy count as one player."""
@@ -219,5 +260,7 @@ class MatchExecutor:
                 await asyncio.shield(self._usage.append(match_id, self._remote_agents.drain_usage(match_id)))
 
     async def close(self) -> None:
-        """Close the connections to remote agents."""
+        """Write the decisions that are left, and close the connections to remote agents."""
+        if self._decisions is not None:
+            await self._decisions.close()
         await self._remote_agents.close()
