@@ -18,7 +18,10 @@ from schemas.errors import DecodeError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of the events that this version writes."""
+FIRST_SCHEMA_VERSION = 2
+"""Of the oldest events that this version reads; 0.1.0 wrote version 1."""
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
@@ -40,6 +43,10 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _FREE_FORM_EVENTS = (e.LeagueOpened, e.LeagueConfigured, e.ArtifactStored, e.HistoryImported, e.BenchmarkRequested)
 """Events with fields that may hold any JSON, including numbers of any size."""
+
+
+class OlderSchemaError(DecodeError):
+    """An event of a schema version below ``FIRST_SCHEMA_VERSION``: a history of 0.1.0."""
 
 
 class NewerSchemaError(DecodeError):
@@ -75,8 +82,11 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
     Raises:
         UnknownEventError: a well-formed event of an unknown type.
         NewerSchemaError: a schema version above ``SCHEMA_VERSION``.
+        OlderSchemaError: a schema version below ``FIRST_SCHEMA_VERSION``.
         DecodeError: not an event, or a schema version without upcasters to the current one.
     """
+    if 0 < version < FIRST_SCHEMA_VERSION:
+        raise OlderSchemaError(f"event of schema version {version}; expected {FIRST_SCHEMA_VERSION} or later")
     if version > SCHEMA_VERSION:
         # A newer event stops processes that make decisions; malformed bytes with such a label must not.
         with suppress(*DECODE_ERRORS):

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from schemas.codec import SCHEMA_VERSION, NewerSchemaError, decode_event
+from schemas.codec import SCHEMA_VERSION, NewerSchemaError, OlderSchemaError, decode_event
 from schemas.errors import DecodeError, UsageError
 from schemas.events import Event
 from schemas.subjects import is_allowed_on
@@ -60,8 +60,8 @@ class RecordedEvent:
 
     @property
     def is_event(self) -> bool:
-        """Whether it is an event that belongs on its subject, or one of a newer schema."""
-        return self.event is not None or isinstance(self.error, NewerSchemaError)
+        """Whether it is an event that belongs on its subject, or one of a newer or an older schema."""
+        return self.event is not None or isinstance(self.error, NewerSchemaError | OlderSchemaError)
 
     def decode(self) -> Event:
         """Decode the event without keeping it, for one pass over many; raises the DecodeError that ``error`` holds."""

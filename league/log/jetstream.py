@@ -15,8 +15,8 @@ from league.log.connection import PATIENCE_S, REQUEST_TIMEOUT_S, retry_until_rea
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import EXPECTED_HEADER, PRODUCER_HEADER, OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, newest_present, present_messages, pull_messages
-from schemas.codec import SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
-from schemas.errors import AccessError, ConflictError, LogError, MissingStreamError, WorkerConflictError
+from schemas.codec import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
+from schemas.errors import AccessError, ConflictError, LogError, MissingStreamError, UsageError, WorkerConflictError
 from schemas.events import Event, LeagueOpened
 from schemas.subjects import LEAGUE_STREAM, event_subject, event_type_filter, league_subjects, match_ends_filter
 
@@ -275,11 +275,30 @@ async def _is_open(client: Client, league: str) -> bool:
 
 
 async def find_league(client: Client, name: str = "*") -> str | None:
-    """The only league on a broker, or ``name`` if it is open there; None without one. LogError lists several."""
+    """Find the only league on a broker, or ``name`` if it is open there; None without one.
+
+    Raises:
+        LogError: there are several; the message lists them.
+        UsageError: its history was written by 0.1.0.
+    """
     names = await list_leagues(client, name)
     if len(names) > 1:
         raise LogError(f"the broker holds several leagues ({', '.join(names)}); say which one with --league")
+    for league in names:
+        await _check_schema(client, league)
     return names[0] if names else None
+
+
+async def _check_schema(client: Client, league: str) -> None:
+    """Raise ``UsageError`` for a league that was opened by a version whose events this one does not read."""
+    with contextlib.suppress(AccessError):
+        opened = await JetStreamLog(client, league, "reader").newest(LeagueOpened)
+        if opened is not None and opened.schema < FIRST_SCHEMA_VERSION:
+            raise UsageError(
+                f"league {league!r}: its history was written by version 0.1.0 (events of schema {opened.schema}); "
+                f"expected schema {FIRST_SCHEMA_VERSION} or later: read it with event-sourced-league 0.1.0, or begin a "
+                "new league in another folder"
+            )
 
 
 async def flush_and_close(client: Client) -> None:

@@ -35,7 +35,7 @@ GROWTH_MB = 150
 BROKER_KB = 0.5
 """That the broker may grow by for each message besides."""
 BATCH = 500
-GOLDEN = (Path(__file__).parents[1] / "golden" / "events" / "v1.jsonl").read_bytes().splitlines()
+GOLDEN = (Path(__file__).parents[1] / "golden" / "events" / "v2.jsonl").read_bytes().splitlines()
 ENTITIES = (
     "league.opened", "league.configured", "league.paused", "agent.registered", "agent.retired", "checkpoint.added",
     "match.training.finished.rollout-0", "match.evaluation.finished.evaluator-0", "match.training.failed.mallory",

@@ -56,7 +56,7 @@ TABLES_BLOCK = 500
 ROOT = Path(__file__).parents[2]
 GOLDEN = [
     bytes(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["event"])
-    for line in (ROOT / "tests" / "golden" / "events" / "v1.jsonl").read_bytes().splitlines()
+    for line in (ROOT / "tests" / "golden" / "events" / "v2.jsonl").read_bytes().splitlines()
 ]
 SIMULATED = [
     recorded.payload

@@ -6,18 +6,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from arena.games.diplomacy.spec import DiplomacySpec
 from league.history.corrections import record_pending
+from league.log import jetstream
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
-from schemas.codec import decode_event, encode_event
+from schemas.codec import SCHEMA_VERSION, decode_event, encode_event
 from schemas.config import LeagueConfig, to_builtins
-from schemas.errors import VersionError
+from schemas.errors import UsageError, VersionError
 from schemas.events import AgentRetired, LeagueOpened, MatchFinished, WorkerJoined, WorkerLeft
+from ui.cli import app
 from workers import compatibility, run_worker
 from workers.runtime import Context
 
@@ -34,7 +37,7 @@ async def league(folder: Path, rules: int = 1) -> AsyncIterator[tuple[Run, JetSt
 
 async def write_newer(log: JetStreamLog) -> None:
     """An event as a process of the next schema writes it."""
-    headers, event = {"League-Schema": "2"}, encode_event(AgentRetired(agent="a", reason="b"))
+    headers, event = {"League-Schema": str(SCHEMA_VERSION + 1)}, encode_event(AgentRetired(agent="a", reason="b"))
     await log.client.jetstream().publish("league.nim.agent.retired", event, headers=headers)
 
 
@@ -59,7 +62,8 @@ def test_pending_ratings_are_left_to_raters_that_can_read_the_history(tmp_path: 
         async with league(tmp_path) as (_, log):
             await write_newer(log)
             with pytest.raises(
-                VersionError, match=r"event 2 .* up to 1: upgrade the reader; .* leaves ratings to raters"
+                VersionError,
+                match=rf"event 2 .* up to {SCHEMA_VERSION}: upgrade the reader; .* leaves ratings to raters",
             ):
                 await record_pending(log, RatingFold())
 
@@ -72,7 +76,7 @@ def test_who_cannot_read_the_history_does_not_join(tmp_path: Path, role: str) ->
         async with league(tmp_path) as (run, log):
             await write_newer(log)
             with pytest.raises(
-                VersionError, match=r"event 2 .* schema version 2; .* upgrade the reader; .*branch --at 1`"
+                VersionError, match=r"event 2 .* schema version 3; .* upgrade the reader; .*branch --at 1`"
             ):
                 await worker(run, role)
             assert await log.newest(WorkerJoined) is None
@@ -114,16 +118,18 @@ def test_players_pass_over_what_is_newer_and_go_on(tmp_path: Path) -> None:
 def test_nobody_joins_who_would_write_what_a_decider_cannot_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compatibility, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(compatibility, "SCHEMA_VERSION", 3)
 
     async def done(context: Context) -> None:
         pass
 
     async def body() -> None:
         async with league(tmp_path) as (run, log):
-            old = WorkerJoined(worker="rater-7", role="rater", incarnation="1", host="h", pid=1, version="0.1.0")
+            old = WorkerJoined(
+                worker="rater-7", role="rater", incarnation="1", host="h", pid=1, version="0.2.0", schema=2
+            )
             await log.append(old)
-            with pytest.raises(VersionError, match=r"rollout-0 writes .* 2, and rater-7 .* up to 1: upgrade rater-7"):
+            with pytest.raises(VersionError, match=r"rollout-0 writes .* 3, and rater-7 .* up to 2: upgrade rater-7"):
                 await worker(run, "rollout", done)
             await log.append(WorkerLeft(worker="rater-7", incarnation="1", reason="done"))
             assert await worker(run, "rollout", done) == 0
@@ -182,3 +188,24 @@ def test_rules_of_before_they_were_recorded_are_the_first() -> None:
     state.apply(1, LeagueOpened(league="nim", config={}, model="", rules=4))
     state.apply(2, LeagueOpened(league="nim", config={}, model="", rules=5))
     assert LeagueState.from_snapshot(state.to_snapshot()).rules == state.rules == 4
+
+
+def test_a_league_of_0_1_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jetstream, "SCHEMA_VERSION", 1)
+
+    async def body() -> None:
+        async with league(tmp_path):
+            pass
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+    monkeypatch.undo()
+    for words in (
+        ["status"],
+        ["sql", "SELECT 1"],
+        ["up", "--config", str(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")],
+    ):
+        result = CliRunner().invoke(app, [*words, "--run", str(tmp_path)])
+        assert isinstance(result.exception, UsageError), result.output
+        assert "its history was written by version 0.1.0 (events of schema 1); expected schema 2" in str(
+            result.exception
+        )

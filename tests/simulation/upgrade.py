@@ -1,6 +1,6 @@
 """A rolling upgrade: processes of two versions of the package, between which the stored form of an event has changed.
 
-The version in the repository is the newer one. Processes of the older one write ``MatchFinished`` in schema version 1,
+The version in the repository is the newer one. Processes of the older one write ``MatchFinished`` in schema version 2,
 where ``length`` was ``turns``, and read no event of a newer schema; the newer ones read both, through an upcaster.
 """
 
@@ -18,8 +18,8 @@ from schemas.codec import NewerSchemaError, decode_event, encode_event
 from schemas.events import Event, MatchFinished
 from tests.simulation.loop import current_process
 
-OLD, NEW = 1, 2
-_VERSIONS = {OLD: "0.1.0", NEW: "0.2.0"}
+OLD, NEW = 2, 3
+_VERSIONS = {OLD: "0.2.0", NEW: "0.3.0"}
 
 
 def _schema() -> int:

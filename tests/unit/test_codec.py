@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from schemas import codec, errors
 from schemas.codec import (
+    FIRST_SCHEMA_VERSION,
     SCHEMA_VERSION,
     UPCASTERS,
     NewerSchemaError,
+    OlderSchemaError,
     UnknownEventError,
     decode_event,
     decode_job,
@@ -100,12 +102,17 @@ def test_an_event_of_tomorrow_is_told_from_damage():
 
 
 def test_there_is_a_hop_from_every_version_to_the_next():
-    assert set(UPCASTERS) == set(range(1, SCHEMA_VERSION))
+    assert set(UPCASTERS) == set(range(FIRST_SCHEMA_VERSION, SCHEMA_VERSION))
+
+
+def test_an_event_of_0_1_is_told_from_damage():
+    with pytest.raises(OlderSchemaError, match="event of schema version 1; expected 2 or later"):
+        decode_event(b'{"type":"AgentRetired","agent":"a","reason":"b"}', 1)
 
 
 @pytest.fixture
 def two_hops(monkeypatch):
-    """A future in which version 1 called the agent ``name``, and version 2 gave reasons as numbers."""
+    """A future in which version 2 called the agent ``name``, and version 3 gave reasons as numbers."""
 
     def renamed(fields):
         return {**{k: v for k, v in fields.items() if k != "name"}, "agent": fields["name"]}
@@ -113,13 +120,13 @@ def two_hops(monkeypatch):
     def worded(fields):
         return {**fields, "reason": ["old", "broken"][fields["reason"]]}
 
-    monkeypatch.setattr(codec, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(codec, "UPCASTERS", {1: renamed, 2: worded})
+    monkeypatch.setattr(codec, "SCHEMA_VERSION", 4)
+    monkeypatch.setattr(codec, "UPCASTERS", {2: renamed, 3: worded})
 
 
 @pytest.mark.parametrize(
     ("version", "fields"),
-    [(1, '"name":"a","reason":1'), (2, '"agent":"a","reason":1'), (3, '"agent":"a","reason":"broken"')],
+    [(2, '"name":"a","reason":1'), (3, '"agent":"a","reason":1'), (4, '"agent":"a","reason":"broken"')],
 )
 def test_old_events_are_brought_up_hop_by_hop(two_hops, version, fields):
     data = f'{{"type":"AgentRetired",{fields}}}'.encode()
@@ -127,16 +134,16 @@ def test_old_events_are_brought_up_hop_by_hop(two_hops, version, fields):
 
 
 def test_old_events_that_a_hop_cannot_read_are_refused_alone(two_hops):
-    with pytest.raises(DecodeError, match="version 1 that the hop from 1 cannot read: KeyError"):
-        decode_event(b'{"type":"AgentRetired","reason":1}', 1)
-    with pytest.raises(DecodeError, match="version 2 that the hop from 2 cannot read: IndexError"):
-        decode_event(b'{"type":"AgentRetired","agent":"a","reason":7}', 2)
+    with pytest.raises(DecodeError, match="version 2 that the hop from 2 cannot read: KeyError"):
+        decode_event(b'{"type":"AgentRetired","reason":1}', 2)
+    with pytest.raises(DecodeError, match="version 3 that the hop from 3 cannot read: IndexError"):
+        decode_event(b'{"type":"AgentRetired","agent":"a","reason":7}', 3)
     with pytest.raises(DecodeError, match="no way from 0 to 1"):
         decode_event(b"{}", 0)
     with pytest.raises(UnknownEventError, match="'CometSeen'"):
-        decode_event(b'{"type":"CometSeen","name":"a","reason":0}', 1)
+        decode_event(b'{"type":"CometSeen","name":"a","reason":0}', 2)
     with pytest.raises(DecodeError, match="not a JSON object"):
-        decode_event(b"[]", 1)
+        decode_event(b"[]", 2)
 
 
 def test_seeds_depend_on_every_name():

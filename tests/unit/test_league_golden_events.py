@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from league.state import LeagueState
-from schemas.codec import SCHEMA_VERSION, UnknownEventError, decode_event, encode_event
+from schemas.codec import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, UnknownEventError, decode_event, encode_event
 from schemas.errors import DecodeError
 from schemas.events import EVENT_TYPES, AgentRetired
 
@@ -23,7 +23,7 @@ def lines(version: int) -> list[Line]:
     return [msgspec.json.decode(line, type=Line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
+@pytest.mark.parametrize("version", range(FIRST_SCHEMA_VERSION, SCHEMA_VERSION + 1))
 def test_every_event_type_of_the_present_has_a_golden_line_and_keeps_its_key(version: int) -> None:
     decoded = [(line, decode_event(bytes(line.event), version)) for line in lines(version)]
     assert [event.key for _, event in decoded] == [line.key for line, _ in decoded]

@@ -19,7 +19,7 @@ from tests.builders import record_events
 from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3))
-GOLDEN = Path(__file__).parents[1] / "golden/events/v1.jsonl"
+GOLDEN = Path(__file__).parents[1] / "golden/events/v2.jsonl"
 
 
 def joined(incarnation: str) -> e.WorkerJoined:

@@ -42,7 +42,7 @@ from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation, leaderboard_rows
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
-GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
+GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v2.jsonl"
 
 
 def golden_history() -> list[RecordedEvent]:
