@@ -27,6 +27,7 @@ from league.history.lineage import LineageNode, resolve_agent, trace_lineage
 from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
+from league.projections.tables import sql_literal
 from league.queries.leaderboard import leaderboard_heading, load_leaderboard
 from league.queries.matches import MatchReplay, find_match, load_record, match_replay
 from league.queries.notebook import Match, Table, struct_table
@@ -185,6 +186,19 @@ class RunReader:
     def matches(self) -> Table:
         """All finished matches, oldest first; voided ones have a ``voided_sequence``."""
         return self.sql("FROM matches ORDER BY sequence")
+
+    def decisions(self, *, step: int | None = None, match: str | None = None) -> Table:
+        """Decisions of the league's models: prompt, reply, move, and the credit that they were trained with.
+
+        Args:
+            step: Only the decisions that this gradient step accounted for; the lowest advantage first.
+            match: Only the decisions of this match, in order.
+        """
+        chosen = [] if step is None else [f"step = {step:d}"]
+        chosen += [] if match is None else [f"match_id = {sql_literal(match)}"]
+        where = f"WHERE {' AND '.join(chosen)} " if chosen else ""
+        order = "sequence, clock, call, seat" if step is None else "advantage, sequence, call"
+        return self.sql(f"FROM decisions {where}ORDER BY {order}")
 
     def match(self, match_id: str) -> Match:
         """A match with its events, seats and moves; a notebook shows it turn by turn under a slider."""

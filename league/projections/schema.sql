@@ -301,7 +301,10 @@ CREATE VIEW decisions AS
     WITH credited AS (
         SELECT match_id, seat, call, max(step) AS step, arg_max(outcome, step) AS outcome,
                arg_max(reward, step) AS reward, arg_max(advantage, step) AS advantage
-        FROM kept.all_credit GROUP BY match_id, seat, call
+        FROM kept.all_credit WHERE call >= 0 GROUP BY match_id, seat, call
+    ), whole AS (
+        SELECT match_id, seat, max(step) AS step, arg_max(outcome, step) AS outcome
+        FROM kept.all_credit WHERE call < 0 GROUP BY match_id, seat
     )
     SELECT d.match_id, m.sequence, d.purpose, d.time, m.environment, d.worker, d.seat, d.agent, d.policy, d.version,
            d.call, d.clock, d.prompt, d.thoughts, d.reply, d.second_reply, d.move, d.fault, d.legal_moves, d.logprob,
@@ -310,7 +313,7 @@ CREATE VIEW decisions AS
     FROM kept.all_decisions d
          JOIN kept.all_matches m ON m.match_id = d.match_id AND m.worker = d.worker
          LEFT JOIN credited c ON c.match_id = d.match_id AND c.seat = d.seat AND c.call = d.call
-         LEFT JOIN credited w ON w.match_id = d.match_id AND w.seat = d.seat AND w.call = -1;
+         LEFT JOIN whole w ON w.match_id = d.match_id AND w.seat = d.seat;
 COMMENT ON VIEW decisions IS 'one row per decision of a model of the league: prompt, reply, move, and the credit it was trained with';
 COMMENT ON COLUMN decisions.match_id IS 'the match';
 COMMENT ON COLUMN decisions.sequence IS 'event of the match''s result';

@@ -274,3 +274,15 @@ def test_every_decision_can_be_read_with_its_credit(finished: Path, history: lis
     assert {match for match, purpose in kept if purpose == "training"} == {
         match for match, purpose in played if purpose == "training"
     }
+    of_step = run.decisions(step=2)
+    assert {row["step"] for row in of_step} == {2}
+    advantages = [row["advantage"] for row in of_step]
+    assert advantages == sorted(advantages)
+    match_id = next(row["match_id"] for row in of_step if row["choices"])
+    [first, *_] = run.decisions(match=match_id)
+    shown = league("match", "show", match_id, run=finished)
+    assert shown.exit_code == 0, shown.output
+    assert f"seat {first['seat']}, {first['agent']}, decision 1: reward" in shown.output
+    assert f"── reply\n{first['reply']}" in shown.output
+    told = json.loads(league("match", "show", match_id, "--json", run=finished).output)
+    assert told["decisions"][0]["prompt"] == first["prompt"]

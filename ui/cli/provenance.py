@@ -12,6 +12,7 @@ from typer import Argument, Option
 
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.audit import SamplingAudit, WindowShares, audit_sampling
+from league.queries.conversation import print_conversation, read_conversation
 from league.queries.match_text import (
     explain_match,
     match_header,
@@ -48,7 +49,7 @@ async def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a match: players, result and every move; or write it to one HTML file.
+    """Print a match: players, result, every move, and what models were asked and said; or write it to one HTML file.
 
     The file holds the maps or the transcript, prompts and replies, and loads nothing from elsewhere.
     """
@@ -70,10 +71,12 @@ async def show(
         return
     async with _open_match(run, match_id) as (history, match):
         turns, problem = await read_transcript(run, history, match, record)
+        decisions = await read_conversation(run, history, match_id)
     if as_json:
-        print_json({**match_header(match), "turns": turns, "problem": problem})
+        print_json({**match_header(match), "turns": turns, "problem": problem, "decisions": decisions})
     else:
         print_match(Console(), match, turns, problem)
+        print_conversation(Console(), decisions)
 
 
 async def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
