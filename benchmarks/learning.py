@@ -3,7 +3,7 @@
 Plays ``trainer.rollouts_per_step`` games with the configuration's sampler, takes a gradient step, and again; then the
 last version meets each of ``evaluation.benchmark_opponents`` in all other seats. Base model, matches, sampling, credit
 and learner are those of ``league up``; what is left out is what takes time and teaches nothing: broker, ratings,
-evaluations on the way. Run: ``python -m benchmarks.learning configs/experiments/FILE.toml --cpu 600 --log FILE``.
+evaluations on the way. Run: ``python -m benchmarks.learning configs/FILE.toml --cpu 600 --log FILE``.
 """
 
 import argparse

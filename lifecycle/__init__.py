@@ -19,7 +19,6 @@
 - ``parity``             compares a backend's log-probabilities with the learner's
 - ``backends``           that comparison on this machine, and vLLM's own server for a league
 - ``league_models``      a league's models outside its workers: a small base model, a merged agent
-- ``fit_value_function`` fits the value function of Diplomacy, by which search judges positions, to games of bots
 - ``benchmark``          plays an agent against one opponent, on a running or a stopped league
 - ``maintenance``        checks a machine, and a run's folder or broker; deletes blobs that no event refers to
 - ``standalone/``        an arena in one process, without a broker

@@ -300,7 +300,7 @@ def test_a_folder_without_a_registry_is_no_release(tmp_path: Path) -> None:
     assert "expected a league.json" in str(error)
 
 
-@pytest.mark.parametrize("name", ["diplomacy-cpu-long", "nim-roles", "debate", "simpletak"])
+@pytest.mark.parametrize("name", ["diplomacy-cpu-strong", "nim-roles", "debate", "simpletak"])
 def test_settings_written_as_toml_read_as_the_same(name: str) -> None:
     config = load_config(CONFIG.parent / f"{name}.toml")
     assert LeagueConfig is type(config)

@@ -4,23 +4,13 @@ from random import Random
 
 import numpy as np
 import pytest
-import torch
 
 from arena.games.diplomacy import POWERS, Settings
 from arena.games.diplomacy.board import CENTERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.spec import DiplomacySpec
-from arena.games.diplomacy.value_function import (
-    MOST_YEARS,
-    SCALE_L,
-    _parameters,
-    center_features,
-    expected_value,
-    final_values,
-    forward,
-)
-from lifecycle.fit_value_function import fit, initial_parameters, play_all
+from arena.games.diplomacy.value_function import center_features, expected_value, final_values
 
 
 @pytest.fixture(scope="module")
@@ -51,29 +41,6 @@ def test_stored_weights_predict_the_end_better_than_present_centres(
         values, expected, squares = np.array([row[1:] for row in rows if row[0] == year]).T
         assert np.corrcoef(values, expected)[0, 1] > np.corrcoef(values, squares)[0, 1]
         assert abs(values.mean() - expected.mean()) < 0.02
-
-
-def test_a_fit_to_few_games_tells_leaders_apart_and_who_owns_what() -> None:
-    samples, done = play_all(12, 2, lambda games: None), list[int]()
-    parameters = fit(samples, 100, done.append)
-    assert {name: each.shape for name, each in parameters.items()} == {
-        name: each.shape for name, each in _parameters().items()
-    }
-    features, years = samples.features_NSCL * SCALE_L, np.eye(MOST_YEARS)[samples.years_N]
-    values, owned, unowned = forward(parameters, features, years)
-    assert np.corrcoef(values.ravel(), samples.values_NS.ravel())[0, 1] > 0.6
-    owners = np.concatenate([owned, unowned[:, None]], axis=1)
-    assert owners.sum(axis=1) == pytest.approx(np.ones(owners.shape[::2]))
-    assert (owners.argmax(axis=1) == samples.owners_NC).mean() > 0.6
-    assert done == sorted(done)
-
-
-def test_torch_and_numpy_give_the_same_values() -> None:
-    features = center_features(DiplomacyGame(Settings(), 0).position) * SCALE_L
-    parameters = {name: each.detach().numpy() for name, each in initial_parameters().items()}
-    values, *_ = forward(parameters, features, np.eye(MOST_YEARS)[2])
-    tensors, *_ = forward(initial_parameters(), torch.tensor(features).float(), torch.eye(MOST_YEARS)[2])
-    assert values == pytest.approx(tensors.numpy(), abs=1e-5)
 
 
 def test_features_count_units_by_distance_and_owners() -> None:

@@ -1,8 +1,8 @@
 """Value function of positions: who will own each supply centre when the game ends, and what that is worth to a seat.
 
 A small network sees for each seat and supply centre how many units are how near and who owns what. Means over a seat's
-centres and over a centre's seats join its two layers (Zaheer et al. 2017, "Deep sets", arXiv:1703.06114). It is fitted
-to games of bots by ``python -m lifecycle.fit_value_function``.
+centres and over a centre's seats join its two layers (Zaheer et al. 2017, "Deep sets", arXiv:1703.06114). It was fitted
+to 28,000 games of bots (docs/5-results.md).
 
 Shape suffixes: S seat, C centre, D distance, L local feature, H hidden unit, Y years left, U unit. Leading axes of
 ``forward`` may be those of a batch.
@@ -84,9 +84,9 @@ def center_features(position: Position) -> NDArray[np.uint8]:
 
 
 def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> tuple[Any, Any, Any]:
-    """Expected values and owners at the game's end, of NumPy arrays or of torch tensors.
+    """Expected values and owners at the game's end.
 
-    ``parameters`` are as ``lifecycle.fit_value_function`` makes them, the features ``center_features``, scaled;
+    ``parameters`` are those of ``WEIGHTS_FILE``, the features ``center_features``, scaled;
     ``years_Y`` is 1 for the number of years left, else 0. Returns each seat's value, shape (S,), its probability to own
     each centre, (S, C), and that of no owner, (C,).
     """
