@@ -40,6 +40,11 @@ class Got(NamedTuple):
         return [event["sequence"] for event in self.events]
 
 
+def _events(body: bytes) -> list[dict[str, Any]]:
+    """Events of an array, or of JSON lines."""
+    return json.loads(body) if body.startswith(b"[") else [json.loads(line) for line in body.splitlines()]
+
+
 class LogPlatform:
     """Answers each request by a function of it and its number, counted from 1; remembers all of them."""
 
@@ -75,7 +80,7 @@ class LogPlatform:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 with platform._lock:
-                    got = Got(dict(self.headers), json.loads(body), body)
+                    got = Got(dict(self.headers), _events(body), body)
                     platform.got.append(got)
                     said = platform._answer(got, len(platform.got))
                 platform._ended.wait(said.after_s)

@@ -5,7 +5,7 @@ order and at least once; a line's ``id`` identifies copies.
 
 - ``lines``      an event as a line; the interface of a destination (``ExportTarget``); standard output, and a file
                  whose last line is its position
-- ``platform``   a log platform that accepts arrays of events (Axiom's interface), and its position on disk
+- ``platform``   a log platform that accepts events over HTTP, and its position on disk
 
 Here are the destinations of a command or the configuration, the export to one of them, in order, in batches, and the
 exports that run in the background.
@@ -36,18 +36,18 @@ TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
 
 MAX_BATCH_EVENTS = 500
 MAX_BATCH_BYTES = 1_000_000
-"""Maximum size of a batch's lines; a longer line is sent alone."""
+"""Size of a batch's lines from which it is sent."""
 BATCH_LINGER_S = 0.5
 """Time for a batch to fill, after its first event."""
 
-_MAX_READ_EVENTS = 5_000
-"""Maximum events read for a batch, where most are filtered out."""
 _MAX_READ_AHEAD = 1_000
 """Maximum events read while a batch is sent."""
 
 
 def make_target(to: str, variable: str, folder: Path, history: str, where: str = "--to") -> ExportTarget:
     """Make a destination, unopened: ``-`` for standard output, an address, or a file.
+
+    An address gets arrays of events, or JSON lines where it begins with ``lines+https://``.
 
     ``variable`` names the environment variable with the platform's token; empty for ``LEAGUE_FORWARD_TOKEN``, if it is
     set. Position files go into ``folder``, under names that hold the ``history``'s. ``where`` is for messages.
@@ -62,7 +62,8 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
         if not to:
             raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
         return StdoutTarget() if to == "-" else FileTarget(Path(to))
-    parts = parse_http_url(to)
+    url = to.removeprefix("lines+")
+    parts = parse_http_url(url)
     if parts is None or "@" in parts.netloc:
         # Not quoted in the message: it may hold a secret.
         raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
@@ -77,7 +78,7 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
     from workers.log_export.platform import ExportPosition, HttpTarget
 
     name = f"{history}-{digest(to.encode())[:12]}"
-    return HttpTarget(to, token, ExportPosition(folder, name, parts.hostname or ""))
+    return HttpTarget(url, token, ExportPosition(folder, name), as_lines=to != url)
 
 
 def _is_loopback(host: str) -> bool:
@@ -109,7 +110,6 @@ class LogExporter:
         self._progress = progress or SequenceProgress()
         self._waiting: asyncio.Queue[RecordedEvent | None] = asyncio.Queue(_MAX_READ_AHEAD)
         """Events read and not yet sent; None marks the end."""
-        self._next: RecordedEvent | None = None
         self._stopped = self._ended = False
 
     async def run(self, history: EventLog, last: int | None = None) -> None:
@@ -121,8 +121,9 @@ class LogExporter:
         try:
             await self._progress.advance(self._first - 1)
             while (batch := await self._next_batch()) is not None:
-                await self._target.send(batch.lines, batch.upto)
-                await self._progress.advance(batch.upto)
+                lines, upto = batch
+                await self._target.send(lines, upto)
+                await self._progress.advance(upto)
             if not self._stopped:
                 await reading
                 await self._progress.advance(last or 0)
@@ -134,7 +135,7 @@ class LogExporter:
         """Make ``run`` return after the current batch."""
         self._stopped = self._ended = True
         with contextlib.suppress(asyncio.QueueFull):
-            # Wakes a waiting ``_peek``; where the queue is full, none waits.
+            # Wakes a waiting ``_next_batch``; where the queue is full, none waits.
             self._waiting.put_nowait(None)
 
     async def _read(self, history: EventLog, last: int | None) -> None:
@@ -149,55 +150,26 @@ class LogExporter:
             raise
         await self._waiting.put(None)
 
-    async def _next_batch(self) -> "_Batch | None":
-        """The next batch, once it is full or ``BATCH_LINGER_S`` is over; None at the end."""
-        recorded = await self._peek()
-        if recorded is None:
+    async def _next_batch(self) -> tuple[list[LogLine], int] | None:
+        """Lines and last sequence of the next batch, once it is full or ``BATCH_LINGER_S`` is over; None at the end."""
+        recorded = None if self._ended else await self._waiting.get()
+        if recorded is None or self._stopped:
             return None
-        batch = _Batch()
-        until = asyncio.get_running_loop().time() + BATCH_LINGER_S
-        while recorded is not None:
-            kind = "" if recorded.event is None else type(recorded.event).__name__
-            line = self._writer.make_line(recorded) if not self._kinds or kind in self._kinds else None
-            if not batch.add(recorded.sequence, line):
-                break
-            self._next = None
-            recorded = await self._peek(until)
-        return batch
-
-    async def _peek(self, until: float | None = None) -> RecordedEvent | None:
-        """The next event; None at the end, or if none arrives until a time of the event loop."""
-        if self._next is None and not self._ended:
-            try:
-                async with asyncio.timeout_at(until):
-                    self._next = await self._waiting.get()
-            except TimeoutError:
-                return None
-            self._ended = self._ended or self._next is None
-        return None if self._ended else self._next
-
-
-class _Batch:
-    def __init__(self) -> None:
-        self.lines: list[LogLine] = []
-        self.upto = 0
-        self._bytes = self._read = 0
-
-    def add(self, sequence: int, line: LogLine | None) -> bool:
-        """Add an event; False if there is no room for it."""
-        size = len(line.data) if line is not None else 0
-        if (
-            len(self.lines) >= MAX_BATCH_EVENTS
-            or self._read >= _MAX_READ_EVENTS
-            or (self.lines and self._bytes + size > MAX_BATCH_BYTES)
-        ):
-            return False
-        if line is not None:
-            self.lines.append(line)
-        self.upto = sequence
-        self._bytes += size
-        self._read += 1
-        return True
+        lines: list[LogLine] = []
+        upto = size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BATCH_LINGER_S):
+                while recorded is not None:
+                    upto = recorded.sequence
+                    kind = "" if recorded.event is None else type(recorded.event).__name__
+                    if not self._kinds or kind in self._kinds:
+                        lines.append(self._writer.make_line(recorded))
+                        size += len(lines[-1].data)
+                    if len(lines) >= MAX_BATCH_EVENTS or size >= MAX_BATCH_BYTES:
+                        return lines, upto
+                    recorded = await self._waiting.get()
+                self._ended = True
+        return lines, upto
 
 
 class LogExports:

@@ -1,27 +1,22 @@
-"""A log platform that accepts arrays of events over HTTP, as Axiom's interface does.
+"""A log platform that accepts events over HTTP: as arrays, like Axiom, or as JSON lines.
 
 Source: https://axiom.co/docs/restapi/endpoints/ingestIntoDataset
 """
 
 import asyncio
-import contextlib
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from enum import Enum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import msgspec
 
 from players.remote.http_client import (
-    JSON_HEADERS,
     HttpClient,
+    HttpResponse,
     InvalidAddressError,
     RequestFailedError,
     parse_retry_after,
-    quote_body,
 )
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import BusyError, LeagueError, RemoteError, UsageError, escape_unprintable
@@ -32,11 +27,11 @@ from workers.log_export.lines import LogLine
 
 log = get_logger()
 
-_MAX_EXCERPT_CHARS = 300
+_MAX_QUOTED_CHARS = 300
 _RETRYABLE_STATUSES = (408, 425, 429)
-_PERMANENT_STATUSES = (401, 403, 404, 405, 407, 410)
-MAX_WAIT_S = 600.0
-"""Upper bound on the pause that a platform requests."""
+_EVENT_STATUSES = (400, 409, 413, 422)
+"""Statuses that tell of an event in the batch; other 4xx tell of the address or the token."""
+_MAX_RETRY_AFTER_S = 600.0
 _MAX_PAUSE_S = 60.0
 _MAX_BODY_BYTES = 65_536
 _BODY_TIMEOUT_S = 5.0
@@ -44,91 +39,19 @@ _MAX_REJECTED_IN_A_ROW = 20
 """After so many consecutive rejections the cause is not the events."""
 
 
-class DeliveryStatus(Enum):
-    """The outcome of sending a batch."""
-
-    accepted = "taken"
-    retry = "later"
-    """Nothing was accepted, but a later attempt may succeed."""
-    rejected = "refused"
-    """Nothing was accepted, because of an event in the batch."""
-    undeliverable = "nowhere"
-    """Nothing will be accepted at this address or with this token."""
-
-
-class IngestResult(msgspec.Struct, frozen=True):
-    """A classified response."""
-
-    verdict: DeliveryStatus
-    why: str = ""
-    """Status and text, without the token; empty if all events were accepted."""
-    wait_s: float | None = None
-    """The pause that the platform requests."""
-    failed: int = 0
-    """Events of an accepted batch that were rejected."""
-    times: tuple[datetime, ...] = ()
-    """The times of these events, where the platform reports them."""
-
-
-def classify_response(status: int, headers: Mapping[str, str], body: bytes, count: int, token: str) -> IngestResult:
-    """Classify a response.
-
-    ``body`` is its beginning, ``count`` the events in the batch; the token is removed from quoted text.
-    """
-    why = f"{status} {escape_unprintable(quote_body(body, token))[:_MAX_EXCERPT_CHARS]}".strip()
-    if status in _RETRYABLE_STATUSES or status >= 500:
-        wait_s = parse_retry_after(headers.get("retry-after", ""))
-        return IngestResult(DeliveryStatus.retry, why, None if wait_s is None else min(wait_s, MAX_WAIT_S))
-    if status in _PERMANENT_STATUSES or not 200 <= status < 500 or 300 <= status < 400:
-        return IngestResult(DeliveryStatus.undeliverable, why)
-    if status >= 400:
-        return IngestResult(DeliveryStatus.rejected, why)
-    failed, times = _parse_failures(body)
-    if failed >= count > 0:
-        return IngestResult(DeliveryStatus.rejected, why)
-    return IngestResult(DeliveryStatus.accepted, why if failed else "", failed=failed, times=times)
-
-
-def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:
-    """Axiom's status of an ingest: ``{"ingested": 1, "failed": 1, "failures": [{"timestamp": …, "error": …}]}``."""
-    try:
-        response = msgspec.json.decode(body)
-    except DECODE_ERRORS:
-        return 0, ()
-    if not isinstance(response, dict) or not isinstance(failed := response.get("failed"), int) or failed <= 0:
-        return 0, ()
-    times = []
-    failures = response.get("failures")
-    for failure in failures if isinstance(failures, list) else ():
-        # A failure without a readable time is passed over.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            moment = datetime.fromisoformat(failure["timestamp"])
-            times.append(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
-    return failed, tuple(times)
-
-
 class _SavedPosition(msgspec.Struct):
     sequence: int
-    to: str
-    """The host, for readers of the file."""
 
 
 class ExportPosition:
-    """The stored position of one destination in one history, locked by one process at a time.
+    """The stored position of one destination in one history, locked by one process at a time."""
 
-    ``name`` is the stem of its files in the run's ``folder``; ``to`` is the destination's host, for messages and
-    readers of the file.
-    """
-
-    def __init__(self, folder: Path, name: str, to: str) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / f"{name}.json"
-        self.rejected_path = folder / f"{name}-refused.jsonl"
-        """Lines that the destination rejected."""
-        self._to = to
         self._lock: BinaryIO | None = None
 
     def open(self) -> int:
-        """Lock and read the position; returns its sequence, 0 if there is none yet.
+        """Lock and read the position; return its sequence, 0 if there is none yet.
 
         Raises:
             BusyError: another process holds the lock.
@@ -142,28 +65,24 @@ class ExportPosition:
             raise UsageError(f"{self.path}: cannot be written ({error.strerror}); expected a folder that can") from None
         if not is_locked:
             self.close()
-            raise BusyError(f"{self.path}: another process forwards to {self._to} from here")
+            raise BusyError(f"{self.path}: another process forwards to this destination")
         try:
             return max(msgspec.json.decode(self.path.read_bytes(), type=_SavedPosition).sequence, 0)
         except FileNotFoundError:
             return 0
         except DECODE_ERRORS as error:
             raise UsageError(
-                f"{self.path}: {error}; expected how far {self._to} has come (remove it to send everything again)"
+                f"{self.path}: {error}; expected the sequence of the last event sent (remove it to send all again)"
             ) from None
 
     def save(self, sequence: int) -> None:
-        """Store a position; on return it is on disk; ``LeagueError`` if the file cannot be written."""
+        """Store a position; ``LeagueError`` if the file cannot be written."""
         fresh = self.path.with_suffix(".new")
-        with _room_expected(self.path):
-            _write(fresh, "wb", msgspec.json.encode(_SavedPosition(sequence, self._to)))
+        try:
+            fresh.write_bytes(msgspec.json.encode(_SavedPosition(sequence)))
             fresh.replace(self.path)
-
-    def save_rejected(self, line: LogLine, why: str) -> None:
-        """Store a rejected line; on return it is on disk; ``LeagueError`` if the file cannot be written."""
-        rejected = msgspec.json.encode({"why": why, "line": msgspec.Raw(line.data)})
-        with _room_expected(self.rejected_path):
-            _write(self.rejected_path, "ab", rejected + b"\n")
+        except OSError as error:
+            raise LeagueError(f"{self.path}: cannot be written ({error.strerror}); expected room for it") from None
 
     def close(self) -> None:
         """Release the lock."""
@@ -172,30 +91,22 @@ class ExportPosition:
             self._lock = None
 
 
-@contextlib.contextmanager
-def _room_expected(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LeagueError(f"{path}: cannot be written ({error.strerror}); expected room for it") from None
-
-
-def _write(path: Path, mode: Literal["wb", "ab"], data: bytes) -> None:
-    with path.open(mode) as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 class HttpTarget:
     """Posts batches to one address, with a bearer ``token`` unless it is empty; it appears in no log line or error.
 
-    ``timeout_s`` limits one batch, from connecting to the end of the response. The pause before the second attempt is
-    ``first_pause_s``, ± half of it, doubled for each further one.
+    ``timeout_s`` limits one request. The pause before the second attempt is ``first_pause_s``, ± half of it, doubled
+    for each further one. With ``as_lines`` the body is a JSON object a line instead of an array.
     """
 
     def __init__(
-        self, url: str, token: str, position: ExportPosition, timeout_s: float = 30.0, first_pause_s: float = 1.0
+        self,
+        url: str,
+        token: str,
+        position: ExportPosition,
+        timeout_s: float = 30.0,
+        first_pause_s: float = 1.0,
+        *,
+        as_lines: bool = False,
     ) -> None:
         self.name = urlsplit(url).hostname or ""
         self._url = url
@@ -203,6 +114,7 @@ class HttpTarget:
         self._position = position
         self._timeout_s = timeout_s
         self._first_pause_s = first_pause_s
+        self._as_lines = as_lines
         self._rejected_in_a_row = 0
         self._client: HttpClient | None = None
 
@@ -214,7 +126,7 @@ class HttpTarget:
         return sequence
 
     async def send(self, lines: Sequence[LogLine], upto: int) -> None:
-        """Post lines until they are accepted, however long that takes; rejected lines are set aside in a file.
+        """Post lines until they are accepted, however long that takes; rejected lines are logged and skipped.
 
         ``RemoteError`` for a wrong address or token, or if every event is rejected.
         """
@@ -226,82 +138,69 @@ class HttpTarget:
 
     async def _deliver(self, lines: Sequence[LogLine]) -> None:
         """Send lines; a rejected batch is bisected down to the rejected lines, in order."""
-        answer = await self._post_until_settled(lines)
-        if answer.verdict is DeliveryStatus.undeliverable:
+        response = await self._post(lines)
+        assert self._client is not None
+        text = f"{response.status} {escape_unprintable(self._client.quote(response.body))[:_MAX_QUOTED_CHARS]}".strip()
+        if response.is_success:
+            self._rejected_in_a_row = 0
+            if _failed_events(response.body):
+                span = f"{lines[0].sequence} to {lines[-1].sequence}"
+                log.warning("a platform skipped events of a batch", host=self.name, events=span, said=text)
+            await asyncio.to_thread(self._position.save, lines[-1].sequence)
+        elif response.status not in _EVENT_STATUSES:
             raise RemoteError(
-                f"{self.name} takes no events: {answer.why}; expected the address of a dataset that takes arrays of "
-                f"events, and a token for it (nothing after what was taken is lost; next: event {lines[0].sequence})"
+                f"{self.name} takes no events: {text}; expected the address of a dataset that takes events, and a "
+                f"token for it (next: event {lines[0].sequence})"
             )
-        if answer.verdict is DeliveryStatus.accepted:
-            await self._handle_accepted(lines, answer)
-        elif len(lines) == 1:
-            await self._handle_rejected(lines[0], answer.why)
-        else:
+        elif len(lines) > 1:
             middle = len(lines) // 2
             await self._deliver(lines[:middle])
             await self._deliver(lines[middle:])
+        else:
+            self._skip(lines[0], text)
 
-    async def _handle_accepted(self, lines: Sequence[LogLine], answer: IngestResult) -> None:
-        self._rejected_in_a_row = 0
-        if answer.failed:
-            aside = [line for line in lines if datetime.fromisoformat(line.time) in answer.times]
-            if len(aside) < answer.failed:
-                # Not all were found by their times: those rejected are among all of the batch.
-                aside = list(lines)
-            log.warning(
-                "a platform took a batch but for some events",
-                host=self.name,
-                failed=answer.failed,
-                events=f"{aside[0].sequence} to {aside[-1].sequence}",
-                said=answer.why,
-                kept=str(self._position.rejected_path),
-            )
-            for line in aside:
-                await asyncio.to_thread(self._position.save_rejected, line, answer.why)
-        await asyncio.to_thread(self._position.save, lines[-1].sequence)
-
-    async def _handle_rejected(self, line: LogLine, why: str) -> None:
+    def _skip(self, line: LogLine, text: str) -> None:
         log.warning(
-            "a platform refused an event",
+            "a platform rejected an event; skipping it",
             host=self.name,
-            kind=line.name,
             sequence=line.sequence,
+            name=line.name,
             bytes=len(line.data),
-            said=why,
-            kept=str(self._position.rejected_path),
+            said=text,
         )
-        await asyncio.to_thread(self._position.save_rejected, line, why)
         self._rejected_in_a_row += 1
         if self._rejected_in_a_row >= _MAX_REJECTED_IN_A_ROW:
             raise RemoteError(
-                f"{self.name} refuses every event, {self._rejected_in_a_row} in a row up to event {line.sequence} "
-                f"({line.name}): {why}; expected that it takes most (`--from {line.sequence + 1}` passes over these)"
+                f"{self.name} rejects every event, {self._rejected_in_a_row} in a row up to event {line.sequence} "
+                f"({line.name}): {text}; expected most to be accepted (`--from {line.sequence + 1}` skips these)"
             )
 
-    async def _post_until_settled(self, lines: Sequence[LogLine]) -> IngestResult:
-        """Post, with backoff while the platform asks for a retry, until the result is final."""
-        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5))
-        reason = ""
-        while (answer := await self._post(lines)).verdict is DeliveryStatus.retry:
-            wait_s = backoff.next_s(at_least_s=answer.wait_s or 0.0)
-            if answer.why != reason:
-                reason = answer.why
-                log.warning("a platform takes nothing now", host=self.name, said=reason, retry_s=round(wait_s, 2))
-            await asyncio.sleep(wait_s)
-        return answer
-
-    async def _post(self, lines: Sequence[LogLine]) -> IngestResult:
+    async def _post(self, lines: Sequence[LogLine]) -> HttpResponse:
+        """Post, with backoff, until the platform has an answer that a retry would not change."""
         assert self._client is not None
-        body = b"[" + b",".join(line.data for line in lines) + b"]"
-        # The same key each time these events are sent.
-        key = f"{lines[0].history}-{lines[0].sequence}-{lines[-1].sequence}"
-        try:
-            answer = await self._client.send("POST", self._url, body, {**JSON_HEADERS, "Idempotency-Key": key})
-        except InvalidAddressError as error:
-            return IngestResult(DeliveryStatus.undeliverable, str(error))
-        except RequestFailedError as error:
-            return IngestResult(DeliveryStatus.retry, str(error))
-        return classify_response(answer.status, answer.headers, answer.body, len(lines), self._token)
+        data = [line.data for line in lines]
+        body = b"".join(line + b"\n" for line in data) if self._as_lines else b"[" + b",".join(data) + b"]"
+        headers = {
+            "Content-Type": "application/x-ndjson" if self._as_lines else "application/json",
+            # The same key each time these events are sent.
+            "Idempotency-Key": f"{lines[0].history}-{lines[0].sequence}-{lines[-1].sequence}",
+        }
+        backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.5))
+        while True:
+            wait_s = 0.0
+            try:
+                response = await self._client.send("POST", self._url, body, headers)
+                if response.status not in _RETRYABLE_STATUSES and response.status < 500:
+                    return response
+                reason = f"status {response.status}"
+                wait_s = min(parse_retry_after(response.headers.get("retry-after", "")) or 0.0, _MAX_RETRY_AFTER_S)
+            except InvalidAddressError as error:
+                raise RemoteError(f"{self.name} takes no events: {error}") from None
+            except RequestFailedError as error:
+                reason = str(error)
+            pause_s = backoff.next_s(at_least_s=wait_s)
+            log.warning("a platform takes nothing now", host=self.name, said=reason, retry_s=round(pause_s, 2))
+            await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
         """Close connections and unlock the position."""
@@ -309,3 +208,13 @@ class HttpTarget:
         self._position.close()
         if client is not None:
             await client.close()
+
+
+def _failed_events(body: bytes) -> int:
+    """Number of failed events in Axiom's status of an ingest: ``{"ingested": 1, "failed": 1, …}``."""
+    try:
+        status = msgspec.json.decode(body)
+    except DECODE_ERRORS:
+        return 0
+    failed = status.get("failed") if isinstance(status, dict) else 0
+    return failed if isinstance(failed, int) else 0
