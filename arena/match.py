@@ -59,10 +59,13 @@ class BotPlayer(SeatPlayer):
         return self.bot.act(game, seat, Random(seed))
 
 
-async def play(game: Game, players: Sequence[Player], seed: int, max_turns: int | None = None) -> Outcome:
+async def play(
+    game: Game, players: Sequence[Player], seed: int, max_turns: int | None = None, sampling_seed: int | None = None
+) -> Outcome:
     """Play ``game``, which is changed in place, to its end, between one player per seat; one may play several.
 
-    ``decision_seed`` derives each decision's seed from the match's. ``max_turns`` None is no limit.
+    ``decision_seed`` derives each decision's seed from the match's, or from ``sampling_seed`` for players that are no
+    bots. ``max_turns`` None is no limit.
 
     Raises:
         GameError: the players don't fit the seats, a player returned an illegal action (``Game.apply`` names turn,
@@ -71,10 +74,11 @@ async def play(game: Game, players: Sequence[Player], seed: int, max_turns: int 
     if len(players) != len(game.seats):
         raise GameError(f"{game.name}: {len(players)} players; expected {len(game.seats)}")
     turn = 0
+    sampling_seed = seed if sampling_seed is None else sampling_seed
     while moving := game.to_move():
         if turn == max_turns:
             raise GameError(f"{game.name}: the game is not over after {turn} turns")
-        actions = await _collect_actions(game, players, moving, seed, turn)
+        actions = await _collect_actions(game, players, moving, (seed, sampling_seed), turn)
         game.apply(actions)
         turn += 1
         # Games without an awaiting player would otherwise block all others on this event loop.
@@ -88,19 +92,19 @@ def decision_seed(match_seed: int, turn: int, seat: int) -> int:
 
 
 async def _collect_actions(
-    game: Game, players: Sequence[Player], moving: Sequence[int], seed: int, turn: int
+    game: Game, players: Sequence[Player], moving: Sequence[int], seeds: tuple[int, int], turn: int
 ) -> dict[int, Action]:
-    """Every seat's action, in the order of seats."""
+    """Every seat's action, in the order of seats; ``seeds`` are those of bots and of other players."""
     actions: dict[int, Action] = {}
     waiting: dict[int, asyncio.Task[Action]] = {}
     try:
         async with asyncio.TaskGroup() as group:
             for seat in moving:
-                player, own_seed = players[seat], decision_seed(seed, turn, seat)
+                player = players[seat]
                 if isinstance(player, BotPlayer):
-                    actions[seat] = player.decide(game, seat, own_seed)
+                    actions[seat] = player.decide(game, seat, decision_seed(seeds[0], turn, seat))
                 else:
-                    waiting[seat] = group.create_task(player.act(game, seat, own_seed))
+                    waiting[seat] = group.create_task(player.act(game, seat, decision_seed(seeds[1], turn, seat)))
     except ExceptionGroup as failures:
         # The match fails with the first reason; other players were cancelled, or failed likewise.
         raise failures.exceptions[0] from None

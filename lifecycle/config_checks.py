@@ -29,7 +29,7 @@ from trainer.advantages.base import ADVANTAGES, UsesCritic
 from trainer.backends import BACKENDS, ChecksLeague
 from trainer.buffer import STRATEGIES
 from trainer.credit import check_transforms, reward_uses_score
-from trainer.learner_config import LearnerConfig
+from trainer.learner_config import resolve_learner
 from trainer.losses import LOSSES
 from trainer.operators import OPERATORS
 from trainer.rewards import REWARDS
@@ -64,7 +64,7 @@ def check_config(config: LeagueConfig) -> None:
     _check_least("trainer.max_lag_steps", config.trainer.max_lag_steps, 0)
     _check_least("trainer.threads", config.trainer.threads, 1)
     _check_least("inference.threads", config.inference.threads, 1)
-    convert(config.trainer.learner, LearnerConfig, "trainer.learner")
+    resolve_learner(config)
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
     _check_backend(config, contest)
@@ -82,6 +82,7 @@ def check_config(config: LeagueConfig) -> None:
     for target in config.tracker.forward:
         _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
     _check_reward(config, contest)
+    _check_groups(config, contest)
     if isinstance(contest, ArenaSpec):
         _check_episodes(config)
     else:
@@ -90,6 +91,16 @@ def check_config(config: LeagueConfig) -> None:
     gatekeepers = set(config.evaluation.gatekeepers) - {"previous_best", "recent"}
     for key, names in ("gatekeepers", gatekeepers), ("benchmark_opponents", config.evaluation.benchmark_opponents):
         _check_known(f"evaluation.{key}", names, config.agents, " is no agent of this league")
+
+
+def _check_groups(config: LeagueConfig, contest: EnvironmentSpec) -> None:
+    size, batch = config.rollout.group_size, config.trainer.rollouts_per_step
+    if size > 1 and isinstance(contest, ArenaSpec):
+        raise ConfigError(
+            f"rollout.group_size: {size}; expected 1, since {contest.name} makes its own groups (game.settings)"
+        )
+    if size > batch:
+        raise ConfigError(f"rollout.group_size: {size}; expected at most trainer.rollouts_per_step, which is {batch}")
 
 
 def _check_known(key: str, names: Iterable[str], known: Collection[str], problem: str = "") -> None:

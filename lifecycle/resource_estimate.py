@@ -269,9 +269,9 @@ def trainer_device_memory(config: LeagueConfig, sizes: ModelDimensions | None) -
 
 def trainer_memory(config: LeagueConfig, sizes: ModelDimensions) -> list[MemoryItem]:
     """Memory of one rank of the trainer on its device: base model, adapter, activations and logits."""
-    from trainer.learner_config import LearnerConfig
+    from trainer.learner_config import resolve_learner
 
-    trainer, learner = config.trainer, convert(config.trainer.learner, LearnerConfig, "trainer.learner")
+    trainer, learner = config.trainer, resolve_learner(config)
     width = FLOAT32_BYTES if trainer.dtype == "float32" else BFLOAT16_BYTES
     adapter = sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets)
     shards = trainer.ranks if trainer.backend.settings.get("sharded") else 1

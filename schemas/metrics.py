@@ -14,6 +14,8 @@ REPLY_METRICS = "reply_"
 """Prefix of a seat's metrics that count replies of the league's own models."""
 REPLY_FAULTS = ("truncated", "empty", "unparsable", "illegal")
 """Kinds of replies without a legal action: cut off; without text; without a move; with a move that is not legal."""
+MOSTLY_ZERO = 0.5
+"""Share of zero advantages above which a gradient step raises an alarm: little is learned from it."""
 REMOTE_METRICS = "remote_"
 """Prefix of a seat's metrics that count requests to a remote agent."""
 NGRAMS = "ngrams"

@@ -72,7 +72,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     role: str
     """The seat's name in the game (Diplomacy: the power). Credit is compared within a role."""
     group: str
-    """Equal for trajectories of the same line-up, role and start: the groups of group-relative advantages."""
+    """Equal for trajectories that group-relative advantages compare: of one start, seat and line-up with
+    ``rollout.group_size``, else of one role and line-up. A policy's newest version counts as the policy."""
     steps: list[ModelCall]
     final_clock: int
     final_progress: float

@@ -87,6 +87,8 @@ class CreditedBatch:
     """Indices of the refused in the given batch."""
     credits: list[TrajectoryCredit] = field(default_factory=list)
     """Credit of every usable trajectory, filtered ones included."""
+    zero_advantage_share: float = 0.0
+    """Share of the usable trajectories whose advantages are all 0."""
 
 
 class AdvantagePipeline:
@@ -134,7 +136,8 @@ class AdvantagePipeline:
         if share := self._part_credit:
             parts = [[share * part_B for part_B in of_steps] for of_steps in per_action_advantages(kept)]
             advantages = [(1 - share) * advantage_S for advantage_S in advantages]
-        taught = [not self._filter_zero or bool((np.abs(one_S) > ZERO_TOLERANCE).any()) for one_S in advantages]
+        has_credit = [bool((np.abs(advantage_S) > ZERO_TOLERANCE).any()) for advantage_S in advantages]
+        taught = [not self._filter_zero or has for has in has_credit]
         return CreditedBatch(
             rollouts=list(compress(kept, taught)),
             advantages=list(compress(advantages, taught)),
@@ -147,6 +150,7 @@ class AdvantagePipeline:
             returns=returns,
             credits=list(map(TrajectoryCredit, places, merge_units(units, raw, kept), advantages)),
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
+            zero_advantage_share=1.0 - sum(has_credit) / len(has_credit),
             advantage_std=float(np.concatenate(advantages).std()),
         )
 

@@ -79,6 +79,7 @@ class Learner:
             rollouts=len(credited.rollouts),
             epochs=self.config.epochs,
             reward_mean=credited.reward_mean,
+            zero_advantage_share=credited.zero_advantage_share,
             advantage_std=credited.advantage_std,
         )
         if not credited.rollouts:

@@ -1,11 +1,13 @@
 """Settings of the learner: the ``trainer.learner`` table."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import torch
 
 from models.decoder import PIECE_ELEMENTS
+from schemas.config import LeagueConfig, TrainerConfig, convert
 from schemas.config.base import Table
 from schemas.numbers import Count, NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -16,13 +18,22 @@ Sampler and learner were measured to differ by 1e-6 at most in float32, and by 7
 """
 
 
+PRETRAINED_DEFAULTS: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "epochs": 1,
+    "minibatch_sequences": 1_000_000,
+    "minibatch_tokens": 1_000_000_000,
+}
+"""Settings of a pretrained model: a small rate, and one update per step, so that it keeps what it knows."""
+
+
 class LearnerConfig(Table, frozen=True):
-    """Optimiser and minibatches."""
+    """Optimiser and minibatches. Defaults are for a model that the league makes; others are named."""
 
     epochs: PositiveInt = 2
-    """Passes over a step's trajectories."""
+    """Passes over a step's trajectories; 1 by default for a pretrained model."""
     learning_rate: PositiveFloat = 3e-3
-    """Peak learning rate."""
+    """Peak learning rate; 1e-4 by default for a pretrained model."""
     schedule: Literal["constant", "cosine", "linear"] = "linear"
     """How the rate decays to 0 at the end of the training budget; without a budget it stays constant."""
     warmup_updates: Count = 0
@@ -31,9 +42,9 @@ class LearnerConfig(Table, frozen=True):
     grad_clip: PositiveFloat = 1.0
     """Largest L2 norm of a minibatch's gradient."""
     minibatch_sequences: PositiveInt = 200
-    """About so many sequences per optimiser update."""
+    """About so many sequences per optimiser update; by default one update per step for a pretrained model."""
     minibatch_tokens: PositiveInt = 65_536
-    """About so many tokens per optimiser update at most."""
+    """About so many tokens per optimiser update at most; unlimited by default for a pretrained model."""
     rectangle_tokens: PositiveInt = 2_048
     """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
     layout: Literal["auto", "packed", "prefix_tree", "rectangles"] = "auto"
@@ -75,3 +86,20 @@ class LearnerConfig(Table, frozen=True):
         if self.ratio_bound is not None:
             return self.ratio_bound
         return NARROW_BOUND if dtype.itemsize < 4 else WIDE_BOUND
+
+
+def resolve_trainer(config: LeagueConfig) -> TrainerConfig:
+    """The trainer's settings, those of the learner completed by the defaults for the kind of base model."""
+    trainer = config.trainer
+    if config.model.base == "made":
+        return trainer
+    return msgspec.structs.replace(trainer, learner=PRETRAINED_DEFAULTS | trainer.learner)
+
+
+def resolve_learner(config: LeagueConfig) -> LearnerConfig:
+    """The learner's settings by the kind of base model.
+
+    Raises:
+        ConfigError: an unknown setting or an invalid value.
+    """
+    return convert(resolve_trainer(config).learner, LearnerConfig, "trainer.learner")

@@ -54,6 +54,8 @@ class StepReport(msgspec.Struct, frozen=True):
     learning_rate: float = 0.0
     reward_mean: float = 0.0
     """Mean total reward of the trajectories, before any transform."""
+    zero_advantage_share: float = 0.0
+    """Share of the usable trajectories whose advantages are all 0."""
     advantage_std: float = 0.0
     """Standard deviation over steps."""
     loss: float = 0.0

@@ -19,6 +19,7 @@ from schemas.loggers import get_logger
 from schemas.subjects import event_subject
 from trainer.backends import AdapterSpec, LearnerBackend
 from trainer.learner import Learner
+from trainer.learner_config import resolve_trainer
 from trainer.operators import OPERATORS, Operator, make_offspring
 from trainer.ranks import SINGLE_RANK, RankComm
 from workers.policy_weights import unpack_blob
@@ -140,7 +141,7 @@ class LearnerFactory:
         # Each reset has another seed, so that training does not repeat itself.
         seed = derive_seed(config.seed, "trainer", self._policy, *([version] if version else []))
         adapter = self._backend.new_adapter(make_adapter_spec(config), seed)
-        learner = Learner(adapter, config.trainer, seed, self._ranks)
+        learner = Learner(adapter, resolve_trainer(config), seed, self._ranks)
         learner.steps = version
         return learner
 

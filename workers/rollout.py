@@ -53,7 +53,12 @@ class RolloutWorker:
         self._models = models
         self._policy = policy
         self.executor = MatchExecutor(context, between_agents(context, models))
-        self._next_match_index = context.state.next_match_index(context.name)
+        size = context.config.rollout.group_size
+        # A group that a killed worker had begun stays as it is: its standings are gone.
+        self._next_match_index = self._first_match_index = (
+            -(-context.state.next_match_index(context.name) // size) * size
+        )
+        self._group_standings = context.state.standings()
         sampler = sampler_of(context.config, policy)
         opponents = len(self.executor.environment.seats) - 1
         free = free_slots(context.config, context.state.standings())
@@ -74,8 +79,10 @@ class RolloutWorker:
         """Sample opponents, run the match, publish the hero's trajectory, append the result."""
         context = self._context
         executor = self.executor
+        if self._begins_group:
+            self._group_standings = context.state.standings()
         job, sampled = make_match(
-            context.state.standings(),
+            self._group_standings,
             context.config,
             context.name,
             self._next_match_index,
@@ -126,9 +133,16 @@ class RolloutWorker:
     def _has_room(self) -> bool:
         """Whether to start a match now: not too far ahead of training, nor with a version about to be replaced."""
         config, state = self._context.config, self._context.state
-        unrecorded = self._next_match_index - state.next_match_index(self._context.name)
+        recorded = max(state.next_match_index(self._context.name), self._first_match_index)
+        unrecorded = self._next_match_index - recorded
         limit = max(round(config.rollout.ahead_steps * config.trainer.rollouts_per_step), 1)
-        return self._models.is_current(self._policy) and state.in_play.matches_ahead(self._policy) + unrecorded < limit
+        has_lead = state.in_play.matches_ahead(self._policy) + unrecorded >= limit
+        return self._models.is_current(self._policy) and not (has_lead and self._begins_group)
+
+    @property
+    def _begins_group(self) -> bool:
+        """Whether the next match is the first of its group; one that has begun is played to its end."""
+        return self._next_match_index % self._context.config.rollout.group_size == 0
 
     async def _wait_for_room(self) -> None:
         """Wait for the trainer, up to a limit: a worker that died leaves matches that never end."""

@@ -24,6 +24,7 @@ from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
+from schemas.metrics import MOSTLY_ZERO
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend
 from trainer.backends.native import resolve_backend
 from trainer.buffer import UNCOUNTED_REASONS, BatchAccounting, BatchItem
@@ -202,6 +203,12 @@ class TrainerWorker:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
             log.error("samples do not look as recorded", step=report.step, alarm=report.alarm)
+        if report.zero_advantage_share > MOSTLY_ZERO:
+            log.warning(
+                "most advantages are 0, so little is learned; rollout.group_size or trainer.advantage may help",
+                step=report.step,
+                share=round(report.zero_advantage_share, 2),
+            )
         await self._wait_until_recorded()
         now = time.monotonic()
         metrics |= {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}

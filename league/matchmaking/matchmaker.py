@@ -51,19 +51,21 @@ def make_match(
     """Make the ``index``-th training match of a worker, and the event that records its draw.
 
     The index begins at ``LeagueState.next_match_index``; the hero's seat rotates with it, unless ``matchmaking.seats``
-    fixes it. ``policy`` is the hero's, by default the trainer's.
+    fixes it. ``policy`` is the hero's, by default the trainer's. Matches of a group (``rollout.group_size``) have seed,
+    seat and draw in common, if they are made from equal standings.
 
     Raises:
         UsageError: no version of the hero's policy has been published.
     """
-    match_id = f"{worker}-{index}"
+    match_id, place = f"{worker}-{index}", index // config.rollout.group_size
+    group = match_group(match_id, config.rollout.group_size)
     policy = policy or config.trainer.policy
     plugin = sampler_of(config, policy)
     hero, _ = live_hero(standings, policy)
-    match_seed = derive_seed(config.seed, "match", match_id)
+    match_seed = derive_seed(config.seed, "match", group or match_id)
     seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
-    hero_seat = config.matchmaking.seats.get(policy, index // config.rollout.same_seat % seats)
-    seed = derive_seed(config.seed, "opponents", match_id)
+    hero_seat = config.matchmaking.seats.get(policy, place // config.rollout.same_seat % seats)
+    seed = derive_seed(config.seed, "opponents", group or match_id)
     opponent_seats = [seat for seat in range(seats) if seat != hero_seat]
     drawn = make_sampler(plugin).sample(standings, policy, opponent_seats, Random(seed))
     picks = fit_to_slots(drawn, standings, config, policy)
@@ -83,6 +85,12 @@ def make_match(
         picks=picks,
     )
     return match, sampled
+
+
+def match_group(match_id: str, size: int) -> str:
+    """Name of the group of a training match, ``<worker>-group-<number>``; empty where a match is a group of its own."""
+    worker, _, index = match_id.rpartition("-")
+    return f"{worker}-group-{int(index) // size}" if size > 1 else ""
 
 
 def recompute_draw(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> RecomputedDraw:

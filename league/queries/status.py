@@ -23,7 +23,7 @@ from schemas import subjects
 from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 from schemas.ids import split_agent
-from schemas.metrics import SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
+from schemas.metrics import MOSTLY_ZERO, SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
 from schemas.numbers import Z_95
 from schemas.standings import Alarm, Standings
 
@@ -257,6 +257,10 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
         if step is not None and step.metrics.get("alarms", 0.0) > 0:
             text = f"step {step.step} of {policy}: samples were not drawn as recorded (the trainer's log says how)"
             yield Alarm(f"samples_differ:{policy}", text)
+        share = 0.0 if step is None else step.metrics.get("zero_advantage_share", 0.0)
+        if step is not None and share > MOSTLY_ZERO:
+            text = f"step {step.step} of {policy}: {100 * share:.0f} % of the advantages are 0 (rollout.group_size)"
+            yield Alarm(f"zero_advantages:{policy}", text)
         if finished is not None and config.stop.criterion is not None and not finished.criterion_met:
             text = f"training of {policy} ended ({finished.reason}) before stop.criterion was met"
             yield Alarm(f"criterion_unmet:{policy}", text)

@@ -88,6 +88,10 @@ class RolloutConfig(Table, frozen=True):
     same_seat: PositiveInt = 1
     """Consecutive training matches of a worker in which the hero keeps its seat. For episodes that are compared in
     groups, use the number that a worker plays per group; otherwise its members would have different roles."""
+    group_size: PositiveInt = 1
+    """Training matches of a game that are played from one start, in one seat and against one line-up, so that
+    ``group_relative`` and ``leave_one_out`` compare them. The trainer waits for all of them (``trainer.gathering``).
+    Arenas have a setting of their own."""
     filter_opponent_invalid: bool = False
     """Whether matches ended by another seat's invalid move are left out of training, in games with the metric
     ``ended_by_invalid`` (TextArena). They count everywhere else."""

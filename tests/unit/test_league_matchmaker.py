@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from league.matchmaking.matchmaker import make_match, recompute_draw
+from league.matchmaking.matchmaker import make_match, match_group, recompute_draw
 from league.samplers import bucket_shares, make_sampler
 from league.samplers.pfsp import Pfsp
 from league.state import LeagueState
@@ -155,6 +155,23 @@ def test_matches_of_a_group_have_the_hero_in_one_seat() -> None:
     config = msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, same_seat=4))
     made = [make_match(POPULATED, config, "rollout-1", index, 2)[1].hero_seat for index in range(12)]
     assert made == [0] * 4 + [1] * 4 + [0] * 4
+
+
+def test_matches_of_a_group_have_start_seat_and_line_up_in_common() -> None:
+    config = msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, group_size=4))
+    made = [make_match(POPULATED, config, "rollout-1", index, 7) for index in range(12)]
+    assert len({match.match_id for match, _ in made}) == 12
+    groups = [made[at : at + 4] for at in (0, 4, 8)]
+    for members in groups:
+        assert (
+            len({(match.seed, tuple(match.seats), sampled.hero_seat, sampled.draw) for match, sampled in members}) == 1
+        )
+    assert len({members[0][0].seed for members in groups}) == 3
+    assert [members[0][1].hero_seat for members in groups] == [0, 1, 2]
+    names = [match_group(match.match_id, 4) for match, _ in made]
+    assert names == [f"rollout-1-group-{number}" for number in (0, 1, 2) for _ in range(4)]
+    assert match_group("rollout-1-7", 1) == ""
+    assert recompute_draw(made[5][1], POPULATED, config).agrees
 
 
 def test_every_recorded_draw_can_be_computed_again_from_the_history() -> None:

@@ -95,8 +95,8 @@ class GroupRelative(TotalRewardEstimator, frozen=True):
     """
 
     by: tuple[str, ...] = ("group",)
-    """What trajectories of a group agree in: some of game, group (the same line-up, role and start), policy, role and
-    seat."""
+    """What trajectories of a group agree in: some of game, group (the same start, seat and line-up where
+    ``rollout.group_size`` is above 1, else role and line-up), policy, role and seat."""
     normalize: bool = False
     """Divide by the group's (population) standard deviation; groups without spread stay at zero."""
     positive_only: bool = False
@@ -121,8 +121,8 @@ class LeaveOneOut(TotalRewardEstimator, frozen=True):
     """
 
     by: tuple[str, ...] = ("group",)
-    """What trajectories of a group agree in: some of game, group (the same line-up, role and start), policy, role and
-    seat."""
+    """What trajectories of a group agree in: some of game, group (the same start, seat and line-up where
+    ``rollout.group_size`` is above 1, else role and line-up), policy, role and seat."""
 
     def __post_init__(self) -> None:
         base.check_group_keys(self.by)

@@ -10,6 +10,7 @@ from arena.environments import ArenaSpec, make_environment
 from arena.games.base import Game, GameSpec, Outcome
 from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
+from league.matchmaking.matchmaker import match_group
 from league.state.saved_state import PublishedVersion
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_prompter
@@ -18,7 +19,7 @@ from players.reply_formats import Prompter
 from schemas.codec import canonical_json
 from schemas.decisions import DecisionNote
 from schemas.errors import GameError
-from schemas.ids import digest
+from schemas.ids import derive_seed, digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.trajectories import ModelCall, Trajectory
 from workers.match_runner.runner import CompletedMatch
@@ -33,6 +34,10 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
     players: Sequence[SeatPlayer]
     final_clock: int
     final_progress: tuple[float, ...]
+    mirrors: frozenset[int] = frozenset()
+    """Seats of a policy's newest version; in a line-up they count as the policy, whichever version it is."""
+    group_size: int = 1
+    """Training matches of its group."""
 
     @classmethod
     def from_game(
@@ -44,8 +49,10 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         outcome: Outcome,
         seconds: float,
         tokenizer: Tokenizer | None,
+        mirrors: Collection[int] = (),
+        group_size: int = 1,
     ) -> "CompletedGame":
-        """Make the result of a game that has just ended; ``seconds`` is its duration."""
+        """Make the result of a game that has just ended; ``seconds`` is its duration, others as the fields."""
         if job.purpose == "training":
             for seat, player in enumerate(players):
                 player.assign_action_credits(game, seat)
@@ -60,6 +67,8 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
             seconds=seconds,
             tokens=sum(len(call.completion_ids) for player in players for call in player.model_calls),
             tokenizer=tokenizer,
+            mirrors=frozenset(mirrors),
+            group_size=group_size,
         )
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
@@ -68,14 +77,18 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         if not calls:
             return None
         role = self.spec.seats[seat]
-        lineup = "\n".join(agent if s != seat else policy for s, agent in enumerate(self.job.seats))
+        names = [policy_of(agent) or agent if at in self.mirrors else agent for at, agent in enumerate(self.job.seats)]
+        names[seat] = policy
+        lineup = "\n".join(names)
+        group = match_group(self.job.match_id, self.group_size)
         return Trajectory(
             match_id=self.job.match_id,
             game=self.outcome.environment or self.spec.name,
             policy=policy,
             seat=seat,
             role=role,
-            group=f"{role}:{digest(lineup.encode())[:16]}",
+            group=group or f"{role}:{digest(lineup.encode())[:16]}",
+            group_size=self.group_size if group else 0,
             steps=list(calls),
             final_clock=self.final_clock,
             final_progress=self.final_progress[seat],
@@ -115,6 +128,7 @@ class GameRunner:
         self._context = context
         self._models = models
         self._remotes = remotes
+        self._game = game
         self._variants = {canonical_json({}): self._make_variant(game)}
         """Variants of the game by the settings that replace the league's."""
 
@@ -133,8 +147,24 @@ class GameRunner:
         return self._variants[key]
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """None: the group of a game's trajectory has no fixed size, so the trainer does not wait for it."""
-        return None
+        """See ``MatchRunner.make_tombstone``; None without ``rollout.group_size``."""
+        size = self._context.config.rollout.group_size
+        if size == 1:
+            return None
+        return Trajectory(
+            match_id=job.match_id,
+            game=self._game.name,
+            policy=policy,
+            seat=seat,
+            role=self._game.seats[seat],
+            group=match_group(job.match_id, size),
+            steps=[],
+            final_clock=0,
+            final_progress=0.0,
+            score=0.0,
+            rank=1,
+            group_size=size,
+        )
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
         """See ``MatchRunner.play``."""
@@ -145,9 +175,12 @@ class GameRunner:
         async with self._models.hold_versions(job, live) as versions:
             seats = range(len(job.seats))
             players = [await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in seats]
-            outcome = await play(game, players, job.seed)
+            # Matches of a group start alike, and bots play alike; models sample anew in each.
+            size = self._context.config.rollout.group_size if job.purpose == "training" else 1
+            sampling_seed = derive_seed(job.seed, "sampling", job.match_id) if size > 1 else None
+            outcome = await play(game, players, job.seed, sampling_seed=sampling_seed)
         seconds, tokenizer = time.monotonic() - started, self._models.tokenizer
-        return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer)
+        return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer, live, size)
 
     async def _make_player(
         self, job: PlayMatch, seat: int, version: PublishedVersion | None, variant: _Variant, spec: GameSpec
