@@ -26,11 +26,11 @@ class BlobInfo(msgspec.Struct, frozen=True):
     name: str
     bytes: int
     time_ns: int
-    """When it was last put, in nanoseconds since 1970."""
+    """Time of the last ``put``, in nanoseconds since 1970."""
     note: str = ""
-    """Description given when it was stored, for finding it without an event."""
+    """Description from its writer, by which it is found without an event."""
     is_shared: bool = False
-    """Whether any worker that stores blobs may have stored it and given the note."""
+    """Whether any worker that stores blobs may have written it and its note."""
 
 
 class BlobStore(Protocol):
@@ -60,7 +60,7 @@ class StreamedBlobStore(ABC):
     """Base of stores that read and write blobs as streams of bytes."""
 
     async def put(self, data: bytes | Path, note: str = "") -> str:
-        """See ``BlobStore.put``."""
+        """Store bytes or a file; return the digest."""
         if isinstance(data, Path):
             name = await asyncio.to_thread(file_digest, data)
         else:
@@ -69,14 +69,14 @@ class StreamedBlobStore(ABC):
         return name
 
     async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
+        """Read a blob and check its digest."""
         _check_name(name)
         data = io.BytesIO()
         await self._fetch(name, data)
         return data.getvalue()
 
     async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
+        """Write a blob to a file, whole or not at all."""
         _check_name(name)
         try:
             with path.open("wb") as file:
@@ -89,15 +89,15 @@ class StreamedBlobStore(ABC):
 
     @abstractmethod
     async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
-        """Store bytes, or a file, of the digest ``name``."""
+        """Store bytes or a file under their digest ``name``."""
 
     @abstractmethod
     async def _fetch(self, name: str, file: IO[bytes]) -> None:
-        """Write a blob to a file; raises ArtifactError where none of these bytes is there."""
+        """Write a blob to an open file; ArtifactError if it is missing or damaged."""
 
 
 def is_blob_name(name: str) -> bool:
-    """Whether a blob can have this name: events and subjects that name one were written by others."""
+    """Whether this is a blob's name; events and subjects that name blobs may come from faulty workers."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -119,18 +119,18 @@ def remove_draft(draft: Path | None) -> None:
 
 
 async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
-    """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
+    """Call ``work``; in a thread if it handles so many bytes that it would block the event loop."""
     return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
 
 
 def conflicting_blob_error(name: str, digest: str, where: str) -> ArtifactError:
-    """The error for a write-once place that holds other bytes."""
+    """Make the error for a file or object that holds other bytes and is never overwritten."""
     return ArtifactError(
-        f"{where} holds other bytes, of the digest {digest[:12]}…; expected those of blob {name[:12]}…, and nothing "
-        "overwrites them: remove the damaged one, after which this is stored again"
+        f"{where} holds bytes with the digest {digest[:12]}…; expected blob {name[:12]}…. Blobs are never overwritten: "
+        "remove the damaged one, then store it again"
     )
 
 
 def corrupt_blob_error(name: str, digest: str, where: str) -> ArtifactError:
-    """The error for bytes that do not match their digest."""
+    """Make the error for bytes that do not match their digest."""
     return ArtifactError(f"blob {name[:12]}… in {where} is damaged: its digest is {digest[:12]}…")

@@ -101,14 +101,14 @@ class BrokerBlobStore(StreamedBlobStore):
                             entry.first = entry.last if not entry.chunks else entry.first
                             entry.chunks += 1
                             entry.size += len(chunk)
-                # A new entry for an old copy, too: it renews the time. An event that refers to the blob is about to be
-                # recorded, and `league gc` spares new blobs; an old one without references could be dropped in between.
+                # An old copy gets a new entry, which renews its time: `league gc` spares young blobs, and could
+                # otherwise delete this one before the event that refers to it is recorded.
                 entry.description = note or entry.description
                 await self._js.publish(self._subject("M", name, self._writer, self._area), msgspec.json.encode(entry))
 
     async def _find_own(self, name: str) -> BlobEntry | None:
         """An intact copy in the bucket that is written to."""
-        # Asked first, since most blobs are new: an answer costs the broker less than a consumer.
+        # Most blobs are new, and this request costs the broker less than a consumer.
         subject = self._subject("M", name)
         if not (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state.subjects:
             return None
@@ -174,7 +174,7 @@ class BrokerBlobStore(StreamedBlobStore):
         chunks = present_messages(self._client, f"OBJ_{copy.bucket}", subject, entry.first)
         if entry.size:
             async with contextlib.aclosing(chunks):
-                # A reader can have the broker store a chunk again: what follows the last one is not of this copy.
+                # A reader can make the broker store a chunk again: messages after the last one are not part of it.
                 while count < entry.chunks and (batch := await self._next_batch(chunks)):
                     for each in batch:
                         if count < entry.chunks and (entry.last is None or each.sequence <= entry.last):
@@ -193,7 +193,7 @@ class BrokerBlobStore(StreamedBlobStore):
             raise LogUnavailableError("fetching a blob: the broker did not answer") from None
 
     async def stored(self) -> list[BlobInfo]:
-        """See ``BlobStore.stored``; times are the broker's."""
+        """List all blobs, with the broker's times."""
         blobs: dict[str, BlobInfo] = {}
         listed: list[_Copy] = []
         for bucket in (BLOB_BUCKET, STATE_BUCKET):
@@ -201,7 +201,7 @@ class BrokerBlobStore(StreamedBlobStore):
         for copy in listed:
             entry, known = copy.entry, blobs.get(copy.entry.name)
             if known is not None and copy.area == BLOB_AREA and not known.is_shared:
-                # What any worker may store says nothing about an archive.
+                # An entry that any worker may write must not describe an archive.
                 blobs[entry.name] = msgspec.structs.replace(known, time_ns=max(copy.time_ns, known.time_ns))
             else:
                 blobs[entry.name] = BlobInfo(
@@ -210,7 +210,7 @@ class BrokerBlobStore(StreamedBlobStore):
         return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
-        """See ``BlobStore.delete``. Workers may not purge, except trainers the area of states."""
+        """Delete all copies of a blob; of the workers only trainers may, and only in the area of states."""
         if not is_blob_name(name):
             return
         with translate_broker_errors(f"dropping blob {name[:12]}…"):
@@ -231,7 +231,7 @@ def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
         entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
     except DECODE_ERRORS:
         return None
-    # Any client can direct the broker's answers here, some of which have a name; none has a subject.
+    # Clients can direct answers of the broker to these subjects; some have a name, none has a subject.
     if len(tokens) != 7 or not entry.subject:
         return None
     _, _, _, _, area, writer, entry.name = tokens

@@ -80,17 +80,17 @@ class BucketBlobStore(StreamedBlobStore):
         await self._obstore.put_async(self._store, _key(name), data, use_multipart=True, chunk_size=_PART_BYTES * 8)
 
     async def _renew(self, name: str, data: bytes | Path, size: int) -> None:
-        """Renew an old object's time; ArtifactError if the object that is there holds other bytes."""
+        """Renew an old object's time; ArtifactError if it holds other bytes."""
         meta, digest = await self._read(name)
         if digest != name:
             raise conflicting_blob_error(name, digest, f"{self.where}/{_key(name)}")
         if datetime.now(UTC) - meta["last_modified"] > _RENEW_AFTER and size <= MAX_CONDITIONAL_BYTES:
-            # Another writer that was faster has renewed it.
+            # Another writer has just renewed it.
             with contextlib.suppress(self._obstore.exceptions.PreconditionError):
                 await self._put_once(name, data, {key: meta[key] for key in ("e_tag", "version") if meta[key]})
 
     async def _read(self, name: str, write: Any = None) -> tuple[Any, str]:
-        """Pass an object's parts to ``write``; returns its metadata and the digest of its bytes."""
+        """Pass an object's parts to ``write``; return its metadata and the digest of its bytes."""
         result = await self._obstore.get_async(self._store, _key(name))
         sha = hashlib.sha256()
         async for part in result.stream(min_chunk_size=_PART_BYTES):
@@ -107,7 +107,7 @@ class BucketBlobStore(StreamedBlobStore):
             raise corrupt_blob_error(name, digest, self.where)
 
     async def stored(self) -> list[BlobInfo]:
-        """See ``BlobStore.stored``; times are the service's. Objects of other names are left out."""
+        """List all blobs, with the service's times; objects with other names are left out."""
         blobs = []
         with self._translate("", "listing"):
             async for batch in self._obstore.list(self._store):
@@ -119,7 +119,7 @@ class BucketBlobStore(StreamedBlobStore):
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def delete(self, name: str) -> None:
-        """See ``BlobStore.delete``."""
+        """Delete a blob, if it exists."""
         if not is_blob_name(name):
             return
         with self._translate(name, "dropping"), contextlib.suppress(FileNotFoundError):

@@ -45,7 +45,7 @@ class FolderBlobStore(StreamedBlobStore):
         self._write_once = write_once
 
     def path(self, name: str) -> Path:
-        """Path of a blob, whether it exists or not; ArtifactError for what no blob can be named."""
+        """Path of a blob, whether it exists or not; ArtifactError for an impossible name."""
         if not _FILE_NAME.fullmatch(name):
             raise ArtifactError(f"blob {name[:12]!r} is not in {self.folder}; expected a name of 64 hexadecimal digits")
         return self.folder / name[:2] / name
@@ -57,7 +57,7 @@ class FolderBlobStore(StreamedBlobStore):
         draft = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Listed and deleted under this name, should this process be killed.
+            # If this process is killed, the draft is listed and deleted under this name.
             handle, named = tempfile.mkstemp(prefix=f"{name[:2]}-", dir=path.parent)
             os.close(handle)
             draft = Path(named)
@@ -69,7 +69,7 @@ class FolderBlobStore(StreamedBlobStore):
                     os.link(draft, path)
                 except FileExistsError:
                     self._check_same(path.name)
-                # The folder may be new, too.
+                # The folder may be new.
                 fsync_path(path.parent)
                 fsync_path(self.folder)
             else:
@@ -124,14 +124,13 @@ class FolderBlobStore(StreamedBlobStore):
             raise ArtifactError(f"blob {name[:12]}… is not in {self.folder}") from None
         except OSError as error:
             if DiskError.of(error):
-                # Of the file that is written.
-                raise
+                raise  # the target's disk, not the blob, is at fault
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
         if found != name:
             raise corrupt_blob_error(name, found, str(self.folder))
 
     async def stored(self) -> list[BlobInfo]:
-        """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
+        """List all blobs, and by file name the drafts that killed writers left behind."""
         blobs = []
         for path in sorted(self.folder.glob("??/*")):
             with contextlib.suppress(FileNotFoundError):
@@ -141,13 +140,13 @@ class FolderBlobStore(StreamedBlobStore):
         return blobs
 
     async def delete(self, name: str) -> None:
-        """See ``BlobStore.delete``."""
+        """Delete a blob or draft, if it exists."""
         with contextlib.suppress(ArtifactError):
             self.path(name).unlink(missing_ok=True)
 
 
 def _copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
-    """Copy a file; returns the SHA-256 of its bytes in hex."""
+    """Copy a file; return the SHA-256 of its bytes in hex."""
     sha = hashlib.sha256()
     while chunk := source.read(_CHUNK_BYTES):
         sha.update(chunk)
@@ -177,14 +176,14 @@ class CachedBlobStore:
             return data
 
     async def _keep(self, data: bytes | Path) -> None:
-        """Store in the cache; one that cannot be written hides no blob of the store. A full disk is an error."""
+        """Store in the cache. A cache that cannot be written is not an error; a full disk is."""
         try:
             await self.cache.put(data)
         except ArtifactError as error:
             log.warning("a blob is not cached", error=str(error))
 
     async def fetch(self, name: str) -> Path:
-        """Return a checked local file of a blob, which belongs to the cache; ArtifactError without an intact copy."""
+        """Return the cache's file of a blob, checked; ArtifactError if no copy is intact."""
         if not await asyncio.to_thread(self.cache.is_intact, name):
             with self.cache.write_atomically(name) as draft:
                 await self.store.download(name, draft)

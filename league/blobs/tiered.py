@@ -38,7 +38,7 @@ class BlobLocation(msgspec.Struct, frozen=True):
     region: str = ""
 
     def open(self) -> BlobStore:
-        """The store of this location; ``folder`` may be empty."""
+        """Open the store; ``folder`` may be empty."""
         if self.url.startswith("s3://"):
             return BucketBlobStore(self.url, self.folder, self.endpoint, self.region)
         return FolderBlobStore(self.path, write_once=True)
@@ -50,7 +50,7 @@ class BlobLocation(msgspec.Struct, frozen=True):
 
 
 def copy_location(url: str, folder: str = "") -> BlobLocation:
-    """A place for or with a copy of an archive; endpoint and region of a bucket are those of the environment."""
+    """Location of a copy of an archive; a bucket's endpoint and region come from the environment."""
     return BlobLocation(
         url, folder, os.environ.get("AWS_ENDPOINT_URL", ""), os.environ.get("AWS_REGION") or BlobsConfig().region
     )
@@ -83,7 +83,7 @@ class BlobLocations:
                 config = convert(event.config.get("blobs", {}), BlobsConfig, "blobs")
                 history = convert(event.config.get("history", {}), HistoryConfig, "history")
             except ConfigError:
-                # Of a newer version, whose reader will say so.
+                # Written by a newer version; the reader of the configuration reports it.
                 config, history = self.config, HistoryConfig(copy_to=self.copy_to)
             if not self._opened:
                 self.url = config.url
@@ -91,12 +91,12 @@ class BlobLocations:
             self.config, self.copy_to = config, history.copy_to
 
     def _derive_folder(self, recorded: RecordedEvent) -> str:
-        """A name that no other run has, since no other was opened at the same nanosecond."""
+        """A folder name that no other run has, since no two are opened in the same nanosecond."""
         text = f"{recorded.time_ns} ".encode() + recorded.payload
         return f"{self._league}-{hashlib.sha256(text).hexdigest()[:12]}"
 
     def branch(self, folder: str) -> None:
-        """Write to another folder from here on: all blobs so far are copied there."""
+        """Use another folder, to which all blobs so far are copied."""
         self._folder = folder
 
     @property
@@ -107,7 +107,7 @@ class BlobLocations:
         return BlobLocation(self.url, self._folder, self.config.endpoint, self.config.region)
 
     def copy_of_archive(self, url: str = "") -> BlobLocation | None:
-        """Place of the archive's copy, below ``url`` or else the configured place; None without a copy."""
+        """Location of the archive's copy, below ``url`` or the configured place; None without either."""
         return copy_location(url or self.copy_to, self._folder) if url or self.copy_to else None
 
 
@@ -148,7 +148,7 @@ class TieredBlobStore:
         self._opened: dict[BlobLocation, BlobStore] = {}
 
     async def put(self, data: bytes | Path, note: str = "") -> str:
-        """See ``BlobStore.put``."""
+        """Store in the broker, or in the other store if it is large."""
         size = await asyncio.to_thread(os.path.getsize, data) if isinstance(data, Path) else len(data)
         store = await self._choose(size)
         return await store.put(data, note)
@@ -171,15 +171,15 @@ class TieredBlobStore:
         return self._opened[place]
 
     async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
+        """Read a blob from whichever store has it."""
         return await self._search(lambda store: store.get(name))
 
     async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
+        """Write a blob from whichever store has it to a file."""
         await self._search(lambda store: store.download(name, path))
 
     async def _search(self, read: Callable[[BlobStore], Awaitable[T]]) -> T:
-        """Result of ``read`` for the first store that has the blob intact; its error names the fault of each."""
+        """Result of ``read`` from the first store with an intact copy; the error names every store's fault."""
         try:
             return await read(self.broker)
         except ArtifactError as error:
@@ -196,7 +196,7 @@ class TieredBlobStore:
         raise faults[0] if len(faults) == 1 else ArtifactError("; ".join(map(str, faults)))
 
     async def stored(self) -> list[BlobInfo]:
-        """See ``BlobStore.stored``."""
+        """List the blobs of all stores; a blob in several has its newest time."""
         blobs = {blob.name: blob for blob in await self.broker.stored()}
         for place in _locations(await self._locate(again=True)):
             for blob in await self._open(place).stored():
@@ -205,7 +205,7 @@ class TieredBlobStore:
         return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
-        """See ``BlobStore.delete``."""
+        """Delete a blob from all stores."""
         await self.broker.delete(name)
         for place in _locations(await self._locate()):
             await self._open(place).delete(name)

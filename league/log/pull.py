@@ -32,6 +32,9 @@ _BYTES = 16 * 1024 * 1024
 _PULL_S = 5.0
 _FORGET_S = 60.0
 _LOOK_S = 1.0
+_RETRY_PAUSE_S = 0.25
+_PRESENT_ATTEMPTS = 3
+"""Consumers that are made for one reading of what is present, before it fails."""
 
 
 class PulledMessage(NamedTuple):
@@ -89,7 +92,7 @@ async def pull_messages(
                 # To end here would look like the end of the history.
                 where = f"{stream} from {next_sequence} to {last}"
                 raise LogUnavailableError(f"reading {where}: the connection was closed") from None
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def present_messages(
@@ -98,15 +101,24 @@ async def present_messages(
     """Messages of ``stream`` on ``subject`` that can be read now; ends without waiting for further ones.
 
     ``first`` is the sequence to begin at, for the default of ``deliver``. LogError if there is no such stream,
-    LogUnavailableError if the broker did not answer.
+    LogUnavailableError if the broker did not answer, after a few attempts that continue where it stopped.
     """
-    try:
-        async with contextlib.aclosing(_consumer_session(client, stream, subject, first, deliver)) as batches:
-            async for messages in batches:
-                yield messages
-    except (nats.errors.Error, _ConsumerLostError) as error:
-        check_access(client)
-        raise LogUnavailableError(f"reading {stream}: the broker did not answer") from error
+    attempts, has_started = 0, False
+    while True:
+        try:
+            async with contextlib.aclosing(_consumer_session(client, stream, subject, first, deliver)) as batches:
+                async for messages in batches:
+                    first, has_started = messages[-1].sequence + 1, True
+                    yield messages
+            return
+        except (nats.errors.Error, _ConsumerLostError) as error:
+            check_access(client)
+            attempts += 1
+            # Other policies would deliver again what was read.
+            can_continue = deliver == DeliverPolicy.BY_START_SEQUENCE or not has_started
+            if attempts == _PRESENT_ATTEMPTS or client.is_closed or not can_continue:
+                raise LogUnavailableError(f"reading {stream}: the broker did not answer") from error
+            await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def newest_present(client: Client, stream: str, subject: str) -> PulledMessage | None:
