@@ -106,7 +106,7 @@ def _validate_rewards(name: str, result: object, rollout: Rollout, arena: Arena)
     for role, value in result.items():
         if role not in arena.roles:
             expected = format_choices(arena.roles)
-            raise EpisodeError(f"{where}: a reward for {role!r}, which is no role; expected {expected}")
+            raise EpisodeError(f"{where}: a reward for {role!r}, which is not a role; expected {expected}")
         try:
             rewards[role] = float(value)
         except (TypeError, ValueError):

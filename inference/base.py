@@ -57,7 +57,7 @@ class BackendStats(msgspec.Struct, frozen=True):
     adapters: int = 0
     """Loaded now."""
     slots: int = 0
-    """Adapters that one batch can hold; 0 for no bound."""
+    """Adapters that one batch can hold; 0 for no limit."""
     swaps: int = 0
     """Adapters that were loaded."""
     passes: int = 0

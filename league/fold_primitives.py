@@ -108,7 +108,7 @@ class FactIndex:
             return None
         return (
             f"{event.key}: event {recorded.sequence} from {recorded.producer} differs from event {sequence} from "
-            f"{producer}, which holds; expected one account of a fact"
+            f"{producer}, which stands; expected one account per fact"
         )
 
 

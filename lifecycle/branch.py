@@ -91,7 +91,7 @@ def make_new_folder(target: Path, option: str = "--run") -> Iterator[Path]:
         UsageError: the folder exists already, or cannot be made.
     """
     if target.exists():
-        raise UsageError(f"{option} {target.resolve()}: exists already; expected a folder that does not")
+        raise UsageError(f"{option} {target.resolve()}: exists already; expected a new folder")
     with contextlib.ExitStack() as drafts:
         try:
             draft = drafts.enter_context(atomic_folder(target))
@@ -174,7 +174,7 @@ async def restore_run(
     """
     for where in archives:
         if "://" not in where and not os.path.isdir(where):  # noqa: ASYNC240 - before anything else runs
-            raise UsageError(f"--archive {where}: no such folder; expected one of artifacts, as runs have them")
+            raise UsageError(f"--archive {where}: no such folder; expected a run's folder of artifacts")
     with make_new_folder(target) as draft:
         async with contextlib.AsyncExitStack() as connection:
             is_there = source.nats is not None or source.exists()

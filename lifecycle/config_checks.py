@@ -78,7 +78,7 @@ def check_config(config: LeagueConfig) -> None:
         SINKS.build(plugin)
     sinks = Counter(plugin.name for plugin in config.tracker.sinks)
     if twice := [name for name, count in sinks.items() if count > 1]:
-        raise ConfigError(f"tracker.sinks: {twice[0]!r} is there twice; expected every sink once")
+        raise ConfigError(f"tracker.sinks: {twice[0]!r} is listed twice; expected distinct sinks")
     for target in config.tracker.forward:
         _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
     _check_reward(config, contest)
@@ -90,7 +90,7 @@ def check_config(config: LeagueConfig) -> None:
         _check_known("model.clone_bot", [config.model.clone_bot], contest.bots)
     gatekeepers = set(config.evaluation.gatekeepers) - {"previous_best", "recent"}
     for key, names in ("gatekeepers", gatekeepers), ("benchmark_opponents", config.evaluation.benchmark_opponents):
-        _check_known(f"evaluation.{key}", names, config.agents, " is no agent of this league")
+        _check_known(f"evaluation.{key}", names, config.agents, " is not an agent of this league")
 
 
 def _check_groups(config: LeagueConfig, contest: EnvironmentSpec) -> None:
@@ -187,7 +187,7 @@ def _check_episodes(config: LeagueConfig) -> None:
             raise ConfigError(f"prompts.{key}: {value!r}, which is for games; expected the default in an arena")
     check_prompt_names(config.prompts)
     if config.episodes.judge:
-        _check_known("episodes.judge", [config.episodes.judge], config.agents, " is no agent of this league")
+        _check_known("episodes.judge", [config.episodes.judge], config.agents, " is not an agent of this league")
 
 
 def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:

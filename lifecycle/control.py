@@ -71,7 +71,7 @@ async def append_decision(
             return events
         except ConflictError:
             continue
-    raise ConflictError(f"{history.league}: others changed it {_MAX_TRIES} times meanwhile; expected a moment of rest")
+    raise ConflictError(f"{history.league}: changed by other processes {_MAX_TRIES} times in a row; try again")
 
 
 def pause(state: LeagueState, policy: str, reason: str) -> list[e.Event]:
@@ -184,7 +184,7 @@ def make_requested_jobs(
     counts = seat_counts(environment if purpose == "training" else evaluation_spec(environment))
     if counts.fitting_seed(0, needed) is None:
         numbers = " or ".join(map(str, sorted({each.seats for each in counts.environments})))
-        raise UsageError(f"--seats: found {needed}; expected an agent for each of {numbers} seats, with commas")
+        raise UsageError(f"--seats: found {needed}; expected an agent for each of {numbers} seats, separated by commas")
     line_up = [resolve_agent(state, agent, "--seats") for agent in seats]
     jobs = []
     for number in range(count):
@@ -208,7 +208,7 @@ def resolve_agent(state: LeagueState, agent: str, option: str, bots: Sequence[st
     if agent not in state.agents and agent not in bots and not is_published:
         known = dict.fromkeys([*state.agents, *state.policies, *bots])
         raise UsageError(
-            f"{option}: {agent!r} is no agent; expected {format_choices(known)}, or a published version"
+            f"{option}: {agent!r} is not an agent; expected {format_choices(known)}, or a published version"
             + suggest(agent, known)
         )
     if state.budget_left(agent) <= 0:
@@ -218,7 +218,7 @@ def resolve_agent(state: LeagueState, agent: str, option: str, bots: Sequence[st
 
 def _require_config(state: LeagueState) -> LeagueConfig:
     if state.config is None:
-        raise UsageError("the league's configuration was written by a newer version; expected that one here too")
+        raise UsageError("the league's configuration was written by a newer version; expected that version here")
     return state.config
 
 

@@ -64,7 +64,7 @@ def parse_results(data: bytes, source: str, form: str) -> list[ExternalResult]:
         raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
     results = FORMATS[form](_read_lines(data, source))
     if not results:
-        raise UsageError(f"{source}: found no results; expected a JSON object a line")
+        raise UsageError(f"{source}: found no results; expected one JSON object per line")
     for result in results:
         try:
             msgspec.json.decode(msgspec.json.encode(result), type=ExternalResult)
@@ -231,7 +231,7 @@ def _parse_verifiers(lines: Iterator[_Line]) -> list[ExternalResult]:
         result = _parse_episode(line)
         if (first := results.setdefault(result.id, result)) is not result:
             raise UsageError(
-                f"{line.where}: episode {result.id} is line {first.line} too; expected one line an episode"
+                f"{line.where}: episode {result.id} repeats line {first.line}; expected one line per episode"
             )
     return list(results.values())
 

@@ -35,7 +35,7 @@ PRODUCER = "import"
 BASE_FOLDER = "base"
 """Folder beside a registry with the base model of its adapters, used where the settings would have one made."""
 _BATCH_SIZE = 1_000
-_NO_MODEL = "there is no base model that it fits; expected model.base in --config, or a folder 'base' beside the file"
+_NO_MODEL = "no base model fits it; expected model.base in --config, or a folder 'base' beside the file"
 
 
 class ImportResult(msgspec.Struct):
@@ -116,9 +116,7 @@ def _copy_base_model(source: Path, folder: Path, expected: str | None, config: L
 
 def _check_digest(place: str, data: bytes, expected: str | None) -> None:
     if expected is not None and (actual := digest(data)) != expected:
-        raise ModelError(
-            f"{place}: damaged or edited: its digest is {actual}; expected {expected}, as league.json says"
-        )
+        raise ModelError(f"{place}: damaged or edited: its digest is {actual}; expected {expected}, as in league.json")
 
 
 class _PackedAdapter(NamedTuple):
@@ -167,7 +165,7 @@ def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
                 if (source / name).is_file():
                     shutil.copyfile(source / name, folder / name)
         else:
-            raise ModelError(f"{path}: is not there")
+            raise ModelError(f"{path}: does not exist")
         adapters.check(folder, shape)
         config = adapters.read_config(folder)
         return _PackedAdapter(pack_folder(folder), config["r"], float(config["lora_alpha"]))

@@ -110,7 +110,7 @@ def _resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str],
         check_name(f"player {name!r}: external agent", policy)
         config = state.config
         if config is None:
-            raise UsageError("the league's configuration was written by a newer version; expected that one here too")
+            raise UsageError("the league's configuration was written by a newer version; expected that version here")
         if policy in (HUMAN, *config.agents, *config.trained_policies, *state.published):
             raise UsageError(
                 f"player {name!r}: the league has an agent {policy}, but none {agent}; expected --agent {name}=AGENT "

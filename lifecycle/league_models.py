@@ -85,7 +85,7 @@ def _call_examples(
         if len(prompt) + len(reply) > max_tokens:
             raise ModelError(
                 f"model.shape.max_positions: {max_tokens}, but a call of {call.role_id or 'a judge'} has "
-                f"{len(prompt) + len(reply)} tokens; expected room for it"
+                f"{len(prompt) + len(reply)} tokens; expected at least as many"
             )
         yield Example(prompt, reply, range(len(reply)), [()] * len(reply))
 

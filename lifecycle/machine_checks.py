@@ -179,7 +179,7 @@ def _draft_folder(folder: Path, free_gb: float) -> Iterator[Path]:
     above = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     where = f"{above}, where it would be made" if above != folder else str(folder)
     if not above.is_dir():
-        raise ConfigError(f"{above} is no folder; expected one, or nothing")
+        raise ConfigError(f"{above} is not a folder; expected a folder, or nothing there")
     try:
         draft = tempfile.mkdtemp(prefix=".league-check-", dir=above)
     except OSError as error:

@@ -187,7 +187,7 @@ def render_card(facts: ReleaseFacts, config: LeagueConfig, parts: ReleaseContent
         ],
         exploiters=[_code_span(name) for name, one in config.policies.items() if one.is_exploiter],
         code=_code_span,
-        setting=lambda value: "what it is by default" if value is None else _code_span(to_json(value)),
+        setting=lambda value: "its default" if value is None else _code_span(to_json(value)),
         json=to_json,
         number="{:,}".format,
         percent=_percent,

@@ -105,7 +105,7 @@ async def _report_from_thread(get_model: Callable[[ProgressReporter], Model], re
     def on_progress(text: str, share: float | None) -> None:
         # A thread cannot be killed, and stopping the program would wait for it.
         if is_stopped:
-            raise UsageError("stopped before the base model was there")
+            raise UsageError("stopped before the base model was ready")
         report(text, share)
 
     try:

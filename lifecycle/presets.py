@@ -152,14 +152,14 @@ def _body(answers: PresetOptions) -> str:
     return "\n".join(
         (
             f"name = {toml_value(check_name('name', answers.game.replace('_', '-')))}",
-            "# Every match, draw and initialisation derives from it.",
+            "# Master seed of every match, draw and initialisation.",
             "seed = 1",
             "",
             "[game]",
             f"name = {toml_value(answers.game)}",
             *([f"settings = {toml_value(settings)}"] if settings else []),
             "",
-            "# Who is there from the beginning. Baselines are those that the criteria speak of.",
+            "# Initial agents; the success criteria compare policies with the baselines.",
             "[agents]",
             'base_model = { kind = "base", rating = 1000.0, baseline = true }',
             *(f"{name} = {agent}" for name, agent in bots.items()),
@@ -192,7 +192,7 @@ def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
 
 
 def _stop_lines(answers: PresetOptions) -> Iterable[str]:
-    return ("[stop]", "# Of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
+    return ("[stop]", "# Minutes of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
 
 
 def _model_lines(answers: PresetOptions) -> list[str]:
@@ -206,7 +206,7 @@ def _model_lines(answers: PresetOptions) -> list[str]:
     return [
         "# A folder, or a hub id that is downloaded once.",
         f"base = {toml_value(answers.model)}",
-        "# Of the adapters, on all linears.",
+        "# Rank of the adapters, on all linear layers.",
         f"lora_rank = {answers.preset.config.model.lora_rank}",
         f"lora_alpha = {answers.preset.config.model.lora_alpha}",
     ]

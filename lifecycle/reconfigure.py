@@ -17,7 +17,7 @@ from schemas.ids import digest
 _IMMUTABLE_KEYS = {
     "name": "every stream and subject of the league carries it",
     "seed": "every recorded draw derives from it",
-    "game": "what was played, rated and learnt from is of this game",
+    "game": "all matches, ratings and training are of this game",
     "model": "adapters and trainer states fit this base model alone",
     "agents": "matches were played against them as they are; agents enter and leave by `league agent add` and `retire`",
 }
@@ -91,7 +91,7 @@ def render_settings(config: LeagueConfig) -> str:
     """Render a configuration as TOML; ConfigError where TOML cannot express a value."""
     text = "\n".join(_lines(to_builtins(config), "")) + "\n"
     if convert(tomllib.loads(text), LeagueConfig, "") != config:
-        raise ConfigError("settings: they hold what a TOML file cannot say, such as a list with null")
+        raise ConfigError("settings: a value cannot be written in TOML, such as a list with null")
     return text
 
 

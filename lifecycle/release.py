@@ -72,7 +72,7 @@ async def write_release(
                 [(position,)] = await tables.query("SELECT sequence FROM position")
                 state = await load_state_at(history, artifacts, position)
                 chosen, config = choose_version(state, version), _released_settings(state)
-                report(f"looking where {chosen.agent} comes from", 0.2)
+                report(f"tracing where {chosen.agent} comes from", 0.2)
                 facts = await gather_facts(tables, state, chosen)
             report("writing the release", 0.7)
             unpack_folder(await artifacts.get(chosen.adapter), draft / "adapters" / chosen.agent)

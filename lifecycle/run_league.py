@@ -163,7 +163,7 @@ async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console
                 identical = await _print_report(run, history, Console(), console)
             ending.enter_context(show_progress(console, "stopping the broker"))
     if not done:
-        console.print("stopped; the same command goes on from here", highlight=False)
+        console.print("stopped; the same command continues from here", highlight=False)
         return 0
     return 0 if identical else 1
 

@@ -165,7 +165,7 @@ def merge_adapter(base: Path, adapter: Path, out: Path, remote_code: bool = Fals
     """
     out, adapter = Path(out), Path(adapter)
     if out.exists():
-        raise ModelError(f"{out}: exists already; expected a folder that does not")
+        raise ModelError(f"{out}: exists already; expected a new folder")
     model, config = load_transformers_model(base, "auto", remote_code), read_peft_config(adapter)
     # The base's folder or name where the adapter was trained, of which PEFT warns that it is another one here.
     config.base_model_name_or_path = None

@@ -112,12 +112,12 @@ def _upcast(data: bytes, version: int) -> dict[str, Any]:
     fields = msgspec.json.decode(data, type=dict[str, Any])
     for hop in range(version, SCHEMA_VERSION):
         if hop not in UPCASTERS:
-            raise DecodeError(f"event of schema version {version}; there is no way from {hop} to {hop + 1}")
+            raise DecodeError(f"event of schema version {version}; no upcaster from {hop} to {hop + 1}")
         try:
             fields = UPCASTERS[hop](fields)
         except (LookupError, TypeError, ValueError) as error:
             raise DecodeError(
-                f"event of schema version {version} that the hop from {hop} cannot read: {error!r}"
+                f"event of schema version {version} that the upcaster from {hop} cannot read: {error!r}"
             ) from error
     return fields
 
@@ -138,7 +138,7 @@ def encode_job(job: PlayMatch) -> bytes:
 
 
 def decode_job(data: bytes) -> PlayMatch:
-    """Decode a job from JSON; ``DecodeError`` if it is none."""
+    """Decode a job from JSON; ``DecodeError`` for other bytes."""
     try:
         return _jobs.decode(data)
     except DECODE_ERRORS as error:
@@ -151,14 +151,14 @@ def encode_trajectory(rollout: Trajectory) -> bytes:
 
 
 def decode_trajectory(data: bytes) -> Trajectory:
-    """Decode a trajectory from compressed msgpack; ``DecodeError`` if it is none."""
+    """Decode a trajectory from compressed msgpack; ``DecodeError`` for other bytes."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if size > MAX_TRAJECTORY_BYTES:
-            raise DecodeError(f"not a rollout: {size:,} bytes when unpacked; expected at most {MAX_TRAJECTORY_BYTES:,}")
+            raise DecodeError(f"not a trajectory: {size:,} bytes unpacked; expected at most {MAX_TRAJECTORY_BYTES:,}")
         return _trajectories.decode(zstandard.decompress(data))
     except (*DECODE_ERRORS, zstandard.ZstdError) as error:
-        raise DecodeError(f"not a rollout: {error}; found {data[:20]!r}") from error
+        raise DecodeError(f"not a trajectory: {error}; found {data[:20]!r}") from error
 
 
 def canonical_json(value: Any) -> bytes:

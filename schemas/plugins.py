@@ -41,9 +41,7 @@ def plugin_modules(package: str) -> list[str]:
         if str(folder) in places:
             continue
         if clashes := _module_names(places) & _module_names([str(folder)]):
-            raise ConfigError(
-                f"LEAGUE_PLUGINS: {folder}: {min(clashes)!r} is there already; expected a name of its own"
-            )
+            raise ConfigError(f"LEAGUE_PLUGINS: {folder}: {min(clashes)!r} exists already; expected another name")
         places.append(str(folder))
     return sorted(_module_names(places))
 
@@ -55,7 +53,7 @@ def _module_names(places: Sequence[str]) -> set[str]:
 def _own_folders(package: str) -> Iterator[Path]:
     for name in filter(None, os.environ.get("LEAGUE_PLUGINS", "").split(os.pathsep)):
         if not Path(name).is_dir():
-            raise ConfigError(f"LEAGUE_PLUGINS: {name!r} is no folder; expected one that holds arena/games or the like")
+            raise ConfigError(f"LEAGUE_PLUGINS: {name!r} is not a folder; expected one that contains, say, arena/games")
         if Path(name).resolve() == Path.cwd():
             # A worker would import its folder ``arena`` for the package of that name.
             raise ConfigError(
@@ -74,7 +72,7 @@ def _check_is_plugin_folder(folder: Path) -> None:
     packages = {known.partition(".")[0] for known in PLUGIN_PACKAGES}
     if folder.parts[0] in packages and not any(f"{known}.".startswith(f"{package}.") for known in PLUGIN_PACKAGES):
         expected = format_choices([known.replace(".", "/") for known in PLUGIN_PACKAGES], folder.as_posix())
-        raise ConfigError(f"LEAGUE_PLUGINS: {folder.as_posix()}: no plugins are looked for here; expected {expected}")
+        raise ConfigError(f"LEAGUE_PLUGINS: {folder.as_posix()}: not a plugin folder; expected {expected}")
 
 
 class PluginStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,7 +122,7 @@ class Registry(Generic[Runtime]):
         is_known = plugin.name in self._settings and self._scanned_for == os.environ.get("LEAGUE_PLUGINS", "")
         if not is_known and plugin.name not in self.names():
             raise ConfigError(
-                f"{self.where}.name: {plugin.name!r} is not known; expected {format_choices(self.names(), plugin.name)}"
+                f"{self.where}.name: {plugin.name!r} is unknown; expected {format_choices(self.names(), plugin.name)}"
             )
         return convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
 

@@ -109,7 +109,7 @@ def is_allowed_on(event: e.Event, subject: str) -> bool:
 def event_type_filter(league: str, kind: type[e.Event]) -> str:
     """Filter for all events of a type of any worker, and maybe of other types; ``UsageError`` for ends of matches."""
     if kind in MATCH_ENDS:
-        raise UsageError(f"{kind.__name__}: lies on one subject per purpose and worker")
+        raise UsageError(f"{kind.__name__}: has one subject per purpose and worker")
     return worker_event_subject(league, kind, "*")
 
 

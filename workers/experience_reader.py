@@ -59,7 +59,7 @@ class ExperienceReader:
             while True:
                 await asyncio.sleep(_CLEANUP_INTERVAL_S)
                 if count := await self._context.persistently(self._context.experience.purge_foreign_subjects):
-                    log.warning("dropped from the stream of rollouts: what is none", subjects=count)
+                    log.warning("undecodable message dropped from the stream of trajectories", subjects=count)
 
         async with beside(drop_foreign_messages()):
             async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
@@ -147,7 +147,7 @@ class ExperienceReader:
             or self._context.state.consumption.is_accounted(match_id, seat)
             or self._unrecorded.is_accounted(match_id, seat)
         ):
-            log.warning("a second rollout of a seat left out", sequence=received.sequence, match=match_id, seat=seat)
+            log.warning("duplicate trajectory dropped", sequence=received.sequence, match=match_id, seat=seat)
             self.buffer.drop(received.sequence, match_id, seat, "copy")
         elif (reason := self._drop_reason(rollout, version)) is not None:
             self.buffer.drop(received.sequence, match_id, seat, reason, rollout)

@@ -236,7 +236,7 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
                 return
             raise WorkerConflictError(
                 f"{context.name}: version {first.version} of {first.policy} was published by {publisher} already, so "
-                "this trainer's is discarded; expected one trainer per policy: end one of the two"
+                "this trainer's is discarded; expected one trainer per policy: stop one of them"
             )
         is_retry = True
         # A conflict may be with the trainer of another policy.

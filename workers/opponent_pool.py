@@ -170,8 +170,8 @@ class LeagueOpponents:
         if open_session is not None:
             return open_session
         if self._context.state.has_match_ended(match_id):
-            raise RefusedError(409, f"session {name!r}: ended long ago; expected a name of its own for every session")
-        raise RefusedError(404, f"session {name[:80]!r}: no such one of this agent; expected one that was opened")
+            raise RefusedError(409, f"session {name!r}: ended long ago; expected a new name for every session")
+        raise RefusedError(404, f"session {name[:80]!r}: unknown to this agent; expected an open session")
 
     async def _open(self, match_id: str, name: str, agent: str, body: SessionRequest) -> None:
         async with self._lock(match_id):

@@ -41,7 +41,7 @@ async def fetch_base_model(context: Context, report: ProgressReporter | None = N
     """
     source = context.state.model
     if not source:
-        raise ModelError("this league has no base model yet; expected `league up` before, which makes it")
+        raise ModelError("this league has no base model yet; run `league up` first, which makes it")
     kind, _, digest = source.partition(":")
     if kind != "artifact":
         return await asyncio.to_thread(find_base, source, report)
@@ -219,7 +219,7 @@ class ModelManager:
         """
         known = self._context.state.standings().agents.get(agent)
         if known is not None and known.kind == "external":
-            raise UsageError(f"agent {agent!r}: it plays elsewhere; expected an agent that this league can run")
+            raise UsageError(f"agent {agent!r}: it plays outside the league; expected an agent that the league can run")
         if known is not None:
             return known.kind
         return "bot" if agent in bot_names(self._context.config.game.name) else "checkpoint"

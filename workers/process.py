@@ -115,7 +115,7 @@ class WorkerProcess:
             if time.monotonic() - started > _STABLE_AFTER_S:
                 restarts.reset()
             pause_s = restarts.next_s(at_most_s=most_s)
-            log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
+            log.error("worker ended, restarting it", name=self.name, code=code, pause_s=pause_s)
             left = read_reason_to_leave(self._context.run.logs / f"{self.name}.log") if code > 0 else ""
             reason = f": {left}" if left else ""
             self._announce(f"{self.name} ended with code {code}{reason}; again in {pause_s:g} s ({self._log_hint})")
@@ -208,7 +208,7 @@ class WorkerProcess:
             async with asyncio.timeout(_DRAIN_TIMEOUTS_S[self.role]):
                 await process.wait()
         except TimeoutError:
-            log.error("worker did not drain in time, ending it", name=self.name)
+            log.error("worker did not drain in time, killing it", name=self.name)
             self.kill()
 
     def kill(self) -> None:

@@ -155,7 +155,7 @@ class RolloutWorker:
         if self._is_paused() or self._is_done():
             return
         if self._context.state.last_step(self._policy) == step and not self._has_room():
-            log.warning("no gradient step for long, playing on", seconds=_STALL_TIMEOUT_S)
+            log.warning("no gradient step for a long time, playing on", seconds=_STALL_TIMEOUT_S)
             await self.play_training_match()
 
     def _is_done(self) -> bool:

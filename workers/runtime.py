@@ -131,7 +131,7 @@ class Context:
                 # This worker keeps its own of these settings.
                 for key, roles in restart_keys(before, self.config).items():
                     if self.role in roles:
-                        log.warning("this setting takes effect when this worker is started again", key=key)
+                        log.warning("this setting takes effect when this worker restarts", key=key)
             if isinstance(event, e.WorkerJoined | e.WorkerLeft) and event.worker == self.name:
                 if isinstance(event, e.WorkerJoined):
                     self.joined_sequence = recorded.sequence
@@ -162,14 +162,14 @@ class Context:
                 log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
                 await self.persistently(lambda: self.log.publish_dead_letter(recorded))
             elif self._damaged % _MAX_DEAD_LETTERS == 0:
-                log.warning("undecodable messages passed over", messages=self._damaged, at=recorded.sequence)
+                log.warning("undecodable messages skipped", messages=self._damaged, at=recorded.sequence)
             return
         what = str(error)[:_MAX_TYPE_NAME_CHARS]
         if what not in self.skipped_types and len(self.skipped_types) >= _MAX_SKIPPED_TYPES:
             what = "events of further types"
         self.skipped_types[what] += 1
         if self.skipped_types[what] == 1:
-            log.warning("passed over, as all of its kind: upgrade this worker", what=what, at=recorded.sequence)
+            log.warning("skipped, like all events of its type: upgrade this worker", what=what, at=recorded.sequence)
 
     async def wait_for_event(self, timeout_s: float) -> None:
         """Wait for the next event, for ``stop``, or for ``timeout_s``."""

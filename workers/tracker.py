@@ -190,7 +190,7 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
                     await progress.wait_for_sequence(last)
                 await asyncio.gather(forwards.wait_for_sequence(last), *(feed.rows.join() for feed in feeds))
         except TimeoutError:
-            log.warning("not all rows were taken; the next tracker goes on from there", waited_s=_FINISH_TIMEOUT_S)
+            log.warning("not all rows were accepted; the next tracker continues from there", waited_s=_FINISH_TIMEOUT_S)
     for feed in feeds:
         await feed.close()
 
@@ -203,7 +203,7 @@ async def _collect_heartbeats(context: Context, feeds: Sequence[SinkFeed]) -> No
                 for feed in feeds:
                     feed.heartbeat_means.add(heartbeat)
         except LogError as error:
-            log.warning("no heartbeats are heard", error=str(error), retry_s=_HEARTBEAT_RETRY_S)
+            log.warning("no heartbeats received", error=str(error), retry_s=_HEARTBEAT_RETRY_S)
         await asyncio.sleep(_HEARTBEAT_RETRY_S)
 
 

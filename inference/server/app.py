@@ -32,7 +32,7 @@ _GAUGES = {
     "queued": "Requests that wait for their prompt to be read.",
     "running": "Requests that are sampled.",
     "adapters": "Adapters loaded now.",
-    "slots": "Adapters that one batch can hold; 0 for no bound.",
+    "slots": "Adapters that one batch can hold; 0 for no limit.",
     "cache_bytes": "Memory that holds keys and values.",
 }
 _COUNTERS = {

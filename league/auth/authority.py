@@ -80,7 +80,7 @@ class Authority:
         if league != "*":
             check_name("--league", league)
         if (folder / "authority.json").exists():
-            raise UsageError(f"{folder}: has keys already; expected a folder without, or `league auth add`")
+            raise UsageError(f"{folder}: holds keys already; expected an empty folder, or `league auth add`")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         seeds = (new_seed("operator"), new_seed("account"), new_seed("account"))
         secrets = _Secrets(*seeds, league, int(time.time()))
@@ -126,7 +126,7 @@ class Authority:
         now = time.time() if now is None else now
         own = self._secrets.league
         if league and check_name("--league", league) != own != "*":
-            raise UsageError(f"--league {league}: these keys are for {own}; expected that, or no --league")
+            raise UsageError(f"--league {league}: these keys belong to {own}; expected that, or no --league")
         for name in names:
             check_name("NAME", name)
             if role not in ROLES:
@@ -134,7 +134,9 @@ class Authority:
             if not 0 < days <= _MAX_DAYS:
                 raise UsageError(f"--days {days:g}: expected more than 0, at most {_MAX_DAYS:,}")
             if any(user.name == name and user.status(now) == "good" for user in self.users):
-                raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
+                raise UsageError(
+                    f"{name}: has valid credentials; expected another name, or `league auth revoke {name}`"
+                )
         issued, expires = int(now), int(now + days * DAY_S)
         folder = self.folder / "creds" if folder is None else folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,7 +171,7 @@ class Authority:
         """Revoke all credentials of a user; return their number. UsageError for an unknown name."""
         users = [user for user in self.users if user.name == name and user.revoked is None]
         if not users:
-            raise UsageError(f"{name}: no user of that name; `league auth list` prints all")
+            raise UsageError(f"{name}: unknown user; `league auth list` lists all")
         now = int(time.time())
         self.users = [msgspec.structs.replace(u, revoked=now) if u in users else u for u in self.users]
         self._save()

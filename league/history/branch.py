@@ -110,7 +110,7 @@ def _is_same_step(event: e.Event | None, following: e.Event | None) -> bool:
 def check_league_open(state: LeagueState, at: int) -> None:
     """Raise UsageError if the league was not open at a sequence, or not all of its first agents had been admitted."""
     if state.config is None or set(state.config.agents) - set(state.agents):
-        raise UsageError(f"event {at}: the league was not wholly open there; expected a later place to branch at")
+        raise UsageError(f"event {at}: the league was not fully open yet; expected a later event")
 
 
 async def trainer_starts(history: EventLog, state: LeagueState, at: int, available: set[str]) -> list[TrainerStart]:
@@ -136,14 +136,14 @@ def describe_trainer_start(start: TrainerStart) -> str:
     if start.step == 0:
         return f"no gradient step of {start.policy!r} had been taken: training begins with its newest version"
     if start.exact:
-        return f"training of {start.policy!r} goes on from its exact state after step {start.step}"
+        return f"training of {start.policy!r} continues from its exact state after step {start.step}"
     nearest = (
-        f"the nearest earlier exact state is that after step {start.nearest_step}: --at {start.nearest}"
+        f"the nearest earlier exact state is after step {start.nearest_step}: --at {start.nearest}"
         if start.nearest is not None
         else "no earlier state is kept either"
     )
     return (
-        f"training of {start.policy!r} goes on from the adapter of {version} with fresh optimiser moments, since its "
+        f"training of {start.policy!r} continues from the adapter of {version} with fresh optimiser moments, since its "
         f"state after step {start.step} is not kept ({nearest})"
     )
 

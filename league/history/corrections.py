@@ -27,8 +27,8 @@ def apply_checked(fold: RatingFold, recorded: RecordedEvent) -> None:
         mine = fold.unrecorded.get(recorded.event.key)
         if mine is not None and mine != recorded.event:
             raise ReplayError(
-                f"event {recorded.sequence}: the ratings recorded after match {mine.match_id} are not what these "
-                "rules give; `league replay --verify` lists all differences"
+                f"event {recorded.sequence}: the ratings recorded after match {mine.match_id} differ from what these "
+                "rules compute; `league replay --verify` lists all differences"
             )
     fold.apply(recorded.sequence, recorded.event)
 
@@ -85,9 +85,8 @@ async def record_pending(history: EventLog, fold: RatingFold) -> None:
     while True:
         async for recorded in history.read(fold.sequence + 1):
             if isinstance(recorded.error, NewerSchemaError):
-                raise VersionError(
-                    f"event {recorded.sequence} of the history: {recorded.error}; it leaves ratings to raters"
-                )
+                why = f"{recorded.error}; a newer rater has to correct the ratings"
+                raise VersionError(f"event {recorded.sequence} of the history: {why}")
             apply_checked(fold, recorded)
         events = await pending_events(history, fold)
         if not events:

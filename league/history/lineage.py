@@ -134,7 +134,7 @@ async def resolve_agent(query: QueryFunction, name: str) -> str:
             return versions_found[0].agent
         if versions_found:
             which = format_choices(f"{v.agent}: {v.adapter}" for v in versions_found[:_MAX_LISTED])
-            raise UsageError(f"adapter {name!r}: begins several digests; expected {which}")
+            raise UsageError(f"adapter {name!r}: is an ambiguous prefix; expected {which}")
         raise UsageError(f"adapter {name!r}: no version in this history has an adapter of this digest")
     raise UsageError(
         f"agent {name!r}: not in this history; expected the digest of an adapter (at least {_SHORTEST_PREFIX} digits), "

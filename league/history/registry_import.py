@@ -139,7 +139,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
         canonical_json(value)
     except (ValueError, OverflowError, RecursionError) as error:
         # Broken characters and numbers beyond 64 bits cannot be written as events: found here rather than half-way.
-        raise UsageError(f"holds what cannot be recorded: {error}") from None
+        raise UsageError(f"contains a value that cannot be recorded: {error}") from None
     if not isinstance(value, dict):
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
     # A missing key is refused like null, under its name.
@@ -165,7 +165,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
                 f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(file.agents)}"
             )
         if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
-            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected every step once")
+            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected distinct steps")
     return ImportedRegistry(
         source=source,
         digest=digest(data),
@@ -182,7 +182,7 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise UsageError(f"the name {twice!r} stands twice in one table; expected every name once")
+        raise UsageError(f"the name {twice!r} occurs twice in one table; expected distinct names")
     return table
 
 

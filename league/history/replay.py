@@ -108,7 +108,7 @@ class RatingDifference(msgspec.Struct, frozen=True):
         what = f"match {self.match_id}" if self.match_id else "correction"
         where = f"event {self.sequence}, {what}"
         if not self.agent:
-            return f"{where}: not what the voided matches before it call for"
+            return f"{where}: does not match the voided matches before it"
         where += f", {self.agent} under {self.system}"
         if self.recorded != self.refolded or self.recorded is None:
             return f"{where}: recorded {self.recorded}, refolded {self.refolded}"
@@ -117,7 +117,7 @@ class RatingDifference(msgspec.Struct, frozen=True):
             return f"{where}: deviation recorded {digests[0]}, refolded {digests[1]}; the ratings agree"
         if self.recorded_rest != self.refolded_rest:
             return f"{where}: recorded {self.recorded_rest} beside the rating, refolded {self.refolded_rest}"
-        return f"{where}: the rating agrees; what it was before, or the number of games, does not"
+        return f"{where}: the rating agrees, but the previous rating or the number of games does not"
 
 
 NOT_CHECKED = (

@@ -142,13 +142,13 @@ async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> Discar
     """
     last = await stream.last_sequence()
     if (differs := await _first_difference(recovered, stream)) is not None:
-        return DiscardedEvents(differs, last, "other events than the archive holds there, or after such")
+        return DiscardedEvents(differs, last, "events that differ from the archive's, or follow such events")
     if last <= recovered.archived_to:
         return None
     if await _continues_archive(recovered, stream):
         recovered.stream = stream
         return None
-    why = "nothing in the stream says that they follow upon the archive"
+    why = "nothing in the stream shows that they continue the archive"
     return DiscardedEvents(recovered.archived_to + 1, last, why)
 
 

@@ -189,7 +189,7 @@ class _HistoryCheck:
         located = _locate(archived, found)
         what = f"{len(found):,} events; archived were {len(archived):,}"
         if len(found) == len(archived):
-            what = "the events are not those that were archived"
+            what = "the events differ from the archived ones"
         damage = Damage("stream", segment.first, segment.last, what, located)
         if located and damage not in self.report.damage:
             self.report.damage.append(damage)
@@ -321,7 +321,7 @@ def _check_tail(report: IntegrityReport, held: int, check: _HistoryCheck, conten
     # Deleted messages are not among those that the broker holds; unreadable ones are.
     unreadable = range_size(_without(missing, deleted)) if is_alone else sum(run.events for run in located)
     if (lost := held - report.events - unreadable) > 0:
-        readable = f"the broker holds {held:,} events and hands out {report.events:,}"
+        readable = f"the broker holds {held:,} events but returns {report.events:,}"
         what = f"{readable}: {lost:,} that are not archived are lost"
         end = contents.last if contents is not None else report.last
         gaps = _without([*check.gaps, [check.last + 1, end]], tail) if is_alone else []

@@ -137,7 +137,7 @@ class FailFastClient(Client):  # type: ignore[misc]
                 "good ones with --creds or LEAGUE_CREDS, which `league auth add` writes"
             )
             self._fail(self._resp_map.values(), self.access_error)
-            log.error("the broker has ended this connection", error=str(self.access_error))
+            log.error("the broker has closed this connection", error=str(self.access_error))
         # The library gives the subject in lower case.
         _, refused, subject = text.partition('violation for publish to "')
         if refused:

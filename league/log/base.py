@@ -68,7 +68,7 @@ class RecordedEvent:
         event = decode_event(self.payload, self.schema)
         # The broker enforces who may publish on a subject; the reader checks that the event belongs on it.
         if self.subject.startswith("league.") and not is_allowed_on(event, self.subject):
-            raise DecodeError(f"{type(event).__name__} on {self.subject}, where no such event of its worker belongs")
+            raise DecodeError(f"{type(event).__name__} on {self.subject}; expected the subject of its type and worker")
         return event
 
     def _decode(self) -> None:
@@ -168,8 +168,8 @@ def check_batch_size(events: Sequence[Event]) -> None:
     """Raise UsageError for more than ``MAX_BATCH`` events, which cannot be recorded as one fact."""
     if len(events) > MAX_BATCH:
         raise UsageError(
-            f"recording {events[0].key} and what belongs to it: {len(events):,} events; expected at most "
-            f"{MAX_BATCH:,}, which the log records together or not at all"
+            f"recording {events[0].key} with its batch: {len(events):,} events; expected at most "
+            f"{MAX_BATCH:,}, since a batch is recorded as a whole"
         )
 
 

@@ -121,7 +121,7 @@ class LocalCluster:
         config = self._write_config(number)
         log = self.folder / f"{number}.log"
         for index in self.store(number).glob("jetstream/*/streams/*/msgs/index.db"):
-            # A node that trusts its index finds no damage, and hands out a history that lacks what is damaged (seen
+            # A node that trusts its index finds no damage, but returns a history that lacks what is damaged (seen
             # with nats-server 2.15.1). Without it, all messages are read and compared with their checksums.
             index.unlink()
         if self._claim is None:

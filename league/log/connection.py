@@ -78,7 +78,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
             # The library would retry without end.
             if isinstance(error, ssl.SSLError):
                 why = getattr(error, "verify_message", "") or str(error)
-                expected = "expected a certificate that --ca vouches for"
+                expected = "expected a certificate signed by --ca"
                 raise AccessError(f"the broker at {url} is not trusted: {why}; {expected}")
             check_access(client)
 
@@ -99,7 +99,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
         let_in = True
         # The library lets the broker decide.
         if access.ca is not None and not client._server_info.get("tls_required"):
-            raise AccessError(f"the broker at {url} does not encrypt; expected one that does, as --ca says")
+            raise AccessError(f"the broker at {url} does not encrypt; expected TLS, as --ca requires")
         client.id_key = (access.seed() or "").encode()
     except BaseException as error:  # a cancelled attempt must not leave its socket either
         # A connection that failed during the TLS handshake never closes fully.
@@ -167,7 +167,7 @@ def translate_broker_errors(doing: str) -> Iterator[None]:
     except NoStreamResponseError as error:
         # A cluster that elects a stream's leader says so too; waiting mends that.
         raise LogUnavailableError(
-            f"{doing}: no stream takes this subject now; was the league opened on this broker?"
+            f"{doing}: no stream accepts this subject; was the league opened on this broker?"
         ) from error
     except APIError as error:
         text = f"{doing}: {error.description} (broker error {error.err_code})"
@@ -188,7 +188,7 @@ def translate_broker_errors(doing: str) -> Iterator[None]:
         raise (LogUnavailableError if is_passing else LogError)(text) from error
     except nats.errors.MaxPayloadError as error:
         raise MessageTooLargeError(
-            f"{doing}: the message is larger than the broker takes; expected at most its max_payload"
+            f"{doing}: the message is larger than the broker accepts; expected at most its max_payload"
         ) from error
     except (nats.errors.Error, TimeoutError) as error:
         raise LogUnavailableError(f"{doing}: the broker did not answer ({error or type(error).__name__})") from error

@@ -89,7 +89,7 @@ class DeadLetters:
         """One letter; UsageError if this league has none of this number."""
         message = await self._message(DEAD_LETTER_STREAM, dead_letter_subject(self._league, ">"), number)
         if message is None:
-            raise UsageError(f"{number}: no dead letter of this number; `league dead-letters list` shows them")
+            raise UsageError(f"{number}: no such dead letter; `league dead-letters list` lists them")
         return _decode_entry(number, message.time_ns, message.msg.data)
 
     async def original_message(self, letter: DeadLetter) -> bytes | None:
@@ -116,7 +116,7 @@ class DeadLetters:
             reason = f"it is about message {letter.sequence} of {letter.stream}"
             if letter.stream == WORK_STREAM:
                 reason = f"of its {letter.size:,} bytes {len(letter.payload):,} were kept"
-            raise UsageError(f"dead letter {filed.number}: {reason}; only jobs can be tried again")
+            raise UsageError(f"dead letter {filed.number}: {reason}; only jobs can be retried")
         payload, match_id = letter.payload, ""
         if letter.match_id:
             job = decode_job(payload)

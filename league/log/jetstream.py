@@ -77,7 +77,7 @@ class JetStreamLog(EventReader):
                     raise
                 if not await self._advance_fence():
                     raise WorkerConflictError(
-                        f"{self.producer}: another process has taken this name over, and the history accepts nothing "
+                        f"{self.producer}: another process has taken over this name, and the history accepts nothing "
                         "more from this one; expected one live process per name"
                     ) from error
 

@@ -293,7 +293,7 @@ def last_error(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()
     # The last two are those of Go's run time, which has no log of its own: too little memory, for example.
     marks = ("[FTL]", "[ERR]", "fatal error: ", "panic: ")
-    return next((line for line in reversed(lines) if any(mark in line for mark in marks)), "its log names no error")
+    return next((line for line in reversed(lines) if any(mark in line for mark in marks)), "its log holds no error")
 
 
 def free_port() -> int:

@@ -66,7 +66,7 @@ def session_distribution(
     fixed = name if live is None else agent_name(name, live.version)
     if not is_eligible(fixed):
         raise UsageError(
-            f"model {model!r}: not known; expected {format_choices(virtual_models(), model)}, "
+            f"model {model!r}: unknown; expected {format_choices(virtual_models(), model)}, "
             f"or {PREFIX}AGENT with the base model, a published version (league/main@20), a remote agent that this "
             "server has the key of, or an agent that searches or a bot of the league's game, where requests carry "
             "league_position"

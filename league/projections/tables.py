@@ -125,7 +125,7 @@ def missing_segment_file(connection: duckdb.DuckDBPyConnection) -> str:
     for path, size in connection.execute("SELECT path, size FROM kept.attached ORDER BY ALL").fetchall():
         actual = Path(path).stat().st_size if Path(path).exists() else None
         if actual is None:
-            return f"{path}, which they read, is not there any more"
+            return f"{path}, which they read, no longer exists"
         if actual != size:
             return f"{path}, which they read, has {actual:,} bytes; expected {size:,}"
     return ""

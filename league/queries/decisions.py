@@ -82,7 +82,7 @@ def find_decision_point(record: bytes, game: str, config: LeagueConfig | None, t
     spec = make_game(game, game_settings(config, game))
     recording = spec.open_record(record)
     if turn >= len(recording.turns) or seat not in recording.turns[turn]:
-        raise UsageError(f"turn {turn}, seat {seat}: it did not move there")
+        raise UsageError(f"turn {turn}: seat {seat} did not move")
     for actions in recording.turns[:turn]:
         recording.start.apply(actions)
     number = sum(seat in actions for actions in recording.turns[:turn])
@@ -140,13 +140,13 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
 
 
 _WITHOUT_PROBABILITIES = (
-    "Written again from the record under the configuration of now. Probabilities are in the rollout, which is gone: "
-    "rollouts are dropped when a trainer has accounted for them, and evaluation matches have none."
+    "Reconstructed from the record under the current configuration. The trajectory with the "
+    "probabilities no longer exists: trajectories are dropped once trained on, and evaluation matches have none."
 )
-_WITHOUT_CHOICES = f"{_WITHOUT_PROBABILITIES} The reply was held to a grammar, whose choices are not listed."
+_WITHOUT_CHOICES = f"{_WITHOUT_PROBABILITIES} The reply was constrained by a grammar; its choices are not listed."
 _WITHOUT_REPLY = (
-    "The reply was free text, of which the record keeps the move that was read in it. What was said is in the rollout, "
-    "which is gone, or with the person or server that answered."
+    "The reply was free text, of which the record keeps only the move. The text was in the trajectory, which no longer "
+    "exists, or is with the person or server that answered."
 )
 
 

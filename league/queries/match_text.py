@@ -89,17 +89,17 @@ def print_explanation(explained: MatchExplanation, console: Console) -> None:
     """Print why a match was what it was, and whether the history agrees."""
     if isinstance(explained, DrawExplanation):
         _print_draw(explained, console)
-        agreement = "the draw and the match are as the standings and the seed give them"
+        agreement = "the draw and the match agree with the standings and the seed"
     else:
         requested, match = explained.requested, explained.match
         _print_line(
             console,
             f"match {match.match_id}: number {explained.index + 1} of {len(requested.matches)} of the evaluation "
             f"{requested.evaluation_id!r} ({requested.suite} of {requested.agent} against "
-            f"{', '.join(requested.opponents)}), asked for by event {explained.requested_sequence}",
+            f"{', '.join(requested.opponents)}), requested by event {explained.requested_sequence}",
         )
         _print_line(console, f"line-up: {', '.join(match.seats)}; seed {match.seed}")
-        agreement = "line-up and seed are as the request gives them"
+        agreement = "line-up and seed agree with the request"
     _print_line(console, "DISAGREES:" if explained.differences else f"agrees: {agreement}")
     for difference in explained.differences:
         _print_line(console, f"  {difference}")
@@ -175,7 +175,7 @@ async def explain_match(history: EventReader, artifacts: BlobReader, match: Matc
     if explained is None:
         purpose = match.result.purpose if match.result is not None else "unknown, since it failed"
         raise UsageError(
-            f"match {match.match_id!r}: nothing to explain: it was neither drawn for training nor asked for by an "
+            f"match {match.match_id!r}: nothing to explain: it was neither drawn for training nor requested by an "
             f"evaluation (purpose: {purpose})"
         )
     return explained

@@ -166,12 +166,12 @@ async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file:
         state = await load_state_at(history, blobs, match.finished.sequence)
         why = str(error)
         if state.config is not None and state.config.history.records == "digest":
-            why = f"kept out of the league by history.records = 'digest'; {error}"
+            why = f"not stored, since history.records = 'digest'; {error}"
         raise ArtifactError(f"record of match {match.match_id!r}: {why}") from None
     try:
         return zstandard.decompress(data)
     except (zstandard.ZstdError, MemoryError) as error:
-        raise DecodeError(f"record of match {match.match_id!r}: not compressed as records are: {error}") from None
+        raise DecodeError(f"record of match {match.match_id!r}: not a compressed record: {error}") from None
 
 
 def _read_copy(file: Path, expected: str) -> bytes:

@@ -190,8 +190,8 @@ def build_status(
 def silence_text(worker: WorkerStatus) -> str:
     """Time since a silent worker's last heartbeat."""
     if worker.silent_s is None:
-        return "has not been heard of in the last minute"
-    return f"was last heard of {worker.silent_s:.0f} s ago"
+        return "sent no heartbeat in the last minute"
+    return f"sent its last heartbeat {worker.silent_s:.0f} s ago"
 
 
 def _worker_status(worker: WorkerState, latest: WorkerHeartbeat | None) -> WorkerStatus:
@@ -252,10 +252,10 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
     for policy in config.trained_policies:
         step, finished = state.last_step(policy), state.training_finished(policy)
         if step is not None and step.skipped:
-            why = step.skip_reason or "the trainer's log gives the reason"
+            why = step.skip_reason or "see the trainer's log"
             yield Alarm(f"step_skipped:{policy}", f"step {step.step} of {policy} was skipped: {why}")
         if step is not None and step.metrics.get("alarms", 0.0) > 0:
-            text = f"step {step.step} of {policy}: samples were not drawn as recorded (the trainer's log says how)"
+            text = f"step {step.step} of {policy}: samples were not drawn as recorded (see the trainer's log)"
             yield Alarm(f"samples_differ:{policy}", text)
         share = 0.0 if step is None else step.metrics.get("zero_advantage_share", 0.0)
         if step is not None and share > MOSTLY_ZERO:

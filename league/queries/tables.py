@@ -255,7 +255,7 @@ async def sequence_at_time(query: QueryFunction, moment: datetime, option: str) 
     [(place, began, ended)] = await query(f"SELECT sequence_at(TIMESTAMP '{utc}'), min(time), max(time) FROM events")
     if not place:
         raise UsageError(
-            f"{option} {utc} UTC: before the first event; the history goes from {began:%Y-%m-%d %H:%M:%S} to "
+            f"{option} {utc} UTC: before the first event; the history spans {began:%Y-%m-%d %H:%M:%S} to "
             f"{ended:%Y-%m-%d %H:%M:%S} UTC"
         )
     return int(place)

@@ -82,7 +82,7 @@ class OpponentSampler(PluginStruct, frozen=True):
         """
         if len(set(seats)) < len(seats):
             twice = next(seat for index, seat in enumerate(seats) if seat in seats[:index])
-            raise UsageError(f"seat {twice} is listed twice; expected every seat once")
+            raise UsageError(f"seat {twice} is listed twice; expected distinct seats")
         count = min(len(seats), self.max_distinct or len(seats))
         drawn = draw_agents(self.distribution(standings, hero_policy), count, rng)
         return [OpponentPick(seat, agent, bucket) for seat, (bucket, agent) in zip(seats, cycle(drawn), strict=False)]

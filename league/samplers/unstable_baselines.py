@@ -48,7 +48,7 @@ class Fixed(OpponentSampler, frozen=True):
 
     def __post_init__(self) -> None:
         if twice := sorted({agent for agent in self.agents if self.agents.count(agent) > 1}):
-            raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected every agent once")
+            raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected distinct agents")
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
         """See ``OpponentSampler.distribution``; ConfigError where the settings name no fixed agent of the league."""
@@ -56,7 +56,7 @@ class Fixed(OpponentSampler, frozen=True):
         fixed = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
         if unknown := sorted(set(self.agents) - set(fixed)):
             raise ConfigError(
-                f"matchmaking.sampler.settings.agents: {unknown[0]!r} is no fixed agent of this league; "
+                f"matchmaking.sampler.settings.agents: {unknown[0]!r} is not a fixed agent of this league; "
                 f"expected {format_choices(fixed)}"
             )
         names = set(self.agents or fixed)

@@ -58,7 +58,7 @@ class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.where == "here" and self.judge not in ("", SAME_MODEL):
             raise UsageError(f"--judge-model {self.judge}: expected {SAME_MODEL!r}, or --local or --hosted with it")
         if self.save is not None and (self.where != "here" or not self.train):
-            raise UsageError(f"--to {self.save}: nothing is trained; expected a model here, and no --no-train")
+            raise UsageError(f"--to {self.save}: training is off; expected a model here, and no --no-train")
         if self.save is not None and self.save.exists() and (not self.save.is_dir() or any(self.save.iterdir())):
             raise UsageError(f"--to {self.save}: something is there; expected a new or empty folder")
 
@@ -137,7 +137,7 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
         return {}
     name = make_arena(arena, {}).items
     if not name:
-        raise UsageError(f"league arena {arena}: it is not played about a list; expected neither ITEMS nor --questions")
+        raise UsageError(f"league arena {arena}: it takes no items; expected neither ITEMS nor --questions")
     if items and questions:
         raise UsageError(f"league arena {arena}: ITEMS and --questions both; expected one of them")
     if items:

@@ -60,9 +60,9 @@ def _check_remote(where: str, remote: RemoteAgentConfig) -> None:
             "(key_variable names the variable that holds a key)"
         )
     if not remote.model:
-        raise ConfigError(f"{where}.model: found nothing; expected the name that the server knows the model by")
+        raise ConfigError(f"{where}.model: empty; expected the model's name at the server")
     if remote.budget is not None and not (remote.prompt_price or remote.completion_price):
-        raise ConfigError(f"{where}.budget: found no price that it could be spent at; expected completion_price too")
+        raise ConfigError(f"{where}.budget: no price; expected prompt_price or completion_price with a budget")
 
 
 class SearchConfig(Table, frozen=True):

@@ -211,7 +211,7 @@ def assign_setting(table: dict[str, Any], parts: Sequence[str], value: Any, key:
             assign_setting(table[name], parts[length:], value, key)
             return
     if table.get(parts[0]) is not None:
-        raise ConfigError(f"{key}: {parts[0]!r} is no table; expected one of its keys, {format_choices(sorted(table))}")
+        raise ConfigError(f"{key}: {parts[0]!r} is not a table; expected a key, {format_choices(sorted(table))}")
     table[parts[0]] = {}
     assign_setting(table[parts[0]], parts[1:], value, key)
 

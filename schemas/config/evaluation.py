@@ -21,7 +21,7 @@ class RatingsConfig(Table, frozen=True):
         names = [plugin.name for plugin in self.systems]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"ratings.also: {name!r} is there twice; expected every system once")
+                raise ConfigError(f"ratings.also: {name!r} is listed twice; expected distinct systems")
 
     @property
     def systems(self) -> tuple[Plugin, ...]:
@@ -74,7 +74,7 @@ class PromotionConfig(Table, frozen=True):
 
     def __post_init__(self) -> None:
         if self.test.most_pairs < 1:
-            raise ConfigError("promotion.test.most_pairs: 0; expected a limit, since its matches are asked for at once")
+            raise ConfigError("promotion.test.most_pairs: 0; expected a limit, since its matches are requested at once")
 
 
 class RolloutConfig(Table, frozen=True):

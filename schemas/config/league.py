@@ -84,7 +84,7 @@ class LeagueConfig(Table, frozen=True):
         for policy in self.policies:
             check_name(f"policies.{policy}", policy)
             if policy == self.trainer.policy or policy in self.agents:
-                raise ConfigError(f"policies.{policy}: the name is taken; expected one of its own")
+                raise ConfigError(f"policies.{policy}: the name is taken; expected another")
         for policy, trained in self.policies.items():
             others = [name for name in self.trained_policies if name != policy]
             if trained.against and trained.against not in others:
@@ -137,7 +137,7 @@ def _check_buffer(config: LeagueConfig) -> None:
         )
     if buffer.batch_delay > 1.0 and window > limit:
         raise ConfigError(
-            f"trainer.buffer.batch_delay: {window} rollouts would have to wait; expected at most "
+            f"trainer.buffer.batch_delay: {window} trajectories would have to wait; expected at most "
             f"experience.max_messages, {limit}"
         )
     if buffer.capacity is not None and buffer.capacity <= window:

@@ -65,7 +65,7 @@ class BufferConfig(Table, frozen=True):
         if (self.steps_per_batch is not None) != (self.level == "step"):
             raise ConfigError("steps_per_batch: expected at level 'step', and only there")
         if sum(self.shares.values()) > 1 + 1e-9:
-            raise ConfigError(f"shares: {self.shares}; expected numbers that are together no more than 1")
+            raise ConfigError(f"shares: {self.shares}; expected a sum of at most 1")
 
     def window(self, rollouts_per_step: int) -> int:
         """Trajectories that a batch is drawn from."""
@@ -252,4 +252,4 @@ class PromptsConfig(Table, frozen=True):
                 "invalid = 'default' or 'random'"
             )
         if self.observation and self.template != "auto":
-            raise ConfigError(f"prompts.template: {self.template!r}; expected 'auto', the observation has a family")
+            raise ConfigError(f"prompts.template: {self.template!r}; expected 'auto' with an observation")

@@ -197,9 +197,7 @@ def test_two_facts_of_one_key_are_both_recorded(on_log):
 def test_a_fact_of_too_many_events_is_refused_whole(on_log):
     async def body(log: EventLog) -> None:
         assert await log.append_batch([agent(n) for n in range(MAX_BATCH)]) == list(range(1, MAX_BATCH + 1))
-        with pytest.raises(
-            UsageError, match=r"registered:bot-0 and what belongs to it: 1,001 events; expected at most"
-        ):
+        with pytest.raises(UsageError, match=r"registered:bot-0 with its batch: 1,001 events; expected at most"):
             await log.append_batch([agent(n) for n in range(MAX_BATCH + 1)])
         assert await log.last_sequence() == MAX_BATCH
 

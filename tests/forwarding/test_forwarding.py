@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_in_a_line_and_leaves_whole_lines_to_go_on_from(brok
     done = subprocess.run(limited, capture_output=True, text=True, timeout=600)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {path}: ")
-    assert "expected room for them" in done.stderr
+    assert "expected free space" in done.stderr
     assert path.read_bytes() == before
     assert invoke(broker, tmp_path, str(path), "--once").exit_code == 0
     assert sequences(path.read_text()) == [*sequences(before.decode()), *range(sequences(before.decode())[-1] + 1, 301)]

@@ -119,7 +119,7 @@ def test_a_flipped_bit_in_the_brokers_store_is_found_and_located(run: Path, plac
     assert not found.is_sound
     first = place // EVERY * EVERY + 1
     assert [(d.where, d.first, d.last) for d in found.damage] == [("stream", first, first + EVERY - 1)]
-    # The broker notices that the message is not what it stored, and hands out the others without a word.
+    # The broker notices that the message is not what it stored, but returns the others without a word.
     assert found.damage[0].located == [DamagedEvents("missing", victim.sequence, victim.sequence, 1)]
 
 

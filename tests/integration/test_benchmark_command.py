@@ -188,8 +188,8 @@ def test_the_evaluators_of_a_league_play(nim: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "kind", "said"),
     [
-        (["--against", "dumbbot"], UsageError, "--against: 'dumbbot' is no agent; expected .*'kuhn_equilibrium'"),
-        (["--agent", "main@7"], UsageError, "--agent: 'main@7' is no agent; expected"),
+        (["--against", "dumbbot"], UsageError, "--against: 'dumbbot' is not an agent; expected .*'kuhn_equilibrium'"),
+        (["--agent", "main@7"], UsageError, "--agent: 'main@7' is not an agent; expected"),
         (["--until", "1901"], UsageError, "--until 1901: kuhn_poker has no last year"),
         (["diplomacy"], UsageError, "plays kuhn_poker; expected a run of it"),
     ],

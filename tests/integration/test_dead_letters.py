@@ -253,7 +253,7 @@ def test_letters_are_listed_shown_put_back_and_dropped_by_command(tmp_path: Path
     assert told("list") == "no dead letters\n"
     refused = CliRunner().invoke(app, ["dead-letters", "show", "1", "--run", str(tmp_path)])
     assert isinstance(refused.exception, UsageError)
-    assert "no dead letter of this number" in str(refused.exception)
+    assert "no such dead letter" in str(refused.exception)
 
 
 def test_tries_are_at_least_one() -> None:

@@ -105,7 +105,7 @@ WRONG = {
     "draws": "store 'empty': it is empty",
     "silence": "it is empty; expected text",
     "length": "200 characters; expected 100",
-    "unknown role": "'Nobody', which is no role",
+    "unknown role": "'Nobody', which is not a role",
     "judge is away": "liked did not end within 0.5 s",
     "judge is silent": "it is empty; expected text",
     "ends the process": "SystemExit: 3",

@@ -167,7 +167,7 @@ def test_a_counterfactual_replay_tells_the_moves_and_writes_nothing(stopped: Pat
         (("--exclude", "length IN (SELECT 1 FROM read_text('/etc/hostname'))"), "LINE 2"),
         (("--without-worker", "bob"), "--without-worker bob: played no match; expected 'evaluator-0' or 'rollout-0'"),
         (("--without-agent", "bob"), "agent 'bob': in no match"),
-        (("--system", "glicko"), "'glicko' is not known; expected 'elo'"),
+        (("--system", "glicko"), "'glicko' is unknown; expected 'elo'"),
         (("--set", "ratings.elo.k=16", "--verify"), "--verify: compares the history with itself"),
     ],
 )

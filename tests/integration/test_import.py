@@ -79,7 +79,7 @@ def run(home: Path) -> Path:
     made = json.loads(result.stdout)
     assert (made["agents"], made["checkpoints"], made["adapters"], made["matches"]) == (4, 2, 1, 2)
     assert list(made["without"]) == ["v40"]
-    assert made["without"]["v40"].endswith("v40: is not there")
+    assert made["without"]["v40"].endswith("v40: does not exist")
     return home / "new"
 
 

@@ -182,7 +182,7 @@ def test_the_card_has_the_metadata_that_the_hub_reads(released: Path) -> None:
 
 def test_the_card_tells_which_settings_were_changed_on_the_way(released: Path) -> None:
     text = (released / "README.md").read_text()
-    assert "- after step 1: `trainer.learner.learning_rate` from what it is by default to `0.0001`" in text
+    assert "- after step 1: `trainer.learner.learning_rate` from its default to `0.0001`" in text
     assert "The settings as they were at the end and the same seed" in text
 
 

@@ -161,7 +161,7 @@ def test_an_exploiters_match_is_explained_and_audited_by_its_own_sampler(
     name = next(draw.match_id for draw in of(records, OpponentsSampled)[::-1] if policy_of(draw.hero) == "rogue")
     explained = league("match", "explain", name, run=finished)
     assert explained.exit_code == 0, explained.output
-    assert "are as the standings and the seed give them" in " ".join(explained.stdout.split())
+    assert "agree with the standings and the seed" in " ".join(explained.stdout.split())
     audit = json.loads(league("matchmaking", "audit", "--policy", "exploiter", "--json", run=finished).stdout)
     assert set(audit["whole"]["target"]) == {"live", "past", "mirror"}
     assert audit["passed_over"] == 0

@@ -220,7 +220,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(sandbox: Path, histor
         value = answer("match", "show", match_id, run=sandbox)
         assert value["finished"]["event"]["match_id"] == match_id
         assert (value["turns"], "is not in the broker" in value["problem"]) == (None, True)
-        assert ("kept out of the league by history.records" in value["problem"]) == (match_id == "unkept-0")
+        assert ("not stored, since history.records" in value["problem"]) == (match_id == "unkept-0")
         refused = league("match", "resimulate", match_id, run=sandbox)
         assert isinstance(refused.exception, LeagueError)
         assert refused.exception.exit_code == 1
@@ -391,7 +391,7 @@ def test_a_time_means_the_same_in_the_branch(
     [
         ("100000", "no such event; the history of 'nim' holds 1 to"),
         ("0", "no such event"),
-        ("1", "the league was not wholly open there"),
+        ("1", "the league was not fully open yet"),
         ("yesterday", "neither a sequence nor a time"),
         ("1999-12-31", "before the first event"),
     ],

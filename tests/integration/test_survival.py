@@ -96,7 +96,7 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, league_up):
     league.wait_for_steps(2)
     league.process.send_signal(signal.SIGINT)
     _, err = league.finish()
-    assert "goes on from here" in err
+    assert "continues from here" in err
     history = league.history()
     drawn = {r.event.match_id for r in history if isinstance(r.event, OpponentsSampled)}
     played = {r.event.match_id for r in history if isinstance(r.event, MatchFinished)}

@@ -72,7 +72,7 @@ def test_a_skipped_step_gives_its_recorded_reason() -> None:
     assert [alarm.text for alarm in found] == ["step 1 of main was skipped: no trajectory has an advantage"]
     simulation.append(gradient_step(2, skipped=True))
     found = detect_alarms(status(simulation.state), simulation.state)
-    assert [alarm.text for alarm in found] == ["step 2 of main was skipped: the trainer's log gives the reason"]
+    assert [alarm.text for alarm in found] == ["step 2 of main was skipped: see the trainer's log"]
 
 
 def test_a_trainer_that_takes_no_step_is_noticed_unless_it_pauses_or_nobody_trains() -> None:

@@ -165,7 +165,7 @@ REWARDS = {
     "is cancelled": Bad("CancelledError", scored(later(asyncio.CancelledError())), steps=2),
     "nan": Bad("nan for 'A'", scored(gives(A=float("nan")))),
     "infinite together": Bad("rewards add up to", scored(*[gives(A=1e308)] * 2)),
-    "unknown role": Bad("'Judge', which is no role", scored(gives(A=1.0, Judge=1.0))),
+    "unknown role": Bad("'Judge', which is not a role", scored(gives(A=1.0, Judge=1.0))),
     "no rewards": Bad("expected rewards by role", scored(lambda *_: 1.0)),
     "no number": Bad("expected a number", scored(gives(A=None))),
     "never": Bad("never did not end within 20 s", scored(never, timeout_s=RUBRIC_S)),

@@ -274,7 +274,7 @@ async def never(rollout: Rollout, arena: Arena) -> dict[str, float]:
 BAD_REWARDS: dict[str, tuple[Any, str]] = {
     "nan": (lambda r, a: {"Solver": float("nan")}, "nan for 'Solver'"),
     "infinite": (lambda r, a: {"Solver": float("inf")}, "inf for 'Solver'"),
-    "unknown role": (lambda r, a: {"Judge": 1.0}, "'Judge', which is no role"),
+    "unknown role": (lambda r, a: {"Judge": 1.0}, "'Judge', which is not a role"),
     "raises": (lambda r, a: 1 / 0, "ZeroDivisionError"),
     "no rewards": (lambda r, a: None, "expected rewards by role"),
     "no number": (lambda r, a: {"Solver": "much"}, "expected a number"),

@@ -134,11 +134,11 @@ def test_old_events_are_brought_up_hop_by_hop(two_hops, version, fields):
 
 
 def test_old_events_that_a_hop_cannot_read_are_refused_alone(two_hops):
-    with pytest.raises(DecodeError, match="version 2 that the hop from 2 cannot read: KeyError"):
+    with pytest.raises(DecodeError, match="version 2 that the upcaster from 2 cannot read: KeyError"):
         decode_event(b'{"type":"AgentRetired","reason":1}', 2)
-    with pytest.raises(DecodeError, match="version 3 that the hop from 3 cannot read: IndexError"):
+    with pytest.raises(DecodeError, match="version 3 that the upcaster from 3 cannot read: IndexError"):
         decode_event(b'{"type":"AgentRetired","agent":"a","reason":7}', 3)
-    with pytest.raises(DecodeError, match="no way from 0 to 1"):
+    with pytest.raises(DecodeError, match="no upcaster from 0 to 1"):
         decode_event(b"{}", 0)
     with pytest.raises(UnknownEventError, match="'CometSeen'"):
         decode_event(b'{"type":"CometSeen","name":"a","reason":0}', 2)

@@ -90,7 +90,7 @@ def test_a_sampler_that_names_an_agent_there_is_not_is_refused_before_anything_s
 
 def test_a_sink_that_is_named_twice_is_refused_since_only_one_would_get_the_rows():
     config = convert({"tracker": {"sinks": ["jsonl", "stdout", "jsonl"]}}, LeagueConfig, "")
-    with pytest.raises(ConfigError, match=r"tracker.sinks: 'jsonl' is there twice; expected every sink once"):
+    with pytest.raises(ConfigError, match=r"tracker.sinks: 'jsonl' is listed twice; expected distinct sinks"):
         check_config(config)
 
 
@@ -98,7 +98,7 @@ def test_plugins_are_checked_before_anything_starts():
     config = convert(
         {"game": {"name": "nim"}, "agents": {"base_model": {"kind": "base", "rating": 1}}}, LeagueConfig, ""
     )
-    with pytest.raises(ConfigError, match="gatekeepers: 'random_bot' is no agent"):
+    with pytest.raises(ConfigError, match="gatekeepers: 'random_bot' is not an agent"):
         check_config(config)
     broken = convert({**to_builtins(config), "trainer": {"loss": to_builtins(Plugin(name="hope"))}}, LeagueConfig, "")
     with pytest.raises(ConfigError, match=r"trainer.loss.name: 'hope'"):

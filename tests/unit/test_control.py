@@ -67,8 +67,8 @@ def test_other_settings_are_in_force_once_they_are_folded() -> None:
         ("rollout.ahead=1", "rollout.ahead: unknown key"),
         ("rollout.ahead_steps=fast", "rollout.ahead_steps: expected `float`, got `str`"),
         ("rollout.ahead_steps=-1.0", "rollout.ahead_steps: -1.0; expected more than 0"),
-        ("rollout.workers.most=1", "rollout.workers.most: 'workers' is no table"),
-        ('evaluation.gatekeepers=["nobody"]', "evaluation.gatekeepers: 'nobody' is no agent"),
+        ("rollout.workers.most=1", "rollout.workers.most: 'workers' is not a table"),
+        ('evaluation.gatekeepers=["nobody"]', "evaluation.gatekeepers: 'nobody' is not an agent"),
         ("trainer.loss.name=guess", "trainer.loss"),
         ("rollout", "expected KEY=VALUE"),
     ],
@@ -151,8 +151,8 @@ def test_requested_matches_have_seeds_of_their_own_and_rotate_where_asked() -> N
     ("seats", "said"),
     [
         (["main", "random_bot"], "found 2; expected an agent for each of 3 seats"),
-        (["main", "nobody", "random_bot"], "'nobody' is no agent; expected 'base_model', 'main', 'main@1' or"),
-        (["main@9", "random_bot", "random_bot"], "'main@9' is no agent"),
+        (["main", "nobody", "random_bot"], "'nobody' is not an agent; expected 'base_model', 'main', 'main@1' or"),
+        (["main@9", "random_bot", "random_bot"], "'main@9' is not an agent"),
     ],
 )
 def test_seats_that_nobody_can_take_are_refused(seats: list[str], said: str) -> None:

@@ -73,7 +73,7 @@ def test_the_order_is_that_of_sequences_where_clocks_are_apart() -> None:
         ("noon", "expected a number, or ISO 8601"),
         (
             "2026-01-31T11:59:59",
-            "before the first event; the history goes from 2026-01-31 12:00:00 to 2026-01-31 12:00:01 UTC",
+            "before the first event; the history spans 2026-01-31 12:00:00 to 2026-01-31 12:00:01 UTC",
         ),
     ],
 )

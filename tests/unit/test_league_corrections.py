@@ -297,7 +297,7 @@ def test_an_update_that_the_rules_do_not_give_stops_the_rater() -> None:
         first, *rest = right.changes
         wrong = msgspec.structs.replace(right, changes=[msgspec.structs.replace(first, after=first.after + 1), *rest])
         await log.append(wrong)
-        with pytest.raises(ReplayError, match=r"ratings recorded after match extra-1 are not"):
+        with pytest.raises(ReplayError, match=r"ratings recorded after match extra-1 differ"):
             await record_pending(log, fold)
 
     asyncio.run(run())
@@ -338,7 +338,7 @@ def test_a_tampered_correction_is_found_and_named() -> None:
         msgspec.structs.replace(event, ratings=event.ratings[::-1]),
     ):
         [difference] = verify_events(with_event(records, place, changed)).differences
-        assert "not what the voided matches before it call for" in str(difference)
+        assert "does not match the voided matches before it" in str(difference)
 
 
 def test_a_correction_that_nothing_calls_for_is_found() -> None:

@@ -129,7 +129,7 @@ def test_a_void_counts_from_its_own_place_on() -> None:
         ("ratings.elo.k=many", r"ratings\.system\.settings\.k: expected `float`"),
         ("ratings.glicko.tau=1", r"nothing was rated under 'glicko'; expected ratings\.elo\.tau"),
         ("ratings.colour=1", r"ratings\.colour: unknown key; expected 'also', 'purposes' or 'system'"),
-        ("ratings.purposes.k.x=1", r"'purposes' is no table"),
+        ("ratings.purposes.k.x=1", r"'purposes' is not a table"),
         ("rating.k=1", r"expected ratings\.KEY=VALUE"),
         ("ratings.elo.k", r"expected ratings\.KEY=VALUE"),
     ],
@@ -140,7 +140,7 @@ def test_a_setting_that_does_not_exist_is_refused_by_name(league: Projection, se
 
 
 def test_an_unknown_system_or_agent_is_refused_with_those_there_are(league: Projection) -> None:
-    with pytest.raises(ConfigError, match=r"ratings\.system\.name: 'glicko' is not known; expected 'elo'"):
+    with pytest.raises(ConfigError, match=r"ratings\.system\.name: 'glicko' is unknown; expected 'elo'"):
         compare_ratings(league.connection, len(HISTORY), Counterfactual(system="glicko"))
     with pytest.raises(UsageError, match=r"agent 'nobody': in no match.*'random_bot'"):
         compare_ratings(league.connection, len(HISTORY), Counterfactual(without_agents=["nobody"]))

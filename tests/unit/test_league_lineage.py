@@ -97,7 +97,7 @@ def test_a_digest_that_begins_several_adapters_is_refused_with_them() -> None:
         e.PolicyPublished(policy="other", version=n, adapter=adapter, parent="base_model")
         for n, adapter in enumerate(adapters)
     ]
-    with pytest.raises(UsageError, match=r"begins several digests; expected 'other@0: abcdef11.*'other@1: abcdef22"):
+    with pytest.raises(UsageError, match=r"is an ambiguous prefix; expected 'other@0: abcdef11.*'other@1: abcdef22"):
         traced("abcdef", with_events(*published))
 
 

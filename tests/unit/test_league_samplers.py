@@ -172,7 +172,7 @@ def test_a_fixed_opponent_that_is_none_is_refused_with_those_there_are(name: str
     with pytest.raises(ConfigError) as error:
         make("fixed", agents=["greedy_bot", name]).sample(MIXED, "main", SEATS, Random(1))
     assert str(error.value) == (
-        f"matchmaking.sampler.settings.agents: {name!r} is no fixed agent of this league; expected "
+        f"matchmaking.sampler.settings.agents: {name!r} is not a fixed agent of this league; expected "
         "'greedy_bot', 'hub_model', 'old_bot' or 'random_bot'"
     )
 
@@ -325,7 +325,7 @@ def test_cluster_sampling_clones_few_opponents_and_keeps_the_mix(name: str) -> N
         ("win_rate", {"mirror": math.nan}, "mirror: nan; expected 0 to 1"),
         ("win_rate", {"prior_wins": 0.0}, "prior_wins: 0.0; expected more than 0"),
         ("win_rate", {"prior_losses": -1.0}, "prior_losses: -1.0; expected more than 0"),
-        ("fixed", {"agents": ["a", "b", "a"]}, "agents: 'a' named twice; expected every agent once"),
+        ("fixed", {"agents": ["a", "b", "a"]}, "agents: 'a' named twice; expected distinct agents"),
         ("fixed", {"agents": "random_bot"}, "agents: expected `array`, got `str`"),
         ("lagged", {"lag_range": [-3, 7]}, "lag_range: [-3, 7]; expected two numbers with 1 <= low <= high"),
         ("lagged", {"lag_range": [0, 7]}, "lag_range: [0, 7]; expected two numbers with 1 <= low <= high"),
@@ -347,7 +347,7 @@ def test_settings_that_make_no_sense_are_refused_by_their_place(name: str, given
 
 @pytest.mark.parametrize("name", SAMPLERS.names())
 def test_a_seat_listed_twice_is_refused_and_no_seats_are_no_picks(name: str) -> None:
-    with pytest.raises(UsageError, match="seat 3 is listed twice; expected every seat once"):
+    with pytest.raises(UsageError, match="seat 3 is listed twice; expected distinct seats"):
         make(name).sample(MIXED, "main", [1, 3, 4, 3], Random(1))
     assert make(name).sample(MIXED, "main", [], Random(1)) == []
 

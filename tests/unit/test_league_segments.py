@@ -122,7 +122,7 @@ def test_a_lost_file_empties_the_projection_and_says_which(tmp_path: Path, damag
     path.unlink() if damage == "gone" else path.write_bytes(path.read_bytes() + b"x")
     with Projection(tmp_path / "p.duckdb") as projection:
         assert str(path) in projection.rebuild_reason
-        assert ("not there any more" if damage == "gone" else "expected") in projection.rebuild_reason
+        assert ("no longer exists" if damage == "gone" else "expected") in projection.rebuild_reason
         assert projection.position == 0
         projection.apply(HISTORY)
         assert dump(projection) == LOADED

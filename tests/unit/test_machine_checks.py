@@ -116,7 +116,8 @@ def test_a_store_that_is_forbidden_full_or_no_folder_is_named(tmp_path: Path) ->
         assert "(permission denied); expected a folder that this user may write to" in text
     (tmp_path / "file").write_bytes(b"")
     (text,) = lacking(history={"copy_to": str(tmp_path / "file" / "copies")})
-    assert text == f"history.copy_to: '{tmp_path}/file/copies': {tmp_path}/file is no folder; expected one, or nothing"
+    found = f"history.copy_to: '{tmp_path}/file/copies': {tmp_path}/file"
+    assert text == f"{found} is not a folder; expected a folder, or nothing there"
     with files_of_at_most(1_000):
         (text,) = lacking(blobs={"url": str(tmp_path)})
     assert "file too large" in text

@@ -74,7 +74,7 @@ def test_every_role_of_a_seat_is_one_and_has_one_seat() -> None:
     arena = Arena(ScriptedClient())
     arena.add_role(Role("A"))
     check_seats(Spec("A"), arena)
-    with pytest.raises(ConfigError, match="seat 'B' speaks for 'B', which is no role"):
+    with pytest.raises(ConfigError, match="seat 'B' speaks for 'B', which is not a role"):
         check_seats(Spec("A", "B"), arena)
     with pytest.raises(ConfigError, match="role 'A' has the seats 0 and 1"):
         check_seats(Spec("A", "A"), arena)

@@ -81,7 +81,7 @@ def test_parts_follow_from_the_numbers_of_workers() -> None:
         GroupShare(0, 2, 1),
     ]
     assert resolve_group_share("anybody", 1) == GroupShare(0, 1, 0)
-    with pytest.raises(ConfigError, match=r"episodes\.spread: 2, and the worker is called 'anybody'"):
+    with pytest.raises(ConfigError, match=r"episodes\.spread: 2, but the worker's name is 'anybody'"):
         resolve_group_share("anybody", 2)
 
 

@@ -65,14 +65,14 @@ def test_a_file_cannot_take_the_place_of_one_that_is_there(tmp_path: Path, monke
     put(tmp_path, "arena/games/nim.py")
     monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path))
 
-    with pytest.raises(ConfigError, match="'nim' is there already; expected a name of its own"):
+    with pytest.raises(ConfigError, match="'nim' exists already; expected another name"):
         game_names()
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path / "nowhere"))
 
-    with pytest.raises(ConfigError, match=r"nowhere' is no folder; expected one that holds arena/games"):
+    with pytest.raises(ConfigError, match=r"nowhere' is not a folder; expected one that contains, say, arena/games"):
         game_names()
 
 
@@ -92,7 +92,7 @@ def test_a_folder_that_holds_no_kind_of_plugin_is_refused_with_the_nearest_one(
     put(tmp_path, "arena/environment/own_debate.py", "")
     monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path))
 
-    with pytest.raises(ConfigError, match=r"arena/environment: no plugins are looked for here.*arena/environments"):
+    with pytest.raises(ConfigError, match=r"arena/environment: not a plugin folder.*arena/environments"):
         arena_names()
 
 

@@ -119,8 +119,8 @@ def test_the_table_says_who_does_what_and_who_is_silent() -> None:
         "2 dead letters",
         "70 games, 3.2/s, 1 failed; 3 + 12 requests, 1,234 tokens/s, adapters 3/16, swap 0.00 s",
         "main step 4, waits 25 %",
-        'late on box "7" (process 7) was last heard of 21 s ago',
-        'dumb on box "7" (process 7) has not been heard of in the last minute',
+        'late on box "7" (process 7) sent its last heartbeat 21 s ago',
+        'dumb on box "7" (process 7) sent no heartbeat in the last minute',
         "90 MiB",
     ):
         assert part in text

@@ -174,7 +174,7 @@ def test_a_server_that_is_away_is_an_error_without_the_key(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
-        (Plugin("csv"), r"tracker.sinks.name: 'csv' is not known; expected 'jsonl', 'stdout' or 'wandb'"),
+        (Plugin("csv"), r"tracker.sinks.name: 'csv' is unknown; expected 'jsonl', 'stdout' or 'wandb'"),
         (Plugin("jsonl", {"path": "x"}), r"path: unknown key"),
         (Plugin("wandb", {"mode": "later"}), r"mode: 'later'; expected '', 'offline' or 'online'"),
         (Plugin("wandb", {"api_key": "x"}), r"api_key: unknown key"),

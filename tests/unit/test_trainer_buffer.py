@@ -244,7 +244,7 @@ def test_lengths_that_came_in_stand_beside_those_that_are_trained_on() -> None:
         ({"level": "step"}, "steps_per_batch: expected at level 'step'"),
         ({"batch_delay": 0.5}, "batch_delay: 0.5; expected 1 or more"),
         ({"batch_delay": 2.5}, "expected at most rollout.ahead_steps, 2.0"),
-        ({"shares": {"a": 0.7, "b": 0.7}}, "together no more than 1"),
+        ({"shares": {"a": 0.7, "b": 0.7}}, "a sum of at most 1"),
         ({"capacity": 70}, "expected more than the 70 drawn from"),
         ({"staleness": "median"}, "expected 'mean', 'newest' or 'oldest'"),
     ],

@@ -205,7 +205,7 @@ def model_init(
     settings = load_config(config) if config is not None else LeagueConfig()
     check_config(settings)
     if out.exists():
-        raise UsageError(f"--to {out}: exists already; expected a folder that does not")
+        raise UsageError(f"--to {out}: exists already; expected a new folder")
     console = Console(stderr=True)
     with show_progress(console, "making the base model") as report:
         make_base_model(out, settings, report)

@@ -160,7 +160,7 @@ def model_merge(
 ) -> None:
     """Export an agent's adapter merged into its base model, as a folder in Hugging Face's format."""
     if out.exists():
-        raise UsageError(f"--to {out}: exists already; expected a folder that does not")
+        raise UsageError(f"--to {out}: exists already; expected a new folder")
     from lifecycle.league_models import export_merged_model
 
     uvloop.run(export_merged_model(run, agent, out))
@@ -186,7 +186,7 @@ def model_export(
 ) -> None:
     """Write an agent's adapter as a folder in PEFT's format."""
     if folder.exists():
-        raise UsageError(f"{folder}: exists already; expected a folder that does not")
+        raise UsageError(f"{folder}: exists already; expected a new folder")
     from lifecycle.league_models import export_adapter
 
     base = uvloop.run(export_adapter(run, agent, folder))

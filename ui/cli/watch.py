@@ -131,7 +131,7 @@ def web(
 
 async def play(
     agents: Annotated[
-        str, Option(help="Agents of the other seats, with commas; a single one takes all of them.")
+        str, Option(help="Agents of the other seats, separated by commas; a single one takes all of them.")
     ] = "random_bot",
     seat: Annotated[str | None, Option(help="Your seat, by name or number; by default the first.")] = None,
     *,

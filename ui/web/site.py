@@ -88,7 +88,7 @@ class SiteFolder:
             self._write_list(written)
         except OSError as error:
             raise UsageError(
-                f"--to {self.path}: cannot be written: {error.strerror} ({error.filename}); expected a folder that can"
+                f"--to {self.path}: cannot be written: {error.strerror} ({error.filename}); expected a writable folder"
             ) from error
         return len(written), size
 

@@ -58,7 +58,7 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
     """
     if "://" not in to:
         if variable:
-            raise UsageError(f"{where} {to}: takes no token; expected an address (https://…) with it")
+            raise UsageError(f"{where} {to}: accepts no token; expected an address (https://…) with it")
         if not to:
             raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
         return StdoutTarget() if to == "-" else FileTarget(Path(to))
@@ -69,7 +69,7 @@ def make_target(to: str, variable: str, folder: Path, history: str, where: str =
         raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
     token = os.environ.get(variable or TOKEN_VARIABLE, "")
     if variable and not token:
-        raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
+        raise ConfigError(f"{variable}: not set; expected the platform's token")
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError(f"{variable or TOKEN_VARIABLE}: holds no token; expected visible ASCII without spaces")
     if token and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):

@@ -198,11 +198,11 @@ class FileTarget:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             if self._path.exists() and not self._path.is_file():
-                raise UsageError(f"{self._path}: no file; expected one, or a name that is free")
+                raise UsageError(f"{self._path}: not a file; expected a file or an unused name")
             self._file = self._path.open("a+b", buffering=0)
             is_locked = try_lock(self._file)
         except OSError as error:
-            raise UsageError(f"{self._path}: cannot be written ({error.strerror}); expected a file that can") from None
+            raise UsageError(f"{self._path}: cannot be written ({error.strerror}); expected a writable file") from None
         if not is_locked:
             self._close()
             raise BusyError(f"{self._path}: another process forwards to it")
@@ -232,7 +232,7 @@ class FileTarget:
         except OSError as error:
             self._file.truncate(before)
             raise LeagueError(
-                f"{self._path}: {len(data)} bytes cannot be written ({error.strerror}); expected room for them"
+                f"{self._path}: {len(data)} bytes cannot be written ({error.strerror}); expected free space"
             ) from None
 
     async def close(self) -> None:

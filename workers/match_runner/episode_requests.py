@@ -44,7 +44,7 @@ def resolve_group_share(worker: str, spread: int) -> GroupShare:
         return GroupShare()
     number = worker.rpartition("-")[2]
     if not (number.isascii() and number.isdigit() and int(number) > 0):
-        raise ConfigError(f"episodes.spread: {spread}, and the worker is called {worker!r}; expected <name>-<number>")
+        raise ConfigError(f"episodes.spread: {spread}, but the worker's name is {worker!r}; expected <name>-<number>")
     block, part = divmod(int(number) - 1, spread)
     return GroupShare(part, spread, block)
 

@@ -319,7 +319,7 @@ def check_seats(spec: ArenaSpec, arena: Arena) -> None:
     for seat, name in enumerate(spec.seats):
         for role in spec.roles_in(seat):
             if role not in arena.roles:
-                raise ConfigError(f"arena {spec.name}: seat {name!r} speaks for {role!r}, which is no role")
+                raise ConfigError(f"arena {spec.name}: seat {name!r} speaks for {role!r}, which is not a role")
             if role in taken:
                 raise ConfigError(f"arena {spec.name}: role {role!r} has the seats {taken[role]} and {seat}")
             taken[role] = seat

@@ -71,7 +71,7 @@ def _policy_metrics(status: LeagueStatus) -> Iterator[Metric]:
 _WORKER = {
     "uptime_s": ("league_worker_uptime_seconds", "gauge", "Seconds since the process started."),
     "memory_bytes": ("league_worker_memory_bytes", "gauge", "Resident memory of the process."),
-    "cpu_share": ("league_worker_cpu_cores", "gauge", "Cores' worth of computing, lately."),
+    "cpu_share": ("league_worker_cpu_cores", "gauge", "CPU use in cores, lately."),
     "open_files": ("league_worker_open_files", "gauge", "Files and connections that the process has open."),
     "sequence": ("league_worker_sequence", "gauge", "Newest event that the process has read."),
     "lag": ("league_worker_lag_events", "gauge", "Recorded events that the process has not read yet."),
@@ -87,7 +87,7 @@ _INFERENCE = {
     "sampled_tokens": ("league_inference_sampled_tokens_total", "counter", "Tokens that were sampled."),
     "forced_tokens": ("league_inference_forced_tokens_total", "counter", "Tokens with a single allowed choice."),
     "adapters": ("league_inference_adapters", "gauge", "Adapters that are loaded."),
-    "slots": ("league_inference_slots", "gauge", "Adapters that one batch can hold; 0 for no bound."),
+    "slots": ("league_inference_slots", "gauge", "Adapters that one batch can hold; 0 for no limit."),
     "most_adapters": ("league_inference_most_adapters", "gauge", "Most adapters that the process keeps ready."),
     "swaps": ("league_inference_swaps_total", "counter", "Adapters that were loaded or replaced."),
     "cache_bytes": ("league_inference_cache_bytes", "gauge", "Memory that holds keys and values."),

@@ -124,7 +124,7 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     seated = match.result.seats[seat]
     kind = agent_kind(league, seated.agent)
     if kind == "bot":
-        raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
+        raise UsageError(f"seat {seat}: {seated.agent} is a bot, which has no prompts")
     record = await load_record(league.run, league.log, match, None)
     config = league.state.config
     moment = await _run_in_record_thread(find_decision_point, record, _game_name(match), config, turn, seat)
@@ -147,7 +147,7 @@ async def _sampled_calls(league: LiveLeague, match: MatchEvents, seat: SeatResul
         trajectory = await find_pending_trajectory(log.client, log.league, named[0], match.match_id, seat.seat)
     except LogError as error:
         # Credentials that may read the league may still be denied its experience.
-        return (), f" Those that wait could not be looked at: {error}."
+        return (), f" Waiting jobs could not be read: {error}."
     return (trajectory.steps if trajectory is not None else ()), ""
 
 

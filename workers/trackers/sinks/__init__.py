@@ -114,7 +114,7 @@ class JsonlSink:
         data = written(row, now) + b"\n"
         done = self._file.write(data)
         if done != len(data):
-            raise OSError(f"{self._file.name}: {done} of {len(data)} bytes written; expected room for them")
+            raise OSError(f"{self._file.name}: {done} of {len(data)} bytes written; expected free space")
         self._end += len(data)
 
     def close(self) -> None:

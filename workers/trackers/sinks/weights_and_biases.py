@@ -112,7 +112,7 @@ class WandbSink:
         try:
             self._run.log(dict(now) | row.values | {STEP: row.step}, step=row.sequence)
         except Exception as error:  # of many kinds, not all of them wandb's
-            raise RemoteError(f"W&B: a row was not taken: {_safe(error)}") from None
+            raise RemoteError(f"W&B: a row was not accepted: {_safe(error)}") from None
         fresh = self._kept.with_suffix(".new")
         fresh.write_text(f"{row.sequence}\n", encoding="utf-8")
         fresh.replace(self._kept)

@@ -74,7 +74,7 @@ function explained(found) {
     : h("div", { class: "problem" }, "Disagrees:", h("ul", null, found.differences.map((difference) => h("li", null, difference))));
   if (found.kind === "evaluation") {
     const { requested } = found;
-    return [verdict, h("p", null, `Number ${found.index + 1} of ${requested.matches.length} of ${requested.evaluation_id} (${requested.suite} of ${requested.agent} against ${requested.opponents.join(", ")}), asked for by event ${whole(found.requested_sequence)}.`)];
+    return [verdict, h("p", null, `Number ${found.index + 1} of ${requested.matches.length} of ${requested.evaluation_id} (${requested.suite} of ${requested.agent} against ${requested.opponents.join(", ")}), requested by event ${whole(found.requested_sequence)}.`)];
   }
   const rows = Object.entries(found.explanation.distribution).flatMap(([bucket, { share, probabilities }]) => Object.entries(probabilities).map(([agent, chance]) => ({ bucket, share, agent, chance, rating: found.ratings[agent] ?? null })));
   const shown = table(BUCKETS, { key: (r) => `${r.bucket} ${r.agent}`, caption: "Who could have been drawn" });
