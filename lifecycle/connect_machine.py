@@ -148,9 +148,7 @@ async def _connect_workers(
             done = await supervisor.run()
     if refused := [child.name for child in supervisor.workers if child.is_refused]:
         raise AccessError(f"the broker rejects the credentials of {', '.join(refused)}; expected others with --creds")
-    console.print(
-        "done: nothing left to do" if done else "stopped; the same command continues", highlight=False
-    )
+    console.print("done: nothing left to do" if done else "stopped; the same command continues", highlight=False)
     return 0
 
 
