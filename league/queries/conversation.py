@@ -29,8 +29,8 @@ async def read_conversation(run: Run, history: JetStreamLog, match_id: str) -> l
 
 
 def describe_credit(decision: Mapping[str, Any]) -> str:
-    """Fault, reward, advantage and step of a decision in one line; empty without any."""
-    parts = [f"fault: {decision['fault']}"] if decision["fault"] else []
+    """Reward, advantage and step of a decision in one line; empty without any."""
+    parts = []
     if decision["reward"] is not None:
         parts += [f"reward {decision['reward']:g}", f"advantage {decision['advantage']:+.3g}"]
     if decision["outcome"] is not None:
@@ -50,7 +50,8 @@ def print_conversation(console: Console, decisions: Sequence[Mapping[str, Any]])
         seat, prompt = decision["seat"], decision["prompt"]
         previous, before[seat] = before.get(seat, ""), prompt
         is_continued = previous != "" and prompt.startswith(previous)
-        credit = describe_credit(decision)
+        fault = f"fault: {decision['fault']}" if decision["fault"] else ""
+        credit = ", ".join(filter(None, (fault, describe_credit(decision))))
         where = f"seat {seat}, {decision['agent']}, decision {decision['call'] + 1}"
         print_line(f"\n── {where}{f': {credit}' if credit else ''}")
         print_line(f"… {prompt[len(previous) :]}" if is_continued else prompt)

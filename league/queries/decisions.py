@@ -22,6 +22,7 @@ from arena.games.texts import SupportsWords, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
 from league.log.queues import LABEL_HEADER
+from league.queries.conversation import describe_credit
 from league.run import Run
 from models.tokenizer import Tokenizer
 from schemas.codec import decode_trajectory
@@ -53,12 +54,31 @@ class Decision(msgspec.Struct, frozen=True):
     reply: str
     choices: list[Choice]
     source: str
-    """``rollout``: as it was sampled. ``record``: written again from the position and the action."""
+    """``kept``: from ``decisions``. ``rollout``: from the waiting trajectory. ``record``: from position and action."""
     note: str = ""
     """What is missing, and why."""
     version: int | None = None
     """Version of the policy, where the trajectory has it."""
     temperature: float | None = None
+    thoughts: str = ""
+    fault: str = ""
+    """Why the reply holds no legal action; empty if it holds one."""
+    credit: str = ""
+    """Reward, advantage and gradient step in words; empty before a step has accounted for it."""
+
+    def with_kept(self, row: Mapping[str, Any]) -> "Decision":
+        """The decision with the words of its row in ``decisions``."""
+        return msgspec.structs.replace(
+            self,
+            prompt=row["prompt"],
+            reply=row["reply"],
+            thoughts=row["thoughts"],
+            fault=row["fault"],
+            credit=describe_credit(row),
+            version=row["version"],
+            source="kept",
+            note="",
+        )
 
 
 class DecisionPoint(NamedTuple):

@@ -16,6 +16,7 @@ import msgspec
 from league.integrity.snapshots import load_state_at
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
+from league.projections.decision_files import attach_decisions
 from league.projections.export import copy_projection
 from league.projections.projection import Projection
 from league.projections.tables import RECORDED_EVENTS
@@ -162,6 +163,16 @@ class LiveLeague:
     async def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of a query as tuples (a ``QueryFunction``)."""
         return await self.read(lambda connection: connection.execute(sql).fetchall())
+
+    async def decisions(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Rows of a query over ``decisions``, whose new segments are fetched first; as ``rows``."""
+        await self.attach_decisions()
+        return await self.rows(sql, *parameters)
+
+    async def attach_decisions(self) -> None:
+        """Fetch new segments of decisions, so that the view of this name has all rows."""
+        async with self._write_lock:
+            await attach_decisions(self._projection, self.run.open_blob_store(self.log.client))
 
     async def recorded_events(self, condition: str, *parameters: Any) -> list[RecordedEvent]:
         """Events of the tables, by the end of the query from ``WHERE`` on."""

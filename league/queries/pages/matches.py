@@ -1,7 +1,7 @@
 """Matches: the list, and one match with its record, its maps and its decisions."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from league.queries.conversation import DECISION_COLUMNS
 from league.queries.decisions import (
     Decision,
     decision_from_call,
@@ -129,12 +130,29 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     config = league.state.config
     moment = await _run_in_record_thread(find_decision_point, record, _game_name(match), config, turn, seat)
     calls, problem = await _sampled_calls(league, match, seated)
+    kept = await _kept_decisions(league, match.match_id)
     if moment.decision_index < len(calls):
         tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model)
-        return msgspec.to_builtins(decision_from_call(calls[moment.decision_index], tokenizer))
+        found = decision_from_call(calls[moment.decision_index], tokenizer)
+        return msgspec.to_builtins(_with_kept(found, kept, seat, moment.decision_index))
     in_words = kind in ("remote", "person")
     again = await _run_in_record_thread(reconstruct_decision, moment, seat, config, in_words)
-    return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
+    again = msgspec.structs.replace(again, note=again.note + problem)
+    return msgspec.to_builtins(_with_kept(again, kept, seat, moment.decision_index))
+
+
+KeptDecisions = Mapping[tuple[int, int], Mapping[str, Any]]
+"""Rows of ``decisions`` by seat and number of the decision in it."""
+
+
+async def _kept_decisions(league: LiveLeague, match_id: str) -> KeptDecisions:
+    rows = await league.decisions(f"SELECT {DECISION_COLUMNS} FROM decisions WHERE match_id = ?", match_id)
+    return {(row["seat"], row["call"]): row for row in rows}
+
+
+def _with_kept(found: Decision, kept: KeptDecisions, seat: int, index: int) -> Decision:
+    row = kept.get((seat, index))
+    return found if row is None else found.with_kept(row)
 
 
 async def _sampled_calls(league: LiveLeague, match: MatchEvents, seat: SeatResult) -> tuple[Sequence[ModelCall], str]:
@@ -205,6 +223,10 @@ async def _load_decisions(
         places = [place for place in sorted(decisions) if place[1] == seat.seat]
         tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model) if calls else None
         decisions |= {place: decision_from_call(call, tokenizer) for place, call in zip(places, calls, strict=False)}
+    kept = await _kept_decisions(league, match.match_id)
+    for seat in match.result.seats:
+        places = [place for place in sorted(decisions) if place[1] == seat.seat]
+        decisions |= {place: _with_kept(decisions[place], kept, seat.seat, index) for index, place in enumerate(places)}
     return decisions
 
 

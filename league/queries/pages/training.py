@@ -13,6 +13,7 @@ import msgspec
 
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
+from league.queries.conversation import DECISION_COLUMNS
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
@@ -112,6 +113,16 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
         f"skipped, {_FIGURES} AS figures FROM gradient_steps WHERE (? IS NULL OR policy = ?) AND sequence <= ? "
         "AND step BETWEEN ? AND ? ORDER BY sequence DESC LIMIT ?",
         *(params.text("policy"), params.text("policy"), params.as_of(league), *params.span(), params.limit()),
+    )
+
+
+@route("/training/decisions")
+async def step_decisions(league: LiveLeague, params: RequestParams) -> Any:
+    """What a ``step`` of a ``policy`` was trained on: the decisions with the largest advantages, worst and best."""
+    return await league.decisions(
+        f"SELECT {DECISION_COLUMNS} FROM decisions WHERE policy = ? AND step = ? AND sequence <= ? "
+        "ORDER BY abs(advantage) DESC NULLS LAST, match_id, seat, call LIMIT ?",
+        *(params.text("policy"), params.integer("step"), params.as_of(league), params.limit()),
     )
 
 

@@ -11,10 +11,13 @@ function choice(one, number) {
 }
 
 function decisionText(found) {
-  const source = found.source === "rollout" ? `As it was sampled, by version ${found.version} at temperature ${found.temperature}.` : "";
+  const source = found.source === "kept" ? `As it was sampled, by version ${found.version}.` : found.source === "rollout" ? `As it was sampled, by version ${found.version} at temperature ${found.temperature}.` : "";
   return [
     (source || found.note) && h("p", { class: "soft" }, [source, found.note].filter(Boolean).join(" ")),
+    found.credit && h("p", null, h("strong", null, found.credit)),
+    found.fault && h("p", { class: "problem" }, `No legal move in the reply: ${found.fault}.`),
     h("h4", null, "Prompt"), h("pre", null, found.prompt),
+    found.thoughts && [h("h4", null, "Thoughts"), h("pre", null, found.thoughts)],
     h("h4", null, "Reply"), h("pre", null, found.reply),
     found.choices.length > 0 && [h("h4", null, "Choices"), h("ol", { class: "choices" }, found.choices.map(choice))],
   ];

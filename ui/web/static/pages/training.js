@@ -1,8 +1,8 @@
 // Training: metrics over gradient steps, what became of rollouts, pauses and resets.
 
 import { curves } from "../curves.js";
-import { fill, h, problem } from "../dom.js";
-import { clock, whole } from "../format.js";
+import { fill, h, link, part, problem } from "../dom.js";
+import { clock, decimal, whole } from "../format.js";
 import { get } from "../league.js";
 import { again } from "../pace.js";
 import { table } from "../table.js";
@@ -39,6 +39,39 @@ const MARKS = [
   { name: "why", text: true, of: (m) => m.reason },
 ];
 
+const DECISIONS = [
+  { name: "advantage", of: (d) => decimal(d.advantage, 3), number: true, sort: (d) => d.advantage },
+  { name: "reward", of: (d) => decimal(d.reward, 3), number: true, sort: (d) => d.reward },
+  { name: "reply", text: true, of: (d) => [d.thoughts && h("details", null, h("summary", null, "thoughts"), h("pre", null, d.thoughts)), h("code", null, d.reply)] },
+  { name: "move", of: (d) => d.move ?? "–" },
+  { name: "fault", of: (d) => d.fault },
+  { name: "prompt", text: true, of: (d) => h("details", null, h("summary", null, "prompt"), h("pre", null, d.prompt)) },
+  { name: "opponents", of: (d) => d.opponents.join(", ") },
+  { name: "score", of: (d) => decimal(d.score, 2), number: true, sort: (d) => d.score },
+  { name: "outcome", of: (d) => d.outcome },
+  { name: "match", of: (d) => link(`/match/${part(d.match_id)}`, d.match_id) },
+];
+
+/** What one step of a policy was trained on, by its number. */
+function trainedOn(context, policies) {
+  const shown = table(DECISIONS, { key: (d) => `${d.match_id} ${d.seat} ${d.call}`, caption: "Decisions, worst and best advantage first", empty: "no decision of this step is kept", most: 20 });
+  const policy = h("select", { "aria-label": "Policy" }, policies.map((p) => h("option", { value: p.policy }, p.policy)));
+  const step = h("input", { type: "number", min: 1, value: policies[0]?.last_step ?? 1, "aria-label": "Step" });
+  const trouble = h("div");
+  async function load() {
+    try {
+      shown.update(await get("/training/decisions", { policy: policy.value, step: step.value, at: context.at, limit: 500 }));
+      fill(trouble);
+    } catch (error) {
+      fill(trouble, problem(error));
+    }
+  }
+  policy.addEventListener("change", load);
+  step.addEventListener("change", load);
+  if (policies.length) load();
+  return h("section", { class: "online" }, h("h2", null, "What a step was trained on"), h("p", { class: "form" }, policy, " step ", step), shown.node, trouble);
+}
+
 export async function show(main, context) {
   const known = await get("/training", { at: context.at });
   const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; a few resets stand as lines in the curves", empty: "never paused, never reset" });
@@ -68,6 +101,7 @@ export async function show(main, context) {
   await update(known);
   account();
   fill(main, h("h1", null, "Training"), policies.node, charts.node,
+    trainedOn(context, known.policies),
     h("h2", null, "What became of every rollout"), ledger.node, trouble,
     h("h2", null, "Pauses, resets, ends"), marks.node);
   const end = again(account, ACCOUNT_MS);
