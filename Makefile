@@ -170,7 +170,7 @@ gpu: $(STAMP)  ## measure one GPU in about ten minutes, without downloads, and w
 
 # MkDocs' theme warns of MkDocs 2.0 at every start; a pinned 1.x is installed.
 docs: $(STAMP)  ## build the documentation as a site in build/site; a link that leads nowhere is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict
+	@PATH="$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict
 	@echo "build/site/index.html; to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 hashes:  ## write constraints-hashed.txt anew from constraints.txt, with uv: digests of every file, and no addresses

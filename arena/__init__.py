@@ -11,6 +11,7 @@
 - ``episodes/``         protocols of play between roles, which may nest
 - ``environments/``     what a league plays by name: registered arenas, and games
 - ``judges``            base of environments in which a judge compares two sides
+- ``exploitability``    what best responses win from a policy in small games
 - ``questions``, ``datasets``  parts of single environments
 - ``rubrics``           scoring of episodes
 - ``stores``            artifacts, the subjects of episodes
@@ -25,5 +26,5 @@ position in the tree of episodes, a *state* a position in a constraint's walk or
 plays a batch, the ``Step`` of an episode is one model call; *pieces* are the indivisible texts of a ``TextFormat``.
 
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``; the
-contract tests find it. ``docs/3-extending.md`` shows every kind of plugin.
+contract tests find it. ``docs/extending.md`` shows every kind of plugin.
 """

@@ -1,7 +1,7 @@
 """GRPO in plain torch against opponents of a league: rock, paper, scissors over the OpenAI-compatible endpoint.
 
 Nothing of the league is imported: the loop plays sessions against ``league/pfsp`` over HTTP, reports their scores, and
-adds its own versions, which then stand on the league's leaderboard. ``docs/17-opponent-pool.md`` has the league's
+adds its own versions, which then stand on the league's leaderboard. ``docs/environments.md`` has the league's
 settings and all commands. The policy is a table: from the opponent's last move to a distribution over the next one.
 """
 

@@ -5,7 +5,7 @@
 | ``textarena`` | a game, or one player's record of it, as in TextArena's published data set |
 | ``verifiers`` | an episode of verifiers v1, as its commands save it in ``traces.jsonl`` |
 
-``docs/18-environments.md`` names the fields. Values may be JSON in a string; unknown fields are ignored. The whole file
+``docs/environments.md`` names the fields. Values may be JSON in a string; unknown fields are ignored. The whole file
 is checked before any event is made.
 """
 

@@ -100,7 +100,7 @@ def _check_options(answers: PresetOptions) -> None:
     if answers.game in ADAPTERS:
         raise UsageError(
             f"--game {answers.game}: it needs settings that name an environment, which cannot be given here; "
-            "expected a settings file as in docs/18-environments.md"
+            "expected a settings file as in docs/environments.md"
         )
     if answers.game not in (known := [*game_names(), *arena_names()]):
         raise UsageError(

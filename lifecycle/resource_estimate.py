@@ -1,6 +1,6 @@
 """The processes that a configuration would start, with an estimate of the memory and disk they take.
 
-Estimates come from dimensions and from measurements of small models (``docs/2-measurements.md``). Those of a trainer's
+Estimates come from dimensions and from measurements of small models (``docs/results.md``). Those of a trainer's
 process and of whole leagues on a CPU are within a tenth of their measured peaks, of short leagues too, whose broker and
 archivist hold little yet; those of GPUs have not been measured. GB are 10^9 bytes.
 """

@@ -41,7 +41,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the ``league`` command; ``docs/11-commands.md`` has the table."""
+    """Exit codes of the ``league`` command; ``docs/commands.md`` has the table."""
 
     SUCCESS = 0
     """Done; of ``league verify``: sound."""

@@ -1,7 +1,7 @@
 """A NATS cluster as plain processes of this machine, its nodes on the loopback interface.
 
 For trying things out and for tests: nodes on one machine outlive a process, not the machine. On several machines the
-same configuration serves, a node on each (``docker-compose.yml``, ``docs/4-operations.md``).
+same configuration serves, a node on each (``docker-compose.yml``, ``docs/operations.md``).
 """
 
 import fcntl

@@ -69,6 +69,6 @@ def test_commands_are_found_and_wrong_ones_noticed() -> None:
 
 
 def test_the_table_of_exit_codes_is_complete() -> None:
-    page = (ROOT / "docs" / "11-commands.md").read_text()
+    page = (ROOT / "docs" / "commands.md").read_text()
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
     assert listed == sorted({int(code) for code in ExitCode})

@@ -1,7 +1,7 @@
 """What the pages show can be used as it stands: settings, statements of SQL, and the example of the Python interface.
 
-Commands are checked by ``test_commands_named``, the plugins of ``3-extending`` by ``test_extending``, the questions of
-``9-questions`` by ``test_league_questions``, and the tutorial by ``test_tutorial``.
+Commands are checked by ``test_commands_named``, the plugins of ``extending`` by ``test_extending``, the questions of
+``commands`` by ``test_league_questions``, and the tutorial by ``test_tutorial``.
 """
 
 import os
@@ -94,8 +94,8 @@ def projection() -> Iterator[Projection]:
 
 
 def test_statements_are_answered(projection: Projection) -> None:
-    found = [statement for page in PAGES for statement in statements(page) if page.stem != "9-questions"]
-    assert len(found) >= 8
+    found = [statement for page in PAGES for statement in statements(page) if page.stem != "commands"]
+    assert len(found) >= 7
     for statement in found:
         projection.query(statement.replace("\\", ""))
 
@@ -103,7 +103,7 @@ def test_statements_are_answered(projection: Projection) -> None:
 @pytest.mark.slow
 def test_the_example_of_the_python_interface_runs(tmp_path: Path) -> None:
     """As a script beside a settings file: a league that is trained, read, and another one that is trained."""
-    [example] = blocks(ROOT / "docs" / "16-python.md", "python")
+    [example] = blocks(ROOT / "docs" / "python.md", "python")
     settings = (ROOT / "configs" / "nim-tiny.toml").read_text(encoding="utf-8")
     (tmp_path / "league.toml").write_text(settings, encoding="utf-8")
     train = 'import league\n\nleague.up("league.toml", ".league")\n'

@@ -376,7 +376,7 @@ def test_what_a_tracker_may_not_forward_to_is_a_wrong_setting(to: str) -> None:
 
 
 def test_the_settings_that_the_documentation_shows_are_settings() -> None:
-    page = Path(__file__).parents[2] / "docs" / "10-watching.md"
+    page = Path(__file__).parents[2] / "docs" / "watching.md"
     shown = page.read_text().partition("```toml\n[tracker]\n")[2].partition("```")[0]
     tracker = convert(tomllib.loads(shown), TrackerConfig, "tracker")
     assert [target.to for target in tracker.forward] == [

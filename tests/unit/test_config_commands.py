@@ -133,7 +133,7 @@ def test_a_trainers_process_on_a_cpu_is_estimated_at_its_measured_peak(tmp_path:
 
 
 def test_a_league_on_a_cpu_is_estimated_at_its_measured_memory(tmp_path: Path) -> None:
-    """Resident memory of all processes of ``league up``, and of vLLM's (``docs/2-measurements.md``)."""
+    """Resident memory of all processes of ``league up``, and of vLLM's (``docs/results.md``)."""
     for name, measured in (("diplomacy-cpu", 2.51), ("quick-start", 1.68)):
         config = load_config(PRESETS.parent / f"{name}.toml")
         assert estimate_resources(config).memory_gb == pytest.approx(measured, rel=0.1), name

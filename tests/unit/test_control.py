@@ -92,7 +92,7 @@ def test_keys_that_running_processes_keep_are_named() -> None:
 
 
 def test_the_documentation_names_the_same_keys() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "4-operations.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| (`[^|]+`) \| (.+?) \| (?:at|when) ", text, re.MULTILINE)
     found = {key: re.findall(r"`(.+?)`", roles) for keys, roles in rows for key in re.findall(r"`(.+?)`", keys)}
     assert found == {key: list(roles) for key, roles in RESTART_KEYS.items()}

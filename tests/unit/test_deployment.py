@@ -25,7 +25,7 @@ from ui.cli.machines import ROLE_MODULES
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 IMAGE = f"event-sourced-league:{tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
-DOCUMENTS = ("docs/11-commands.md", "docs/4-operations.md")
+DOCUMENTS = ("docs/commands.md", "docs/operations.md")
 
 
 Refused = (AssertionError, *typer.BadParameter.__bases__)
@@ -174,7 +174,7 @@ def test_what_is_mounted_is_there_and_every_pod_says_what_it_needs() -> None:
     secrets |= {source["secret"]["name"] for source in sources if "secret" in source}
     assert {source["configMap"]["name"] for source in sources if "configMap" in source} == {"broker"}
     assert secrets == {"broker-auth", "league-creds"}
-    text = (ROOT / "docs" / "4-operations.md").read_text()
+    text = (ROOT / "docs" / "operations.md").read_text()
     for secret in secrets:
         assert f"create secret generic {secret}" in text
 
@@ -369,7 +369,7 @@ def test_every_command_in_the_documents_is_one_that_there_is(document: str) -> N
 
 
 def test_the_documented_scaler_is_the_deployed_one() -> None:
-    text = (ROOT / "docs" / "4-operations.md").read_text()
+    text = (ROOT / "docs" / "operations.md").read_text()
     (shown,) = [
         yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "ScaledObject" in block
     ]

@@ -1,4 +1,4 @@
-"""The files of ``docs/3-extending.md`` work as they stand there: each is put in its place and used."""
+"""The files of ``docs/extending.md`` work as they stand there: each is put in its place and used."""
 
 import asyncio
 import importlib
@@ -29,7 +29,7 @@ from schemas.plugins import FactoryRegistry
 from tests.simulated_history import Simulation
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "3-extending.md").read_text()
+PAGE = (ROOT / "docs" / "extending.md").read_text()
 FILES: dict[str, str] = dict(re.findall(r"^`([\w/]+\.py)`\n\n```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 PACKAGES = (
     "arena",

@@ -1,4 +1,4 @@
-"""The worked questions of ``docs/9-questions.md`` give answers, and its list of tables is true."""
+"""The worked questions of ``docs/commands.md`` give answers, and its list of tables is true."""
 
 import re
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ COMMENT = """
     SELECT comment FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = ?
     UNION ALL SELECT comment FROM duckdb_views() WHERE schema_name = 'main' AND view_name = ?
 """
-PAGE = Path(__file__).parents[2] / "docs" / "9-questions.md"
-QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+QUESTIONS = re.findall(r"^### ([^\n]*)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 SHARES = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
 SMALL = LeagueConfig(
     seed=4,

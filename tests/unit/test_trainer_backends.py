@@ -69,7 +69,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 UNPACKABLE = {"gpt_oss", "granitemoehybrid"}
 """Attention with sinks has no packed form here; state space layers carry one sequence into the next."""
-DOCUMENTED = (Path(__file__).parents[2] / "docs" / "8-training.md").read_text()
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
 
 
 def make_model(folder: Path, family: str) -> Path:

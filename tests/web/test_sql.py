@@ -143,8 +143,8 @@ async def said(site: Site, page: str) -> str:
 
 
 def test_the_shipped_questions_are_those_of_the_documentation() -> None:
-    page = (ROOT / "docs" / "9-questions.md").read_text()
-    documented = re.findall(r"## (.*?)\n\n```sql\n(.*?)\n```\n", page, re.DOTALL)
+    page = (ROOT / "docs" / "commands.md").read_text()
+    documented = re.findall(r"^### ([^\n]*)\n\n```sql\n(.*?)\n```\n", page, re.DOTALL | re.MULTILINE)
     shipped = json.loads((ROOT / "ui/web/static/questions.json").read_text())
     assert [(one["title"], one["statement"]) for one in shipped] == documented
     assert len(shipped) > 10
