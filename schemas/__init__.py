@@ -5,6 +5,7 @@
 - ``events``        the immutable facts of a league's history, a module per subject
 - ``jobs``          requests on the work queue
 - ``trajectories``  what a seat saw, sampled and earned: the trainer's raw material
+- ``decisions``     rows of what models were asked and said, and of the credit it earned
 - ``episodes``      roles, model calls and their results as a tree
 - ``batches``       model calls of episodes with their credit, for the trainer
 - ``standings``     the read-only table of agents that samplers decide from

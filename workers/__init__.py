@@ -17,6 +17,7 @@ Shared by them:
 - ``run_worker``        the life of a worker process: connect, fold, join (``membership``), serve, leave
 - ``runtime``           what a running one has: connections, stores, the folded history, background work
 - ``match_runner/``     runs one match: seats the players, plays, appends the result
+- ``decisions``         what models were asked and said, as Parquet segments
 - ``policy_weights``    base model and adapters of a process that plays; ``discover_servers`` finds inference servers
 - ``monitoring/``       heartbeats, metrics for Prometheus, alarms, the live table
 - ``compatibility``     checks that processes of different versions may share a league

@@ -4,5 +4,5 @@
 - ``verify``      checks the stream against the archive; ``blob_scrub`` checks the blobs that events refer to
 - ``recovery``    a history from its archive and what is left of the stream
 - ``snapshots``   saved folds for workers to start from
-- ``garbage``     unreferenced blobs
+- ``garbage``     unreferenced blobs; ``decision_segments`` beyond the limits of ``history.decisions``
 """
