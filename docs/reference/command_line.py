@@ -3,17 +3,20 @@
 from importlib import import_module
 from typing import Any
 
-from ui.cli import COMMANDS, LeagueCommand, app
+from typer.core import TyperCommand
+
+from ui.cli import COMMANDS, app
 from ui.cli.options import make_command
 
+_collect = TyperCommand.collect_usage_pieces
 
-def collect_usage_pieces(self: LeagueCommand, ctx: Any) -> list[str]:
+
+def collect_usage_pieces(self: TyperCommand, ctx: Any) -> list[str]:
     """The pieces of the usage without brackets, since two pairs side by side are a link in Markdown."""
-    pieces = super(LeagueCommand, self).collect_usage_pieces(ctx)
-    return [piece.replace("[", "").replace("]", "") for piece in pieces]
+    return [piece.replace("[", "").replace("]", "") for piece in _collect(self, ctx)]
 
 
-LeagueCommand.collect_usage_pieces = collect_usage_pieces  # type: ignore[method-assign]
+TyperCommand.collect_usage_pieces = collect_usage_pieces  # type: ignore[method-assign]
 for words, target in COMMANDS.items():
     # Typer runs this file twice.
     if isinstance(target, str):
