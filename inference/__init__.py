@@ -9,6 +9,7 @@
 - ``completion``     a completion in progress, and the checks of its request
 - ``sampler``        seeded draws from the allowed tokens
 - ``adapter_cache``  the adapters that a process keeps ready
+- ``canary``         checks after each load that the backend serves the adapter
 - ``chat_template``  conversations as a model was trained on them
 - ``statistics``     request counters, rates, latency of weight swaps
 - ``servers``        the backend over inference processes elsewhere; ``remote/``: its protocol and client

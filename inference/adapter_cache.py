@@ -24,7 +24,8 @@ class AdapterCache:
     """Adapters of one backend, which loads and drops them.
 
     Those that ``pinned`` returns are assigned now, and never evicted. ``tell`` is called with the new capacity and the
-    reason whenever it shrinks below the ``configured`` one.
+    reason whenever it shrinks below the ``configured`` one. ``verify`` gets each adapter and its folder once it is
+    loaded, and raises ``ModelError`` for one that must not be used.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class AdapterCache:
         pinned: Callable[[], set[str]],
         fetch: FetchAdapter,
         tell: Callable[[int, str], Awaitable[None]],
+        verify: FetchAdapter | None = None,
     ) -> None:
         self._backend = backend
         self._configured_capacity = configured
         self._pinned = pinned
         self._fetch = fetch
         self._on_capacity_reduced = tell
+        self._verify = verify
         self._loaded: OrderedDict[str, None] = OrderedDict()
         self._in_use = Counter[str]()
         """Number of holders of each."""
@@ -104,14 +107,23 @@ class AdapterCache:
                 self._evict_idle(requested, instead)
                 try:
                     for adapter in missing:
-                        if isinstance(self._backend, BackgroundLoader):
-                            await self._backend.load_in_background(adapter, Path(folder) / adapter)
-                        else:
-                            self._backend.load_adapter(adapter, Path(folder) / adapter)
+                        await self._load_one(adapter, Path(folder) / adapter)
                         self._loaded[adapter] = None
                     return
                 except MemoryShortError as error:
                     await self._reduce_capacity(error)
+
+    async def _load_one(self, adapter: str, folder: Path) -> None:
+        if isinstance(self._backend, BackgroundLoader):
+            await self._backend.load_in_background(adapter, folder)
+        else:
+            self._backend.load_adapter(adapter, folder)
+        if self._verify is not None:
+            try:
+                await self._verify(adapter, folder)
+            except BaseException:
+                self._backend.drop_adapter(adapter)
+                raise
 
     async def _wait_for_room(self, requested: Sequence[str], instead: str | None) -> None:
         """Where memory is short, wait until these fit beside the adapters in use; raises where they never will."""

@@ -1,6 +1,7 @@
 """Conversations as tokens, in the model's own chat template or that of a family."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -11,13 +12,16 @@ from arena.prompts import (
     Template,
     make_template,
     merge_system_message,
-    template_for,
+    template_name,
     with_system_prompt,
 )
 from arena.prompts.extraction import get_observation_template
 from models.tokenizer import Tokenizer
 from schemas.config import PromptsConfig
 from schemas.errors import ModelError
+from schemas.loggers import get_logger
+
+log = get_logger()
 
 AUTO = "auto"
 """``prompts.template``: the model's own."""
@@ -32,7 +36,10 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
     """
     name = get_observation_template(config.observation).family if config.observation else config.template
     if name == AUTO:
-        return template_for(tokenizer.model_type, tokenizer.is_token)
+        family = template_name(tokenizer.model_type, tokenizer.is_token)
+        if not tokenizer.has_chat_template:
+            _log_family(str(tokenizer.folder), family)
+        return make_template(family)
     template = make_template(name)
     if unknown := [mark for mark in template.marks if not tokenizer.is_token(mark)]:
         raise ModelError(
@@ -40,6 +47,12 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
             f"which the tokenizer of {tokenizer.folder} does not know; expected one that the model was trained on"
         )
     return template
+
+
+@cache
+def _log_family(folder: str, family: str) -> None:
+    """Log once that a folder has no chat template of its own."""
+    log.info("the model has no chat template of its own; conversations are in a family's", model=folder, family=family)
 
 
 def encode_conversation(

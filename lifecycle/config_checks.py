@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, reports_progress, rules_in_words
-from arena.games.texts import seat_counts
+from arena.games.base import Game, GameSpec
+from arena.games.texts import Listing, seat_counts, words_of
 from inference import backend_config, backend_settings
 from inference.chat_template import encode_conversation
 from league.matchmaking.roles import sampler_of
@@ -168,7 +169,23 @@ def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSp
         prompter, opening = make_prompter(tokenizer, contest, config.prompts), contest.new(0)
         for seat in opening.to_move():
             prompter.make_prompt(opening, seat)
+            check_reply_tokens(tokenizer, config.prompts, contest, opening, seat)
     return contest
+
+
+def check_reply_tokens(tokenizer: Tokenizer, prompts: PromptsConfig, spec: GameSpec, opening: Game, seat: int) -> None:
+    """Raise ``ConfigError`` for a limit of free replies below the shortest legal answer that the game lists."""
+    if prompts.reply != "free":
+        return
+    words = words_of(spec)
+    replies = words.replies(opening, seat) if isinstance(words, Listing) else ()
+    answers = [(len(tokenizer.encode_text(reply)) + 1, reply) for reply in replies]
+    needed, shortest = min(answers, default=(0, ""))
+    if prompts.reply_tokens < needed:
+        raise ConfigError(
+            f"prompts.reply_tokens: {prompts.reply_tokens}, but the shortest legal answer of {spec.name}, "
+            f"{shortest!r}, has {needed} tokens with its end; expected at least {needed}"
+        )
 
 
 def _check_reward(config: LeagueConfig, contest: EnvironmentSpec) -> None:

@@ -18,11 +18,11 @@ from league.run import Run
 from lifecycle.branch import make_new_folder
 from lifecycle.config_checks import check_config, check_tokenizer
 from lifecycle.open import open_league
-from models import MODEL_FILES, adapters, load_base
+from models import MODEL_FILES, BaseModel, adapters, load_base
 from models.adapter_bundle import pack_folder, unpack_folder
+from models.adapter_checks import check_base_name, has_effect
 from models.adapters import CONFIG_FILE, WEIGHTS_FILE
 from models.decoder import Decoder
-from models.model_config import ModelShape
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig
 from schemas.errors import ModelError, UsageError
@@ -49,6 +49,8 @@ class ImportResult(msgspec.Struct):
     matches: int
     without: dict[str, str]
     """Checkpoints that will never be drawn, with the reason why their adapter could not be stored."""
+    notes: dict[str, list[str]]
+    """What is odd about adapters that were stored, by checkpoint."""
 
 
 async def import_registry(
@@ -74,14 +76,15 @@ async def import_registry(
             history = await open_league(run, client, config, report, make_model=False)
             source = run.model if config.model.base == "made" else config.model.base
             # There may be no base model until ``league up`` makes it.
-            shape = None if source == run.model and not run.model.is_dir() else load_base(source).shape
-            adapters, without = _read_adapters(registry, folder, shape)
+            base = None if source == run.model and not run.model.is_dir() else load_base(source)
+            adapters, without = _read_adapters(registry, folder, base, None if source == run.model else str(source))
             _check_newest_adapter(adapters, config)
             # The league's processes would not load adapters of a larger rank.
             largest = config.max_lora_rank
             for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
                 rank = adapters.pop(name).rank
                 without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
+            _check_adapters_left(registry, adapters, without)
             blobs = open_blobs(client, config.name)
             stored = {name: await blobs.put(adapter.data, "adapter") for name, adapter in adapters.items()}
             await _append_history(history, registry, config, stored, report)
@@ -92,6 +95,7 @@ async def import_registry(
         adapters=len(stored),
         matches=len(registry.history),
         without=without,
+        notes={name: list(adapter.notes) for name, adapter in adapters.items() if adapter.notes},
     )
 
 
@@ -124,15 +128,19 @@ class _PackedAdapter(NamedTuple):
     """Adapter bundle, as workers unpack it."""
     rank: int
     alpha: float
+    notes: tuple[str, ...]
 
 
 def _read_adapters(
-    registry: ImportedRegistry, folder: Path, shape: ModelShape | None
+    registry: ImportedRegistry, folder: Path, base: BaseModel | None, source: str | None
 ) -> tuple[dict[str, _PackedAdapter], dict[str, str]]:
-    """Read adapters by the registry's checkpoint name, in its order, and the reasons for missing ones."""
+    """Read adapters by the registry's checkpoint name, in its order, and the reasons for missing ones.
+
+    They must name ``source`` as their base model, unless it is None: a base model that came with the registry.
+    """
     adapters: dict[str, _PackedAdapter] = {}
     without: dict[str, str] = {}
-    if shape is None:
+    if base is None:
         return adapters, dict.fromkeys((checkpoint.name for checkpoint in registry.checkpoints), _NO_MODEL)
     for checkpoint in registry.checkpoints:
         if checkpoint.path is None:
@@ -140,7 +148,7 @@ def _read_adapters(
             continue
         path = folder / checkpoint.path
         try:
-            adapters[checkpoint.name] = _read_adapter(path, shape)
+            adapters[checkpoint.name] = _read_adapter(path, base, source)
         except (ModelError, OSError) as error:
             if checkpoint.adapter_digest is not None:
                 raise ModelError(f"agents.{checkpoint.name}: {error}") from None
@@ -151,7 +159,7 @@ def _read_adapters(
     return adapters, without
 
 
-def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
+def _read_adapter(path: Path, base: BaseModel, base_name: str | None) -> _PackedAdapter:
     """Read an adapter of the base model from its folder, its weights file, or an archive."""
     with tempfile.TemporaryDirectory() as workshop:
         folder = Path(workshop) / "adapter"
@@ -166,9 +174,26 @@ def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
                     shutil.copyfile(source / name, folder / name)
         else:
             raise ModelError(f"{path}: does not exist")
-        adapters.check(folder, shape)
+        adapters.check(folder, base.shape)
         config = adapters.read_config(folder)
-        return _PackedAdapter(pack_folder(folder), config["r"], float(config["lora_alpha"]))
+        if base_name is not None:
+            check_base_name(path, config, base_name, base.folder)
+        notes = [] if has_effect(folder) else ["its adapter has no effect, all its B are zero"]
+        if base_name is not None and not config.get("base_model_name_or_path"):
+            notes.append(f"its adapter names no base model and is taken as one of {base_name!r}")
+        return _PackedAdapter(pack_folder(folder), config["r"], float(config["lora_alpha"]), tuple(notes))
+
+
+def _check_adapters_left(
+    registry: ImportedRegistry, adapters: Mapping[str, _PackedAdapter], without: Mapping[str, str]
+) -> None:
+    """Reject an import whose checkpoints have all lost their adapters; those without a path never had one."""
+    lost = [checkpoint.name for checkpoint in registry.checkpoints if checkpoint.path is not None]
+    lost = [name for name in lost if without.get(name, _NO_MODEL) != _NO_MODEL]
+    if lost and not adapters:
+        raise ModelError(
+            f"agents.{lost[-1]}: {without[lost[-1]]}; expected its adapter, since no other checkpoint has one either"
+        )
 
 
 def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: LeagueConfig) -> None:

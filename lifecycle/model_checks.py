@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from models import adapters
+from models.adapter_checks import check_base_name
 from models.hf import read_weight_sizes
 from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig
@@ -64,6 +65,8 @@ def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -
                 f"model.{key}: {expected:g}, but the adapter in model.adapter has {found:g}; expected that"
             )
     matrices = adapters.read_matrices(folder)
+    if config.model.base != "made":
+        check_base_name(folder, fields, config.model.base, base)
     if base is None:
         return
     sizes = {f"base_model.model.{name.removesuffix('.weight')}": size for name, size in read_weight_sizes(base).items()}

@@ -11,6 +11,8 @@ import msgspec
 
 from league.matchmaking.roles import select_parents
 from models.adapter_bundle import pack_folder
+from models.adapter_checks import has_effect
+from models.adapters import decode_config
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import ArtifactError, ConflictError, DiskError, WorkerConflictError
 from schemas.events import Event, GradientStepTaken, ParentAdapter, PolicyPublished, PolicyReset
@@ -177,6 +179,7 @@ class LearnerFactory:
             await self._load_blob(learner, versions[min(versions)].adapter, learner.steps)
         elif (folder := _find_local_folder(source)) is not None:
             learner.load_adapter(folder, learner.steps)
+            _log_oddities(folder)
         else:
             await self._load_blob(learner, source, learner.steps)
         log.info("begins with an adapter", source=source, version=learner.steps)
@@ -198,6 +201,14 @@ class LearnerFactory:
     async def _load_blob(self, learner: Learner, adapter: str, steps: int) -> None:
         async with _unpacked(self._context, adapter) as folder:
             learner.load_adapter(folder, steps)
+
+
+def _log_oddities(folder: Path) -> None:
+    """Log what is odd about the first adapter: no name of its base model, no effect."""
+    if not decode_config(folder).get("base_model_name_or_path"):
+        log.info("the adapter names no base model; taken as one of model.base", source=str(folder))
+    if not has_effect(folder):
+        log.warning("the adapter has no effect: all its B are zero", source=str(folder))
 
 
 async def compute_offspring(context: Context, reset: PolicyReset) -> bytes:

@@ -11,6 +11,7 @@ from arena.match import SeatPlayer
 from inference import backend_settings, make_backend
 from inference.adapter_cache import AdapterCache
 from inference.base import BackendStats, Generation, InferenceBackend, RemoteBackend, Request, SamplingParameters
+from inference.canary import AdapterCanary
 from inference.statistics import SwapTimer, TimedBackend
 from league.state.saved_state import PublishedVersion
 from models import Tokenizer, find_base
@@ -118,6 +119,7 @@ class ModelManager:
             lambda: {adapter for _, adapter in self._live.values() if adapter is not None},
             self._fetch,
             self._record_slots_reduced,
+            AdapterCanary(backend, len(tokenizer)).check,
         )
         name = context.config.inference.backend if self._remote is None else "servers"
         self._gauge = BackendGauge(name, self.backend, self.swaps)

@@ -99,11 +99,6 @@ def make_template(name: str) -> Template:
     return TEMPLATES.load_all()[name].make()
 
 
-def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
-    """The template of a model's family, or the plain one; see ``template_name``."""
-    return make_template(template_name(model_type, knows))
-
-
 def template_name(model_type: str, knows: Callable[[str], bool]) -> str:
     """The name of the template of a model's family, or of the plain one, by the type in its ``config.json``.
 

@@ -20,7 +20,7 @@ from models import adapters, load_base
 from models.adapters import LoraConfig
 from models.model_config import read_shape
 from schemas.config import load_config
-from schemas.errors import ConfigError, ExitCode, UsageError
+from schemas.errors import ConfigError, ExitCode, ModelError, UsageError
 from ui.cli import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -80,6 +80,7 @@ def run(home: Path) -> Path:
     assert (made["agents"], made["checkpoints"], made["adapters"], made["matches"]) == (4, 2, 1, 2)
     assert list(made["without"]) == ["v40"]
     assert made["without"]["v40"].endswith("v40: does not exist")
+    assert "names no base model" in made["notes"]["v50"][0]
     return home / "new"
 
 
@@ -175,15 +176,27 @@ def test_a_newest_adapter_of_another_rank_is_refused_with_the_settings_to_change
     assert "agents.v50: its adapter has rank 4 and alpha 8" in str(error)
 
 
-def test_a_damaged_adapter_is_as_good_as_none(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_adapter_is_as_good_as_none_unless_it_is_the_only_one(home: Path, tmp_path: Path) -> None:
     (tmp_path / "run" / "v50").mkdir(parents=True)
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         whole = (home / "run" / "v50" / name).read_bytes()
         (tmp_path / "run" / "v50" / name).write_bytes(whole if name.endswith("json") else whole[:-100])
+    error = refused(written(tmp_path), home, tmp_path / "new")
+    assert isinstance(error, ModelError)
+    assert "agents.v50" in str(error)
+    assert "not a readable safetensors file" in str(error)
+    shutil.copytree(home / "run" / "v50", tmp_path / "run" / "v40")
     result = imported(written(tmp_path), home, tmp_path / "new")
     assert result.exit_code == 0
     assert "v50 will not be drawn" in result.stdout
     assert "not a readable safetensors file" in result.stdout
+
+
+def test_an_adapter_of_another_base_model_is_refused(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "run" / "v50", tmp_path / "run" / "v50")
+    path = tmp_path / "run" / "v50" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": "Qwen/Qwen3-0.6B"}))
+    assert "base_model_name_or_path is 'Qwen/Qwen3-0.6B'" in str(refused(written(tmp_path), home, tmp_path / "new"))
 
 
 # PEFT asks transformers under a name that transformers is about to drop.

@@ -12,7 +12,7 @@ from arena.prompts import (
     make_template,
     merge_system_message,
     read_answer,
-    template_for,
+    template_name,
     template_names,
 )
 from arena.prompts.extraction import (
@@ -101,7 +101,7 @@ def test_a_thought_that_was_cut_off_is_no_answer(family: str):
 
 def test_family_follows_from_the_model_and_needs_its_special_tokens():
     def names(model_type: str, known: bool) -> str:
-        return type(template_for(model_type, lambda _: known)).__name__
+        return type(make_template(template_name(model_type, lambda _: known))).__name__
 
     assert [names(kind, True) for kind in ("qwen3", "llama", "gemma3_text", "gpt2")] == [
         "Qwen3",

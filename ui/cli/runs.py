@@ -82,6 +82,8 @@ def import_league(
     )
     for name, why in made.without.items():
         print(f"{name} will not be drawn, it came without its adapter: {why}")
+    for name, notes in made.notes.items():
+        print(f"{name}: {'; '.join(notes)}")
     print(f"it goes on with: league up --run {run}")
 
 

@@ -1,0 +1,68 @@
+"""A canary after each load of an adapter: it finds a server that ignores the adapter, or serves an old one.
+
+One token is sampled after a fixed prompt, with a fixed seed, under the base model and under every adapter that this
+process loads. Its log-probability is normalised over the whole vocabulary, so every change of the weights moves it. An
+adapter that answers exactly as the base model, or as another adapter, is not the one that is served, unless it has no
+effect (all its B are zero), as before the first step of training.
+
+Every process that holds a model checks what it loads itself, before the first match that uses it: ``local``, ``vllm``
+in process, and the league's inference servers. Nothing is recorded, so that no trainer has to compute with a sampler's
+numerics, nor is any tolerance between them needed: equal weights give equal numbers on one engine. Beside other
+requests in one batch, sums may be rounded otherwise and a fault go unnoticed; no sound adapter is refused.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+from inference.base import InferenceBackend, Request, SamplingParameters
+from models.adapter_checks import has_effect
+from schemas.errors import ModelError
+from schemas.loggers import get_logger
+
+log = get_logger()
+
+_PROMPT_TOKENS = 4
+_TOLERANCE = 1e-6
+"""Difference of log-probabilities up to which they are equal; one small step moves them a thousand times as far."""
+
+
+class CanaryAnswer(NamedTuple):
+    """The sampled token and its log-probability."""
+
+    token: int
+    logprob: float
+
+
+class AdapterCanary:
+    """Asks one backend for the canary's token under each adapter."""
+
+    def __init__(self, backend: InferenceBackend, vocabulary: int) -> None:
+        """``vocabulary`` is the number of tokens, from all over which the prompt's are."""
+        self._backend = backend
+        self._prompt = [vocabulary * (2 * place + 1) // (2 * _PROMPT_TOKENS) for place in range(_PROMPT_TOKENS)]
+        self._answers: dict[str | None, CanaryAnswer] = {}
+
+    async def check(self, adapter: str, folder: Path) -> None:
+        """Check an adapter that was loaded from a folder; raises ``ModelError`` if the backend does not serve it."""
+        if not await asyncio.to_thread(has_effect, folder):
+            log.info("an adapter without effect was loaded: all its B are zero", adapter=adapter)
+            return
+        if None not in self._answers:
+            self._answers[None] = await self._ask(None)
+        answer = await self._ask(adapter)
+        for other, known in self._answers.items():
+            if other != adapter and known.token == answer.token and abs(known.logprob - answer.logprob) <= _TOLERANCE:
+                raise ModelError(
+                    f"adapter {adapter!r}: after it was loaded, the backend answers as "
+                    f"{'the base model' if other is None else f'adapter {other!r}'} does (log-probability "
+                    f"{answer.logprob:.7g} of token {answer.token}); expected an answer of its own, since its weights "
+                    "are not zero"
+                )
+        self._answers[adapter] = answer
+
+    async def _ask(self, adapter: str | None) -> CanaryAnswer:
+        generation = await self._backend.generate(
+            Request(self._prompt, adapter, None, SamplingParameters(seed=0, max_tokens=1))
+        )
+        return CanaryAnswer(generation.completion_ids[0], generation.logprobs[0])

@@ -1,0 +1,136 @@
+"""A canary finds a backend that ignores an adapter or serves an old one; adapters name their base and act on it."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from structlog.testing import capture_logs
+
+from inference import make_backend
+from inference.adapter_cache import AdapterCache
+from inference.base import Generation, Request, SamplingParameters
+from inference.canary import AdapterCanary
+from inference.local import LocalBackend
+from lifecycle.model_checks import check_first_adapter
+from models import BaseShape, Tokenizer, make_base
+from models.adapter_checks import check_base_name, has_effect
+from models.adapters import LoraConfig, create, save
+from models.model_config import read_shape
+from schemas.config import LeagueConfig, ModelConfig
+from schemas.errors import ModelError
+
+SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=1)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("canary") / "base", list("abcdefgh"), SHAPE, seed=1)
+
+
+class Misrouted(LocalBackend):
+    """A real backend that answers requests for some adapters with others."""
+
+    answers: dict[str | None, str | None] = {}  # noqa: RUF012
+
+    async def generate(self, request: Request) -> Generation:
+        served = self.answers.get(request.adapter, request.adapter)
+        return await super().generate(msgspec.structs.replace(request, adapter=served))
+
+
+def trained(base: Path, folder: Path, change: float) -> None:
+    lora = create(read_shape(base), LoraConfig(2, 4.0), seed=1)
+    with torch.no_grad():
+        lora.flat_P.add_(change * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(2)))
+    save(lora, folder)
+
+
+def make_cache(base: Path, backend: LocalBackend, changes: dict[str, float], most: int = 8) -> AdapterCache:
+    async def fetch(adapter: str, folder: Path) -> None:
+        trained(base, folder, changes[adapter])
+
+    async def tell(slots: int, reason: str) -> None:
+        raise AssertionError(reason)
+
+    canary = AdapterCanary(backend, len(Tokenizer(base)))
+    return AdapterCache(backend, lambda: most, set, fetch, tell, canary.check)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [({"new": None}, "answers as the base model does"), ({"new": "old"}, "answers as adapter 'old' does")],
+)
+def test_a_backend_that_does_not_serve_an_adapter_is_found_when_it_is_loaded(base, answers, message):
+    async def body() -> None:
+        backend = Misrouted(base)
+        cache = make_cache(base, backend, {"old": 0.1, "new": 0.11})
+        await cache.ensure(["old"])
+        backend.answers = answers
+        with pytest.raises(ModelError, match=message):
+            await cache.ensure(["new"])
+        assert cache.loaded == ["old"]
+        assert backend.stats().adapters == 1
+        backend.answers = {}
+        await cache.ensure(["new"])
+        assert cache.loaded == ["old", "new"]
+        await backend.close()
+
+    asyncio.run(body())
+
+
+def test_small_steps_are_no_faults_and_an_adapter_without_effect_is_named(base):
+    async def body() -> None:
+        backend = LocalBackend(base)
+        cache = make_cache(base, backend, {"a": 0.1, "b": 0.1001, "zero": 0.0})
+        with capture_logs() as logs:
+            await cache.ensure(["a", "b", "zero"])
+        assert [(line["adapter"], "without effect" in line["event"]) for line in logs] == [("zero", True)]
+        await backend.close()
+
+    asyncio.run(body())
+
+
+def test_an_adapter_that_was_evicted_gives_the_same_log_probabilities_again(base):
+    async def body() -> None:
+        backend = make_backend("local", base)
+        cache = make_cache(base, backend, {"a": 0.1, "b": 0.2}, most=1)
+        request = Request([3, 4, 5], "a", None, SamplingParameters(seed=4, max_tokens=8))
+        await cache.ensure(["a"])
+        first = await backend.generate(request)
+        await cache.ensure(["b"])
+        assert cache.loaded == ["b"]
+        await cache.ensure(["a"])
+        again = await backend.generate(request)
+        assert (again.completion_ids, again.logprobs) == (first.completion_ids, first.logprobs)
+        await backend.close()
+
+    asyncio.run(body())
+
+
+def test_an_adapter_has_an_effect_unless_all_its_b_are_zero(base, tmp_path):
+    for change in (0.0, 0.1):
+        trained(base, tmp_path / str(change), change)
+    assert (has_effect(tmp_path / "0.0"), has_effect(tmp_path / "0.1")) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "named", ["org/SmolLM2-135M", "/elsewhere/smollm2-135m/", "smollm2-135m", "the folder", "", None]
+)
+def test_an_adapter_of_the_same_base_is_accepted_under_any_of_its_names(base, tmp_path, named):
+    config = {"base_model_name_or_path": str(base) if named == "the folder" else named}
+    check_base_name(tmp_path, config, "other/smollm2-135m", base)
+
+
+def test_an_adapter_of_another_base_is_refused_with_both_names(base, tmp_path):
+    for place in (base, None):
+        with pytest.raises(ModelError, match=r"'Qwen/Qwen3-0.6B', model.base is 'org/llama'; expected"):
+            check_base_name(tmp_path, {"base_model_name_or_path": "Qwen/Qwen3-0.6B"}, "org/llama", place)
+
+
+def test_a_first_adapter_of_another_base_is_refused_before_the_league_starts(base, tmp_path):
+    lora = create(read_shape(base), LoraConfig(2, 4.0), seed=1)
+    save(lora, tmp_path, "Qwen/Qwen3-0.6B")
+    config = LeagueConfig(model=ModelConfig(base="org/llama", lora_rank=2, lora_alpha=4.0))
+    with pytest.raises(ModelError, match=r"'Qwen/Qwen3-0\.6B', model\.base is 'org/llama'"):
+        check_first_adapter(config, tmp_path, None)
