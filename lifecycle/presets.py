@@ -16,7 +16,7 @@ import msgspec
 from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
 from schemas.config import LeagueConfig, convert, load_config
-from schemas.config.base import toml_value
+from schemas.config.base import toml_document
 from schemas.config.league import config_path
 from schemas.errors import ConfigError, UsageError, format_choices
 from schemas.subjects import check_name
@@ -86,12 +86,6 @@ _EPISODES = """
 [episodes]
 empty = "count"
 """
-_FREE_TEXT_LOSS = """
-# Without an entropy bonus: among all tokens of a text it pays for nonsense.
-[trainer.loss]
-name = {name}
-settings = {settings}
-"""
 _BOTS = {"random_bot": (800.0, True), "chaos_bot": (900.0, True)}
 """Initial rating, and whether the bot is a baseline of the success criteria; a game's other bots have neither."""
 
@@ -143,27 +137,23 @@ def _body(answers: PresetOptions) -> str:
         settings = settings | _PRETRAINED_GAME_SETTINGS.get(answers.game, {})
     contest = make_environment(answers.game, settings)
     bots = {
-        name: toml_value({"kind": "bot", "rating": rating, "baseline": is_baseline})
+        name: {"kind": "bot", "rating": rating, "baseline": is_baseline}
         for name, (rating, is_baseline) in _BOTS.items()
         if name in contest.bots
     }
     if not bots:
         raise ConfigError(f"game.name: {answers.game!r} has none of the bots {format_choices(_BOTS)}")
+    agents = {"base_model": {"kind": "base", "rating": 1000.0, "baseline": True}} | bots
+    game = {"name": answers.game} | ({"settings": settings} if settings else {})
     return "\n".join(
         (
-            f"name = {toml_value(check_name('name', answers.game.replace('_', '-')))}",
+            toml_document({"name": check_name("name", answers.game.replace("_", "-"))}).rstrip(),
             "# Master seed of every match, draw and initialisation.",
             "seed = 1",
             "",
-            "[game]",
-            f"name = {toml_value(answers.game)}",
-            *([f"settings = {toml_value(settings)}"] if settings else []),
-            "",
+            toml_document({"game": game}),
             "# Initial agents; the success criteria compare policies with the baselines.",
-            "[agents]",
-            'base_model = { kind = "base", rating = 1000.0, baseline = true }',
-            *(f"{name} = {agent}" for name, agent in bots.items()),
-            "",
+            toml_document({"agents": agents}),
             "[model]",
             *_model_lines(answers),
             "",
@@ -185,8 +175,9 @@ def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
         advantage, loss, settings = "group_relative", "ppo_clip", {"entropy": 0.0}
     return (
         _OUTCOME_REWARD.format("this arena"),
-        f"[trainer.advantage]\nname = {toml_value(advantage)}",
-        _FREE_TEXT_LOSS.format(name=toml_value(loss), settings=toml_value(settings)).rstrip("\n"),
+        toml_document({"trainer": {"advantage": {"name": advantage}}}),
+        "# Without an entropy bonus: among all tokens of a text it rewards nonsense.",
+        toml_document({"trainer": {"loss": {"name": loss, "settings": settings}}}).rstrip("\n"),
         _EPISODES,
     )
 
@@ -205,7 +196,7 @@ def _model_lines(answers: PresetOptions) -> list[str]:
         ]
     return [
         "# A folder, or a hub id that is downloaded once.",
-        f"base = {toml_value(answers.model)}",
+        toml_document({"base": answers.model}).rstrip(),
         "# Rank of the adapters, on all linear layers.",
         f"lora_rank = {answers.preset.config.model.lora_rank}",
         f"lora_alpha = {answers.preset.config.model.lora_alpha}",

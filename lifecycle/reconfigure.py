@@ -1,7 +1,8 @@
 """Changes of an open league's configuration: validation, and the event that puts them in force."""
 
+import contextlib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from league.state import LeagueState
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, convert, to_builtins
-from schemas.config.base import assign_setting, parse_value, toml_key, toml_value
+from schemas.config.base import assign_setting, parse_value, toml_document
 from schemas.errors import ConfigError, UsageError
 from schemas.events import LeagueConfigured
 from schemas.ids import digest
@@ -89,19 +90,8 @@ def _agent_identities(config: LeagueConfig) -> dict[str, Any]:
 
 def render_settings(config: LeagueConfig) -> str:
     """Render a configuration as TOML; ConfigError where TOML cannot express a value."""
-    text = "\n".join(_lines(to_builtins(config), "")) + "\n"
-    if convert(tomllib.loads(text), LeagueConfig, "") != config:
-        raise ConfigError("settings: a value cannot be written in TOML, such as a list with null")
-    return text
-
-
-def _lines(table: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Values come first: what follows the heading of an inner table belongs to that table."""
-    for key, value in table.items():
-        # TOML has no null; null is the default of every key that allows it.
-        if value is not None and not (isinstance(value, dict) and value):
-            yield f"{toml_key(key)} = {toml_value(value)}"
-    for key, value in table.items():
-        if isinstance(value, dict) and value:
-            inner = f"{path}.{toml_key(key)}" if path else toml_key(key)
-            yield from ("", f"[{inner}]", *_lines(value, inner))
+    with contextlib.suppress(TypeError):
+        text = toml_document(to_builtins(config))
+        if convert(tomllib.loads(text), LeagueConfig, "") == config:
+            return text
+    raise ConfigError("settings: a value cannot be written in TOML, such as a list with null")

@@ -1,6 +1,5 @@
 """Base of configuration tables: plugins by name, decoding with one form of error message, checks."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+import tomli_w
 from msgspec import inspect
 
 from schemas.errors import ConfigError, format_choices
@@ -157,30 +157,14 @@ def _expectation(kind: Any, found: Any) -> str:
 
 
 def toml_document(settings: Mapping[str, Any]) -> str:
-    """Settings as a TOML file, a line per key at its top; keys without a value (None) are left out."""
-    return "".join(f"{toml_key(key)} = {toml_value(value)}\n" for key, value in _present(settings))
+    """Render settings as TOML, which has no null: keys whose value is None are left out."""
+    return tomli_w.dumps(_without_none(settings))
 
 
-def toml_value(value: Any) -> str:
-    """A value in TOML, on one line."""
+def _without_none(value: Any) -> Any:
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{toml_key(key)} = {toml_value(part)}" for key, part in _present(value))
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml_value, value)) + "]"
-    if isinstance(value, float):
-        return repr(value)
-    # JSON strings are TOML strings, except for one control character that JSON does not escape.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def toml_key(key: str) -> str:
-    """A key in TOML, with quotes where it needs them."""
-    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else toml_value(key)
-
-
-def _present(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in table.items() if value is not None]
+        return {key: _without_none(part) for key, part in value.items() if part is not None}
+    return [_without_none(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def parse_value(text: str) -> Any:
