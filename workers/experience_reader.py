@@ -138,7 +138,7 @@ class ExperienceReader:
         if rollout is not None:
             damage = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
         if rollout is None or damage:
-            log.warning("rollout refused", sequence=received.sequence, reason=damage)
+            log.warning("trajectory rejected", sequence=received.sequence, reason=damage)
             match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")
             seat = received.seat if rollout is None or received.match_id else rollout.seat
             self.buffer.drop(received.sequence, match_id, seat, "refused", rollout)

@@ -179,7 +179,7 @@ def _make_choice(text: str, options: Sequence[str], logprob: float | None = None
 
 
 def decision_from_call(step: ModelCall, tokenizer: Tokenizer | None) -> Decision:
-    """A decision from the rollout: what was asked and said; token numbers without the base model's tokenizer."""
+    """A decision from the trajectory: prompt and reply, as token numbers without the base model's tokenizer."""
 
     def text(ids: Sequence[int]) -> str:
         return tokenizer.decode(ids) if tokenizer is not None else " ".join(map(str, ids))

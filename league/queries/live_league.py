@@ -62,7 +62,7 @@ def _summary_text(event: e.Event) -> str:
         case e.GradientStepTaken():
             loss = event.metrics.get("loss")
             suffix = f", loss {loss:.4g}" if loss is not None else ""
-            return f"{event.policy} step {event.step}: {event.accepted} rollouts{suffix}"
+            return f"{event.policy} step {event.step}: {event.accepted} trajectories{suffix}"
         case e.RatingUpdated():
             return f"{event.system}: " + ", ".join(f"{c.agent} {c.after - c.before:+.1f}" for c in event.changes)
         case e.OpponentsSampled():

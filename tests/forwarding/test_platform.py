@@ -247,8 +247,8 @@ def test_a_damaged_position_is_said_and_not_guessed(tmp_path: Path) -> None:
         ("ftp://host/x", "expected an address like"),
         ("https://[::1/secret", "expected an address like"),
         ("http://logs.example/x", "would be sent unencrypted to logs.example"),
-        ("events.jsonl", "takes no token"),
-        ("", "takes no token"),
+        ("events.jsonl", "accepts no token"),
+        ("", "accepts no token"),
     ],
 )
 def test_addresses_that_cannot_be_sent_to_are_wrong_usage_and_show_no_secret(

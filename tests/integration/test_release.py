@@ -170,7 +170,7 @@ def test_the_card_has_both_shares_with_intervals_and_what_was_trained_on(release
     text = (released / "README.md").read_text()
     assert "| `random_bot` | 5 of 6 | **83.3 %** | 43.6 % to 97.0 % | `third` 1 of 2 |" in text
     assert "1 of 6, 16.7 % (3.0 % to 56.4 %)" in text
-    assert "2 gradient steps on 2 rollouts, in 1.0 minutes of training" in text
+    assert "2 gradient steps on 2 trajectories, in 1.0 minutes of training" in text
     assert "league play --run champion --agents main@2" in text
     assert "`base_model` → `main@0` → `main@2`" in text
 
@@ -329,7 +329,7 @@ def test_a_league_that_trained_is_released_with_a_game_of_its_benchmark(
     assert sum(made["bytes"].values()) < 1_000_000
     assert "main@3" in (tmp_path / "given" / "games" / "1.txt").read_text()
     text = (tmp_path / "given" / "README.md").read_text()
-    assert "3 gradient steps on 24 rollouts" in text
+    assert "3 gradient steps on 24 trajectories" in text
     assert "[`games/1.html`](games/1.html)" in text
     assert "Match eval-main-3-benchmark" in (tmp_path / "given" / "games" / "1.html").read_text()
     imported = command("import", tmp_path / "given", "--run", tmp_path / "champion")

@@ -356,7 +356,7 @@ def test_curves_are_smoothed_and_statements_are_curves_beside_another_run(
         opened(browser, f"{pages.url}/compare?{query}", "main figure path")
         label = lambda: texts(browser, "main section[aria-label=Curves] figcaption")  # noqa: E731
         until(
-            lambda: [text.strip() for text in label()] == ["From SQL", "rollouts too old"], "the curves are not there"
+            lambda: [text.strip() for text in label()] == ["From SQL", "stale trajectories"], "the curves are not there"
         )
         legends = until(lambda: texts(browser, "main section[aria-label=Curves] .legend"), "no legend")
         assert [text.split() for text in legends] == [["run", "other"]] * 2

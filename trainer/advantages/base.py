@@ -50,12 +50,12 @@ class CriticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     learning_rate: PositiveFloat = 1e-3
     """Constant: the critic has to keep up to the end."""
     epochs: PositiveInt = 1
-    """Passes over a step's rollouts."""
+    """Passes over a step's trajectories."""
     grad_clip: PositiveFloat = 1.0
 
 
 class CriticEstimate(NamedTuple):
-    """Advantages [S] per rollout, and returns [S] that the critic learns."""
+    """Advantages [S] per trajectory, and returns [S] that the critic learns."""
 
     advantages: list[Array]
     returns: list[Array]
@@ -70,7 +70,7 @@ class UsesCritic(Protocol):
         """Settings of the critic."""
 
     def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
-        """Advantages and returns, from [S] per rollout: the rewards, and the critic's values before each step."""
+        """Compute advantages and returns from rewards and the critic's values before each step, [S] per trajectory."""
 
 
 ADVANTAGES: Registry[Advantage] = Registry("trainer.advantage", "trainer.advantages")

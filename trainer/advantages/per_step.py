@@ -65,25 +65,25 @@ class Gae(PluginStruct, frozen=True):
 
 
 MIN_EVIDENCE = 0.25
-"""Rollouts' worth of memory below which a line-up is forgotten."""
+"""Weight, in trajectories, below which a line-up is forgotten."""
 
 
 class Cells(NamedTuple):
-    """The (rollout, clock) cells of a batch, rollout after rollout."""
+    """The (trajectory, clock) cells of a batch, trajectory after trajectory."""
 
     clocks: list[NDArray[np.int64]]
-    """Distinct clocks [C] of each rollout."""
+    """Distinct clocks [C] of each trajectory."""
     step_cells: list[NDArray[np.int64]]
-    """Index [S] of each step's clock, by rollout."""
+    """Index [S] of each step's clock, by trajectory."""
     to_go_X: Array
     """Discounted reward-to-go from each cell on."""
 
     def keys(self, rollouts: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, int]]:
-        """Rollout and clock of each cell."""
+        """Trajectory and clock of each cell."""
         return ((r, int(clock)) for r, clocks_C in zip(rollouts, self.clocks, strict=True) for clock in clocks_C)
 
     def to_steps(self, values_X: Array, normalize: bool) -> list[Array]:
-        """Values of cells as [S] per rollout, divided by their root mean square with ``normalize``."""
+        """Values of cells as [S] per trajectory, divided by their root mean square with ``normalize``."""
         rms = float(np.sqrt(np.mean(values_X**2)))
         if normalize and rms > 1e-9:
             values_X = values_X / rms
@@ -92,7 +92,7 @@ class Cells(NamedTuple):
 
 
 def batch_cells(rollouts: Sequence[Trajectory], rewards: Sequence[Array], gamma: float) -> Cells:
-    """The cells of a batch with rewards [S] per rollout."""
+    """Group a batch with rewards [S] per trajectory into cells."""
     cells = Cells([], [], np.zeros(0))
     to_go: list[Array] = []
     for rollout, rewards_S in zip(rollouts, rewards, strict=True):
@@ -116,10 +116,10 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
     gamma: float = 0.8
     """Discount per unit of the clock."""
     normalize: bool = True
-    """Divide by the root mean square over the batch's (rollout, clock) cells."""
+    """Whether to divide by the root mean square over the batch's (trajectory, clock) cells."""
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
-        """All steps of one clock share its advantage; a clock that no other rollout of the role reached gets 0."""
+        """Share one advantage among all steps of a clock; 0 if no other trajectory of the role reached it."""
         cells = batch_cells(rollouts, rewards, self.gamma)
         keys = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
         return Estimate(cells.to_steps(base.leave_one_out(cells.to_go_X, keys), self.normalize), state)
@@ -141,9 +141,9 @@ class ClockLineup(PluginStruct, frozen=True):
     gamma: Share = 0.8
     """Discount per unit of the clock."""
     memory: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.85
-    """What is left of an earlier rollout's weight with each batch."""
+    """Share of an earlier trajectory's weight that remains after each batch."""
     prior: PositiveFloat = 2.0
-    """Rollouts that the prior counts for."""
+    """Trajectories that the prior counts for."""
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """All steps of one clock share its advantage; where nothing tells what to expect it is 0."""
@@ -165,7 +165,7 @@ class ClockLineup(PluginStruct, frozen=True):
         return Estimate(advantages, dict(self._lineup_means(to_go_X, lineups, state)))
 
     def _lineup_means(self, to_go_X: Array, lineups: Sequence[str], state: State) -> Iterator[tuple[str, float]]:
-        """Mean and weight of every line-up and clock, this batch's rollouts at full weight."""
+        """Mean and weight of every line-up and clock, this batch's trajectories at full weight."""
         weights = {k.removeprefix("weight/"): self.memory * v for k, v in state.items() if k.startswith("weight/")}
         sums = {key: weight * state.get(f"mean/{key}", 0.0) for key, weight in weights.items()}
         for key, value in zip(lineups, to_go_X.tolist(), strict=True):

@@ -150,7 +150,7 @@ class TrajectoryBuffer:
             self._apply_group_update(update)
 
     def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Trajectory | None = None) -> None:
-        """Drop a trajectory for one of ``DROP_REASONS``; with a ``rollout``, it is counted among those examined."""
+        """Drop a trajectory for one of ``DROP_REASONS``; with ``rollout``, count it among those examined."""
         self._mark_examined(sequence, rollout)
         self._unsettled.append(DroppedItem(sequence, match_id, reason, seat))
         if rollout is not None:

@@ -240,7 +240,7 @@ def _print_lineage_steps(lineage: "Lineage") -> None:
             print(f"  step {step.step} of {step.policy}, event {step.sequence}" + (", skipped" if step.skipped else ""))
             print(f"    batch {step.batch}")
             print(
-                f"    {len(step.matches):,} matches; rollouts {step.experience_from:,} to {step.experience_to:,}: "
+                f"    {len(step.matches):,} matches; trajectories {step.experience_from:,} to {step.experience_to:,}: "
                 f"{step.accepted:,} accepted, {step.stale:,} stale, {step.refused:,} refused, {step.voided:,} voided"
             )
             opponents = _count_list(step.opponents, _MAX_OPPONENTS)

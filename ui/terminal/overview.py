@@ -153,7 +153,7 @@ class WorkersView(View):
         rollouts = sum(policy["pending"] for policy in data["policies"])
         store = "" if data["store_share"] is None else f", store {format_percent(data['store_share'])} full"
         lines.append(
-            f"waiting: {data['jobs']:,} matches, {rollouts:,} rollouts, {data['rates']['queued']:,} requests; "
+            f"waiting: {data['jobs']:,} matches, {rollouts:,} trajectories, {data['rates']['queued']:,} requests; "
             f"{data['dead_letters']:,} dead letters{store}"
         )
         if gpus := data["gpus"]:

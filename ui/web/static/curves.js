@@ -16,8 +16,8 @@ const MOST_SERIES = 12; // Of a statement.
 const MOST_RESETS = 12; // With more lines than that the curves are hard to see.
 const EXAMPLE = "SELECT step, len(matches) AS matches FROM gradient_steps";
 const NAMES = {
-  accepted: "rollouts trained on", stale: "rollouts too old", filtered: "rollouts with nothing to learn", refused: "rollouts damaged",
-  voided: "rollouts of voided matches", wait_share: "share of the time spent waiting", wall_s: "seconds a step", wait_s: "seconds waited",
+  accepted: "trajectories trained on", stale: "stale trajectories", filtered: "filtered trajectories", refused: "rejected trajectories",
+  voided: "trajectories of voided matches", wait_share: "share of the time spent waiting", wall_s: "seconds a step", wait_s: "seconds waited",
   seconds: "seconds computing", reward_mean: "mean reward", clipped: "share of clipped ratios", ratio_max: "largest ratio",
   ratio_min: "smallest ratio", ratio_mean: "mean ratio", kl: "KL divergence, nats", entropy: "entropy, nats", grad_norm: "gradient norm",
   tokens_per_s: "tokens a second", learning_rate: "learning rate",

@@ -122,7 +122,7 @@ function trained(found) {
   const seats = found.opponents.reduce((sum, one) => sum + one.seats, 0);
   return [
     h("h2", null, "What it was trained on"),
-    h("p", null, `${whole(found.count)} gradient steps since `, before ? link(`/agent/${part(before)}`, before) : "the beginning", `: ${whole(found.accepted)} rollouts of ${whole(found.matches)} matches.`),
+    h("p", null, `${whole(found.count)} gradient steps since `, before ? link(`/agent/${part(before)}`, before) : "the beginning", `: ${whole(found.accepted)} trajectories of ${whole(found.matches)} matches.`),
     h("p", { class: "soft" }, "Way from the base model: ", found.way.map((agent, i) => [i ? " → " : "", link(`/agent/${part(agent)}`, agent)])),
     found.opponents.length ? bars(found.opponents.map((one) => ({ name: one.agent, value: one.seats / seats })), { label: `Who sat in the other seats of these matches${found.others ? ` (and ${whole(found.others)} more)` : ""}: shares`, format: (value) => percent(value) }) : null,
     steps.node,

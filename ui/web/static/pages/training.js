@@ -16,7 +16,7 @@ const POLICIES = [
   { name: "policy", of: (p) => p.policy },
   { name: "steps", of: (p) => whole(p.steps), number: true },
   { name: "newest", of: (p) => whole(p.last_step), number: true },
-  { name: "rollouts trained on", of: (p) => whole(p.accepted), number: true },
+  { name: "trajectories trained on", of: (p) => whole(p.accepted), number: true },
   { name: "too old", of: (p) => whole(p.stale), number: true },
   { name: "nothing to learn", of: (p) => whole(p.filtered), number: true },
   { name: "skipped steps", of: (p) => whole(p.skipped), number: true },
@@ -75,7 +75,7 @@ function trainedOn(context, policies) {
 export async function show(main, context) {
   const known = await get("/training", { at: context.at });
   const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; a few resets stand as lines in the curves", empty: "never paused, never reset" });
-  const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As league ledger has it, as of now", empty: "no rollout yet" });
+  const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As league ledger has it, as of now", empty: "no trajectory yet" });
   const charts = curves(context);
   const policies = table(POLICIES, { key: (p) => p.policy, caption: "Policies", empty: "no gradient step yet" });
   const trouble = h("div");

@@ -41,7 +41,7 @@ const POLICIES = [
   { name: "policy", of: (r) => r.policy },
   { name: "version", of: (r) => whole(r.version), number: true },
   { name: "step", of: (r) => whole(r.step), number: true },
-  { name: "rollouts waiting", of: (r) => whole(r.pending), number: true },
+  { name: "trajectories waiting", of: (r) => whole(r.pending), number: true },
   { name: "matches ahead", of: (r) => whole(r.ahead), number: true },
   { name: "trainer waits", of: (r) => percent(r.wait_share), number: true },
   { name: "state", text: true, of: (r) => (r.finished ? `ended: ${r.finished}` : r.paused !== undefined ? `paused ${r.paused}` : "trains") },
