@@ -65,6 +65,16 @@ def test_a_skipped_step_and_strange_samples_last_until_the_next_step() -> None:
     assert detect_alarms(status(simulation.state), simulation.state) == []
 
 
+def test_a_step_whose_advantages_are_mostly_zero_is_named() -> None:
+    simulation = simulated()
+    simulation.append(step(1, zero_advantage_share=0.5))
+    assert detect_alarms(status(simulation.state), simulation.state) == []
+    simulation.append(step(2, zero_advantage_share=0.75))
+    (alarm,) = detect_alarms(status(simulation.state), simulation.state)
+    assert alarm.name == "zero_advantages:main"
+    assert alarm.text == "step 2 of main: 75 % of the advantages are 0 (rollout.group_size)"
+
+
 def test_a_skipped_step_gives_its_recorded_reason() -> None:
     simulation = simulated()
     simulation.append(gradient_step(1, skipped=True, skip_reason="no trajectory has an advantage"))
