@@ -33,10 +33,10 @@ def names_decisions(statement: str) -> bool:
     return _VIEW.search(statement) is not None
 
 
-async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> None:
-    """Have ``decisions`` read all segments that the tables know of; missing ones are fetched into the cache.
+async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> bool:
+    """Have ``decisions`` read all segments that the tables know of; returns whether these are others than before.
 
-    A segment that the store has lost is left out, with a warning.
+    Missing ones are fetched into the cache. A segment that the store has lost is left out, with a warning.
     """
     held = [
         _AttachedFile(*row) for row in projection.query("SELECT kind, artifact, path, size FROM kept.decision_files")
@@ -57,6 +57,7 @@ async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> No
         files.append(known[artifact])
     if files != held:
         _replace_files(projection, files)
+    return files != held
 
 
 def _replace_files(projection: Projection, files: Sequence[_AttachedFile]) -> None:

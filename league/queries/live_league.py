@@ -169,10 +169,10 @@ class LiveLeague:
         await self.attach_decisions()
         return await self.rows(sql, *parameters)
 
-    async def attach_decisions(self) -> None:
-        """Fetch new segments of decisions, so that the view of this name has all rows."""
+    async def attach_decisions(self) -> bool:
+        """Fetch new segments of decisions, so that the view of this name has all rows; returns whether there were."""
         async with self._write_lock:
-            await attach_decisions(self._projection, self.run.open_blob_store(self.log.client))
+            return await attach_decisions(self._projection, self.run.open_blob_store(self.log.client))
 
     async def recorded_events(self, condition: str, *parameters: Any) -> list[RecordedEvent]:
         """Events of the tables, by the end of the query from ``WHERE`` on."""

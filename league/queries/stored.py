@@ -95,10 +95,10 @@ class ProjectionCopy:
         self._valid_until: tuple[int, float] | None = None
         """Sequence of the copy, and until when it is reused."""
 
-    async def latest(self) -> Path:
+    async def latest(self, decisions: bool = False) -> Path:
         """A file with the tables up to the newest event; for a long history it may be some seconds old.
 
-        It may be replaced once it is open.
+        It may be replaced once it is open. With ``decisions``, the view of this name has all rows.
 
         Raises:
             LeagueError: it cannot be written, or (``LogError``) the broker cannot be reached.
@@ -109,6 +109,8 @@ class ProjectionCopy:
             async with asyncio.timeout(_COPY_TIMEOUT_S):
                 await self._league.wait_for_sequence(newest)
         async with self._lock:
+            if decisions and await self._league.attach_decisions():
+                self._path.unlink(missing_ok=True)
             if self._valid_until is None:
                 await asyncio.to_thread(_remove_stale_copies, self._path.parent)
             sequence, until_s = self._valid_until or (-1, 0.0)

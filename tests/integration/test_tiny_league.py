@@ -18,6 +18,11 @@ from typer.testing import CliRunner, Result
 
 import league as league_package
 from league.log.server import EmbeddedServer
+from league.queries.live_league import open_live_league
+from league.queries.pages import RequestParams
+from league.queries.pages.matches import load_whole_match
+from league.queries.pages.training import step_decisions
+from league.queries.stored import ProjectionCopy
 from league.run import Run
 from schemas.codec import decode_event
 from schemas.events import (
@@ -35,6 +40,7 @@ from schemas.events import (
     WorkerLeft,
 )
 from schemas.jobs import PlayMatch
+from tests.builders import run_query
 from ui.cli import app
 from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
@@ -286,3 +292,26 @@ def test_every_decision_can_be_read_with_its_credit(finished: Path, history: lis
     assert f"── reply\n{first['reply']}" in shown.output
     told = json.loads(league("match", "show", match_id, "--json", run=finished).output)
     assert told["decisions"][0]["prompt"] == first["prompt"]
+
+
+def test_pages_show_kept_decisions(finished: Path) -> None:
+    asyncio.run(check_pages(Run(finished)))
+
+
+async def check_pages(run: Run) -> None:
+    async with run.open_log() as history, open_live_league(run, history) as league:
+        rows = await step_decisions(league, RequestParams({"policy": "main", "step": "2"}, {}))
+        sizes = [abs(row["advantage"]) for row in rows]
+        assert sizes
+        assert sizes == sorted(sizes, reverse=True)
+        [shown] = [row for row in rows if row["match_id"] == rows[0]["match_id"] and row["call"] == 0]
+        whole = await load_whole_match(league, shown["match_id"])
+        kept = [each for (_, seat), each in sorted(whole.decisions.items()) if seat == shown["seat"]]
+        assert kept[0].source == "kept"
+        assert (kept[0].prompt, kept[0].reply) == (shown["prompt"], shown["reply"])
+        assert "trained on in step 2" in kept[0].credit
+        copy = ProjectionCopy(league)
+        path = await copy.latest(decisions=True)
+        [(count,)] = run_query(path, "SELECT count(*) FROM decisions WHERE step = 2").rows
+        assert count == len(rows)
+        copy.close()

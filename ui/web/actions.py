@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import read_body
+from league.projections.decision_files import names_decisions
 from league.projections.query import QueryLimits, QueryProcess, QueryResult
 from league.queries.live_league import LiveLeague
 from league.queries.playable import wait_until_folded
@@ -225,7 +226,7 @@ class SqlActions:
 
     async def _execute(self, statement: str, rows: int) -> PositionedResult:
         # One row more than the limit shows whether there are more.
-        path = await self._copy.latest()
+        path = await self._copy.latest(names_decisions(statement))
         query = QueryProcess(path, QueryLimits(max_rows=rows + 1, cut=True))
         try:
             position = await asyncio.to_thread(query.position)
