@@ -6,6 +6,7 @@
 - ``matches``      a match and its record, as turns, maps and conversations; ``match_text`` prints it, ``match_list``
                    lists and details matches, ``match_export`` gives them the forms of other systems
 - ``decisions``    the prompt and reply of one decision of a match
+- ``conversation`` decisions as they were kept: the conversation of a match, what a step was trained on
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
 - ``text_table``   rows as tables that fit a terminal, as CSV and JSON
 - ``status``       the state of a league and its workers now, with alarms

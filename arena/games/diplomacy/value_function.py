@@ -2,7 +2,7 @@
 
 A small network sees for each seat and supply centre how many units are how near and who owns what. Means over a seat's
 centres and over a centre's seats join its two layers (Zaheer et al. 2017, "Deep sets", arXiv:1703.06114). It was fitted
-to 28,000 games of bots (docs/5-results.md).
+to 28,000 games of bots (docs/results.md).
 
 Shape suffixes: S seat, C centre, D distance, L local feature, H hidden unit, Y years left, U unit. Leading axes of
 ``forward`` may be those of a batch.
