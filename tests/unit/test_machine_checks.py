@@ -178,6 +178,10 @@ def test_an_adapter_to_begin_with_is_checked_against_base_and_settings(base: Pat
     machine_checks.check_start_adapter(config)
     with pytest.raises(ConfigError, match=r"model\.lora_rank: 16, but the adapter in model\.adapter has 4"):
         machine_checks.check_start_adapter(league(model={"base": str(base), "adapter": str(tmp_path / "adapter")}))
+    wrong = league(model={"base": str(base), "adapter": str(tmp_path / "adapter")}, blobs={"url": __file__})
+    adapter, store = [each.text for each in asyncio.run(find_shortcomings(wrong))]
+    assert "model.lora_rank: 16" in adapter
+    assert store.startswith("blobs.url: "), "all problems are in one list"
     narrow = adapters.create(
         type(shape)(**{name: getattr(shape, name) for name in shape.__struct_fields__} | {"hidden_size": 32}),
         adapters.LoraConfig(4, 8.0),
