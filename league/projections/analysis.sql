@@ -25,7 +25,9 @@ CREATE MACRO payoff_at(upto, playing := NULL, purposes := NULL) AS TABLE
                count(*) FILTER (a.score = b.score) AS draws, count(*) FILTER (a.score < b.score) AS losses
         FROM held a JOIN held b USING (sequence) WHERE a.agent <> b.agent GROUP BY ALL
     ), summed AS (
-        SELECT agent, opponent, count(*) AS games, sum((wins + draws / 2) / (wins + draws + losses)) AS points,
+        SELECT agent, opponent, count(*) AS games,
+               -- Rounded: the order of a parallel sum is not fixed.
+               round(fsum((wins + draws / 2) / (wins + draws + losses)), 9) AS points,
                sum(wins)::BIGINT AS wins, sum(draws)::BIGINT AS draws, sum(losses)::BIGINT AS losses
         FROM met GROUP BY ALL
     )

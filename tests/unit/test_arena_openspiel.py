@@ -146,9 +146,9 @@ def test_moves_that_differ_in_letter_case_alone_are_told_apart():
         game.apply({game.to_move()[0]: (move,)})
     words, (seat,) = words_of(spec), game.to_move()
     for move in ("bxc5", "Bxc5"):
-        assert words.understand(game, seat, f"MOVE: {move}", Random(0)) == ((move,), 1, 0)
-        assert words.understand(game, seat, f"The bishop or the pawn? **{move}**!", Random(0)) == ((move,), 1, 0)
-    assert words.understand(game, seat, "move: QC1", Random(0)) == (("Qc1",), 1, 0)
+        assert words.understand(game, seat, f"MOVE: {move}", Random(0))[:3] == ((move,), 1, 0)
+        assert words.understand(game, seat, f"The bishop or the pawn? **{move}**!", Random(0))[:3] == ((move,), 1, 0)
+    assert words.understand(game, seat, "move: QC1", Random(0))[:3] == (("Qc1",), 1, 0)
 
 
 @pytest.mark.parametrize("game", ["crossword", "nfg_game"])

@@ -322,9 +322,9 @@ def test_calls_made_at_once_go_together_and_one_alone_by_itself(base: Path, monk
     paths: list[str] = []
     dispatched = InferenceServer._dispatch
 
-    async def noting(self: InferenceServer, request: web.Request) -> web.StreamResponse:
+    async def noting(self: InferenceServer, route: tuple[str, str], request: web.Request) -> web.StreamResponse:
         paths.append(request.path)
-        return await dispatched(self, request)
+        return await dispatched(self, route, request)
 
     monkeypatch.setattr(InferenceServer, "_dispatch", noting)
 

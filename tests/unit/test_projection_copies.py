@@ -36,8 +36,7 @@ def test_a_copy_answers_as_the_tables_do_and_is_replaced_by_the_next(
             projection.apply(batch)
             copy_projection(projection, target)
             assert run_query(target, ASKED).rows == projection.query(ASKED)
-            comment = "SELECT comment FROM duckdb_tables() WHERE table_name = 'matches' UNION ALL BY NAME "
-            comment += "SELECT comment FROM duckdb_views() WHERE view_name = 'matches'"
+            comment = "SELECT comment FROM duckdb_tables() WHERE table_name = 'agents'"
             assert run_query(target, comment).rows == projection.query(comment) != []
     assert [path.name for path in tmp_path.glob("*.draft")] == []
 

@@ -71,7 +71,8 @@ def test_teachers_ask_students_and_students_are_asked_by_teachers() -> None:
         assert required_policies(CONFIG, policy) == {policy, *theirs}
         for index in range(40):
             job, drawn = make_match(PLAYED.standings(), CONFIG, f"rollout-{policy}", index, 2, policy)
-            assert job.hero == drawn.hero_seat == (1 if policy in TEACHERS else 0)
+            assert drawn.hero_seat == (1 if policy in TEACHERS else 0)
+            assert job.match_id == drawn.match_id
             (pick,) = drawn.picks
             assert (split_agent(pick.agent) or ("", 0))[0] in theirs, mine
             assert pick.bucket in ("live", "past")

@@ -160,6 +160,8 @@ class PeftBackend:
 
     def use_layout(self, layout: str, recompute: bool) -> None:
         """Prepare the model for minibatches of a layout; raises ``ConfigError`` where the family cannot compute it."""
+        # Outside of a learner's step ``auto`` has nothing to choose by.
+        layout = "rectangles" if layout == "auto" else layout
         attention = self._attention if layout == "rectangles" else PACKED_ATTENTION
         if self.model.config._attn_implementation != attention:
             if layout != "rectangles":
