@@ -19,9 +19,9 @@ from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 
 SCHEMA_VERSION = 2
-"""Of the events that this version writes."""
+"""Schema version of the events that this package writes."""
 FIRST_SCHEMA_VERSION = 2
-"""Of the oldest events that this version reads; 0.1.0 wrote version 1."""
+"""Schema version of the oldest events that this package reads; 0.1.0 wrote version 1."""
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}

@@ -19,7 +19,7 @@ class DecisionSegments:
 
     def __init__(self) -> None:
         self.present: dict[str, _Segment] = {}
-        """By digest."""
+        """Segments by digest."""
         self._dropped: set[str] = set()
 
     def apply(self, recorded: RecordedEvent, event: Event | None) -> None:
