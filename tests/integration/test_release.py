@@ -331,7 +331,7 @@ def test_a_league_that_trained_is_released_with_a_game_of_its_benchmark(
     text = (tmp_path / "given" / "README.md").read_text()
     assert "3 gradient steps on 24 trajectories" in text
     assert "[`games/1.html`](games/1.html)" in text
-    assert "Match eval-main-3-benchmark" in (tmp_path / "given" / "games" / "1.html").read_text()
+    assert "eval-main-3-benchmark" in (tmp_path / "given" / "games" / "1.html").read_text()
     imported = command("import", tmp_path / "given", "--run", tmp_path / "champion")
     assert imported.exit_code == 0, imported.output
     assert "1 of these with their adapters" in imported.stdout
