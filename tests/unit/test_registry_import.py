@@ -184,7 +184,7 @@ def test_what_is_wrong_is_said_with_its_place(changes: dict[str, Any], message: 
         (b"[" * 100_000, "not JSON"),
         (b'{"agents": {}, "metadata": {"a": "\\ud800"}}', "cannot be recorded"),
         (b"[]", "the file: found []; expected a table"),
-        (b'{"agents": {"a": {"type": "baseline", "elo": 1}, "a": {}}}', "the name 'a' stands twice"),
+        (b'{"agents": {"a": {"type": "baseline", "elo": 1}, "a": {}}}', "the name 'a' occurs twice"),
     ],
 )
 def test_a_file_that_is_no_registry_is_refused(data: bytes, message: str) -> None:
