@@ -246,7 +246,7 @@ def test_requests_that_cannot_be_served_say_what_was_expected(pool: Pool) -> Non
             (sessions, {"model": "league/best", "session": ""}, 400, "session"),
             (sessions, {"model": "league/uniform", "session": "kept"}, 409, "opened for 'league/best'"),
             (sessions, {"model": "league/lagged", "session": "x"}, 400, "answers these requests"),
-            (results, {"session": "never", "scores": [1, 0]}, 404, "no such one"),
+            (results, {"session": "never", "scores": [1, 0]}, 404, "unknown to this agent"),
             (results, {"session": "kept", "scores": [1]}, 400, "found 1; expected 2"),
             ("/v1/league/agents", {"agent": "main"}, 400, "the league has an agent of that name"),
             ("/v1/league/agents", {"agent": "a b"}, 400, "cannot be a name"),

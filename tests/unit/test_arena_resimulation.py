@@ -152,7 +152,8 @@ def test_a_changed_move_of_a_model_is_found_by_the_position_it_led_to() -> None:
     spec = make_game("nim", {})
     record, outcome, _ = played(spec)
     turns = json.loads(record)["turns"]
-    first = next(move for move in spec.new(SEED).moves(0) if {"0": [move]} != turns[0])  # type: ignore[attr-defined]
-    divergence = again(spec, altered(record, turns=[{"0": [first]}, *turns[1:]]), outcome, {}).divergence
+    ((seat, recorded),) = turns[0].items()
+    first = next(move for move in spec.new(SEED).moves(int(seat)) if [move] != recorded)  # type: ignore[attr-defined]
+    divergence = again(spec, altered(record, turns=[{seat: [first]}, *turns[1:]]), outcome, {}).divergence
     assert divergence is not None
     assert (divergence.turn, divergence.what) == (1, "position")

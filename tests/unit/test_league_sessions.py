@@ -85,7 +85,7 @@ def test_fixed_virtual_models_are_one_agent() -> None:
     assert only("league/main") == {"main@60": 1.0}
     assert only("league/main@50") == {"main@50": 1.0}
     for model in ("league/random_bot", "league/main@999", "league/nothing"):
-        with pytest.raises(UsageError, match="not known"):
+        with pytest.raises(UsageError, match=f"model '{model}': unknown; expected 'league/best'"):
             only(model)
 
 
