@@ -64,7 +64,7 @@ def test_a_stream_full_of_nobodys_garbage_makes_room_for_rollouts(
         async with broker(tmp_path, most=5) as client:
             for number in range(4):
                 await client.jetstream().publish("experience.nim.main", b"garbage %d" % number)
-            labelled = {"Nats-Msg-Id": "nim:m-9:1"}
+            labelled = {queues.LABEL_HEADER: "m-9:1"}
             await client.jetstream().publish("experience.nim.main", b"a damaged rollout", headers=labelled)
             stream = ExperienceStream(client, "nim")
             with pytest.raises(BackpressureError):
@@ -99,7 +99,7 @@ def test_a_stream_full_of_labelled_garbage_makes_room_for_rollouts(
 
             async def flood(first: int) -> None:
                 for number in range(first, first + 6):
-                    labelled = {"Nats-Msg-Id": f"nim:forged-{number}:0"}
+                    labelled = {queues.LABEL_HEADER: f"forged-{number}:0"}
                     await js.publish("experience.nim.main", b"garbage", headers=labelled)
 
             await flood(0)
@@ -162,7 +162,7 @@ def test_headers_that_make_no_sense_fail_no_reader(tmp_path: Path, value: str) -
                 await client.jetstream().publish("league.nim.agent.registered", encode_event(event), headers=headers)
             schema, time = [recorded async for recorded in log.read()]
             assert schema.event is None
-            assert "no way from -1" in str(schema.error)
+            assert "no upcaster from -1 to 0" in str(schema.error)
             assert time.event == event
             assert time.time_ns > 10**18, "the broker's own"
 
