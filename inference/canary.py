@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inference.base import InferenceBackend, Request, SamplingParameters
-from models.adapter_checks import has_effect
 from schemas.errors import ModelError
 from schemas.loggers import get_logger
 
@@ -45,6 +44,8 @@ class AdapterCanary:
 
     async def check(self, adapter: str, folder: Path) -> None:
         """Check an adapter that was loaded from a folder; raises ``ModelError`` if the backend does not serve it."""
+        from models.adapter_checks import has_effect  # imports torch, which playing without a local model does not need
+
         if not await asyncio.to_thread(has_effect, folder):
             log.info("an adapter without effect was loaded: all its B are zero", adapter=adapter)
             return

@@ -307,7 +307,7 @@ def test_a_decision_is_shown_as_it_was_sampled_while_its_rollout_waits_and_then_
         assert found["reply"].endswith("</orders>")
         assert all(choice["said"] in choice["allowed"] and len(choice["allowed"]) > 1 for choice in found["choices"])
         assert {choice["logprob"] for choice in found["choices"]} == {None}
-        assert "the trajectory, which no longer exists" in found["note"]
+        assert "The trajectory with the probabilities no longer exists" in found["note"]
         assert "is a bot" in (await site.get("/match/dip-1/decision?turn=0&seat=0", 400))["error"]
         assert "did not move" in (await site.get("/match/dip-1/decision?turn=999&seat=2", 400))["error"]
         assert "no seat 9" in (await site.get("/match/dip-1/decision?turn=0&seat=9", 400))["error"]

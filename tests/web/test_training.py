@@ -223,7 +223,7 @@ def test_a_league_without_problems_says_so_and_one_with_names_them(
         (letter,) = found["letters"]
         opened = await site.get(f"/problems/letters/{letter['number']}")
         assert (opened["error"], opened["message"], opened["bytes"]) == (HOSTILE, '{"a": "\\xff<b>"}', 13)
-        assert "no dead letter" in (await site.get("/problems/letters/99", 400))["error"]
+        assert "no such dead letter" in (await site.get("/problems/letters/99", 400))["error"]
         assert "whole number" in (await site.get("/problems/letters/x", 400))["error"]
 
     on_site(simulated.history, body)

@@ -3,6 +3,7 @@
 import { curves } from "../curves.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { clock, decimal, whole } from "../format.js";
+import { manifest } from "../frozen.js";
 import { get } from "../league.js";
 import { again } from "../pace.js";
 import { table } from "../table.js";
@@ -68,7 +69,8 @@ function trainedOn(context, policies) {
   }
   policy.addEventListener("change", load);
   step.addEventListener("change", load);
-  if (policies.length) load();
+  // Files have no answer to it, and do not show it.
+  if (policies.length && !manifest) load();
   return h("section", { class: "online" }, h("h2", null, "What a step was trained on"), h("p", { class: "form" }, policy, " step ", step), shown.node, trouble);
 }
 
