@@ -80,7 +80,7 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
         *(e.CheckpointAdded, e.AgentRetired, e.AgentActivated),
     ),
     ("trainer",): (e.PolicyPublished, e.PolicyReset, e.GradientStepTaken, e.CheckpointAdded, e.TrainingFinished),
-    ("archivist",): (e.HistoryArchived, e.SnapshotTaken, e.DecisionsDropped),
+    ("archivist",): (e.HistoryArchived, e.SnapshotTaken),
 }
 _PURPOSES = {
     "rollout": ("training",),

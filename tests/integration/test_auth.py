@@ -123,14 +123,15 @@ async def is_refused(client: Client, subject: str, payload: bytes = b"{}") -> bo
 
 MATCHES_OF_EVALUATORS = ("evaluation", "exhibition", "benchmark")
 OWN: dict[str, set[str]] = {
-    "rollout": {"OpponentsSampled", "MatchFinished training", "MatchFailed training", "RemoteAsked"},
-    "evaluator": {"EvaluationRequested", "EvaluationFinished", "RemoteAsked"}
+    "rollout": {"OpponentsSampled", "MatchFinished training", "MatchFailed training", "RemoteAsked", "DecisionsStored"},
+    "evaluator": {"EvaluationRequested", "EvaluationFinished", "RemoteAsked", "DecisionsStored"}
     | {f"{kind} {purpose}" for kind in ("MatchFinished", "MatchFailed") for purpose in MATCHES_OF_EVALUATORS},
     "inference": {"InferenceServing", "OpponentsSampled", "SessionOpened", "ExternalVersionAdded", "RemoteAsked"}
     | {"MatchFinished session", "MatchFailed session"},
     "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointAdded", "CheckpointPromoted", "PromotionDecided"}
     | {"AgentRetired", "AgentActivated", "MatchFailed training"},
-    "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
+    "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"}
+    | {"DecisionsStored"},
     "archivist": {"HistoryArchived", "SnapshotTaken"},
     "tracker": set(),
     "dashboard": set(),

@@ -216,7 +216,7 @@ def test_credentials_that_are_refused_or_missing_say_so(broker: Broker, tmp_path
         broker.reload()
     assert "refuses the credentials of rollout-3" in said
     with pytest.raises(UsageError, match="--workers 2: found credentials for 1; expected a file for each worker"):
-        refused(broker.url, tmp_path / "a", creds=creds, workers=(1, 2))
+        refused(broker.url, tmp_path / "a", creds=creds, workers=2)
 
 
 def port_of(url: str) -> int:

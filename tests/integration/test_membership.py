@@ -138,7 +138,7 @@ def test_a_silent_process_is_replaced_and_its_appends_are_rejected(tmp_path: Pat
             await membership.join()
             await first.append(sampled(0))
             await Membership(second, "rollout").join()
-            with pytest.raises(WorkerConflictError, match="w: another process has taken this name over"):
+            with pytest.raises(WorkerConflictError, match="w: another process has taken over this name"):
                 await first.append(sampled(1))
             with pytest.raises(WorkerConflictError):
                 await first.log.append_batch([sampled(1), sampled(2)])

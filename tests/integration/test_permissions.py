@@ -468,7 +468,7 @@ def test_no_answer_of_the_broker_and_no_copy_takes_over_a_workers_name(broker: B
             await stored_on(boss, "LEAGUE", target, before + 3 + len(BY_ALL_ROLES))
             await history.append(e.WorkerLeft("trainer", "second", "after a copy"))
             await JetStreamLog(trainer, "nim", "another").append(joined("third"))
-            with pytest.raises(WorkerConflictError, match="another process has taken this name over"):
+            with pytest.raises(WorkerConflictError, match="another process has taken over this name"):
                 await history.append(e.WorkerLeft("trainer", "second", "after its end"))
 
     asyncio.run(asyncio.wait_for(body(), 300))
