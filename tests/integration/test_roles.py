@@ -42,7 +42,7 @@ from workers.runtime import Context, beside
 from workers.trainer import TrainerWorker, load_policy_base
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-roles.toml"
-STEPS = 16
+STEPS = 48
 POLICIES = ["main", "exploiter", "rogue"]
 
 
@@ -53,16 +53,16 @@ def league(*arguments: str, run: Path) -> Result:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("roles") / "run"
-    # Shorter, and with more resets to a step, so that a slow exploiter is reset too before the main agent is done.
+    # With more resets to a step, and long enough for exploiters whose workers start seconds after the main agent's.
     text = CONFIG.read_text()
-    for long, short in (
+    for old, new in (
         ("\nsteps = 24", f"\nsteps = {STEPS}"),
         ("reset_steps = 6", "reset_steps = 4"),
         # On a busy machine it takes few steps meanwhile.
         ("reset_steps = 8", 'reset_steps = 2\nreset_operator = "crossover"'),
     ):
-        assert long in text
-        text = text.replace(long, short)
+        assert old in text
+        text = text.replace(old, new)
     (run.parent / "roles.toml").write_text(text)
     result = run_forked(["up", "--config", str(run.parent / "roles.toml"), "--run", str(run)], run.parent)
     assert result.returncode == 0, result.stdout + result.stderr
