@@ -72,9 +72,11 @@ PEFT = Plugin(name="peft", settings={"dropout": 0.1})
 """With dropout, whose draws have to be repeated too."""
 SIZES = (4, 4, 3, 2, 1, 1, 1)
 """Of the groups in which the recorded rollouts are sent again for the buffer of that name, over and over."""
+ALL_IN_THE_BROKER = 1_000_000_000
+"""A least size for blobs in the folder that none of a test has."""
 
 
-def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "") -> LeagueConfig:
+def config(buffer: BufferConfig, blobs: Path, ranks: int = 1, min_bytes: int = ALL_IN_THE_BROKER) -> LeagueConfig:
     tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
     trainer = msgspec.structs.replace(
         tiny.trainer,
@@ -96,7 +98,7 @@ def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "") -> LeagueConfi
         rollout=rollout,
         experience=experience,
         stop=StopConfig(steps=STEPS),
-        blobs=BlobsConfig(url=blobs, min_bytes=1000),
+        blobs=BlobsConfig(url=str(blobs), min_bytes=min_bytes),
     )
 
 
@@ -205,7 +207,7 @@ async def passed(client: Client) -> Pass:
 async def record(folder: Path, buffer: BufferConfig) -> None:
     """Open a league, let a trainer publish its first version, and play ahead of training."""
     async with broker(folder) as client:
-        await open_league(Run(folder), client, config(buffer), lambda text, share: None)
+        await open_league(Run(folder), client, config(buffer, folder.parent / "blobs"), lambda text, share: None)
 
         async def published() -> bool:
             return any(isinstance(recorded.event, PolicyPublished) for recorded in await history(client))
@@ -244,13 +246,13 @@ def uninterrupted(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     return passed_with
 
 
-def copied(recorded: Path, folder: Path, kind: str, ranks: int = 1, blobs: str = "") -> Path:
-    """The recorded league, told to train with a kind of buffer and some ranks, and to keep large blobs in a folder."""
+def copied(recorded: Path, folder: Path, kind: str, ranks: int = 1, min_bytes: int = ALL_IN_THE_BROKER) -> Path:
+    """The recorded league, told to train with a kind of buffer and some ranks; large blobs go to a folder."""
     shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "server.json", "*.lock"))
 
     async def configure() -> None:
         async with broker(folder) as client:
-            changed = config(BUFFERS[kind], ranks, blobs)
+            changed = config(BUFFERS[kind], recorded.parent / "blobs", ranks, min_bytes)
             await open_league(Run(folder), client, changed, lambda text, share: None)
             if kind == "groups":
                 await regroup(client)
@@ -330,14 +332,14 @@ def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
 ) -> None:
     expected = uninterrupted(kind)
     # Where adapters and states are stored makes no difference.
-    run = copied(recorded, tmp_path / "run", kind, blobs=str(tmp_path / "blobs"))
+    run = copied(recorded, tmp_path / "run", kind, min_bytes=1000)
     found, landed = asyncio.run(killed(run, KILLS, seed=4))
     assert landed == KILLS
     assert len(expected.batches) == STEPS
     assert found.batches == expected.batches
     assert found.weights == expected.weights
     assert found.state == expected.state
-    assert {found.state, *found.weights[1:]} <= {path.name for path in (tmp_path / "blobs").rglob("??/*")}
+    assert {found.state, *found.weights[1:]} <= {path.name for path in (recorded.parent / "blobs").rglob("??/*")}
     assert expected.skipped <= STEPS // 4
     assert len(set(expected.weights)) == STEPS + 1 - expected.skipped, "every other step moved the weights"
     assert len(expected.given_up) == (4 + 3 if kind == "groups" else 0)
