@@ -72,14 +72,16 @@ class PolicyPlayer(SeatPlayer):
         call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
         outcome = {"formatted": reply.formatted, "invalid": reply.illegal > 0}
         call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
-        self.model_calls.append(call)
         # Behind the last part there may be an end token.
-        self._action_parts.append([part for at in call.branches for part in reply.parts[at : at + 1]])
-        self._faults[reply.fault] += 1
+        action_parts = [part for at in call.branches for part in reply.parts[at : at + 1]]
         fault, second_ids = reply.fault, list[int]()
         if fault and question.ask_again is not None:
             reply, second_ids = await self._ask_again(question, generation, reply, adapter, seed)
+        # Without a wait in between: a search asks for several actions at once, and these stand side by side.
+        self.model_calls.append(call)
         self.notes.append(DecisionNote("; ".join(reply.action), fault, _legal_moves(game, seat), second_ids))
+        self._action_parts.append(action_parts)
+        self._faults[fault] += 1
         self._choice_count += reply.choices
         self._filled_count += reply.illegal
         return reply.action

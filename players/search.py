@@ -20,6 +20,7 @@ from arena.games.base import Action, Game, GameSpec, OpponentModel, SupportsOppo
 from arena.match import BotPlayer, Player, SeatPlayer, decision_seed
 from players.policy import PolicyPlayer
 from schemas.config import SearchConfig
+from schemas.decisions import DecisionNote
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall
@@ -48,6 +49,11 @@ class SearchPlayer(SeatPlayer):
     def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
         """Samples of all candidates."""
         return self._policy.model_calls
+
+    @property
+    def notes(self) -> Sequence[DecisionNote]:  # type: ignore[override]
+        """Facts about each of these samples."""
+        return self._policy.notes
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the policy; see ``SeatPlayer``."""
