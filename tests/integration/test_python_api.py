@@ -181,8 +181,14 @@ def test_maps_are_in_a_frame_of_their_own_that_loads_nothing(folder: Path) -> No
     assert 'sandbox="allow-scripts"' in page
     inner = html.unescape(page.partition('srcdoc="')[2].partition('"></iframe>')[0])
     assert inner.count("<section") == len(match.replay.pictures) == len(match.turns) + 1
-    assert inner.count('id="land"') == 1
-    assert not re.search(r"<script|<link|<img|@import|(?:src|href)=\"(?!#)", inner)
+    document, data, code = re.split(r"<script>const \[lines, runs\] = |;\n", inner, maxsplit=2)
+    lines, runs = json.loads(data)
+    assert len(runs) == document.count("<img alt=") == len(match.replay.pictures)
+    # Pictures get their source from the script, out of lines that the maps share.
+    assert "image.src = `data:image/svg+xml," in code
+    assert sum('id="MapLayer"' in line for line in lines) == 1
+    loads = r"<script|<link|<image|@import|(?:src|href)=\"(?!#)"
+    assert not re.search(loads, document + code + "\n".join(lines))
     # The base map once, and some kilobytes a phase.
     assert len(page) < 300_000
 
