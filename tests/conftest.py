@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
+import structlog
 from hypothesis import settings
 
 # The same examples in every run, however slow the machine is: a failure is the code's.
@@ -33,6 +34,17 @@ def _interrupt(*_: object) -> None:
     # ``timeout`` sends the signal twice: the second one must not interrupt the fixtures' teardown.
     signal.signal(signal.SIGTERM, lambda *_: None)
     raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _uncached_loggers() -> Iterator[None]:
+    """Loggers that follow each new configuration: ``capture_logs`` does not see those that keep an earlier one."""
+    configure = structlog.configure
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            structlog, "configure", lambda **fields: configure(**fields | {"cache_logger_on_first_use": False})
+        )
+        yield
 
 
 @pytest.fixture(scope="session")
