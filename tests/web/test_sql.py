@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from schemas.events import AgentRegistered
 from tests.simulated_history import Simulation
 from tests.web.conftest import Site
@@ -148,3 +150,6 @@ def test_the_shipped_questions_are_those_of_the_documentation() -> None:
     shipped = json.loads((ROOT / "ui/web/static/questions.json").read_text())
     assert [(one["title"], one["statement"]) for one in shipped] == documented
     assert len(shipped) > 10
+    for one in shipped:
+        (statement,) = duckdb.extract_statements(one["statement"])
+        assert statement.type == duckdb.StatementType.SELECT, one["title"]
