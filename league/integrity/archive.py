@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -263,12 +262,15 @@ async def _archive_segment(
 def _make_scratch_folder(path: Path) -> Path:
     """Create a scratch folder for a segment; remove stale ones of archivists that were killed."""
     path.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="segment-", dir=path))
+    # Ages by the clock of the file system: this machine's may be hours away from it.
+    now = made.stat().st_mtime
     for left in path.glob("segment-*"):
         # Another archivist with this cache may be removing its own.
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > _STALE_S:
+            if now - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
+    return made
 
 
 class AttachableSegments(msgspec.Struct, frozen=True):
