@@ -18,7 +18,7 @@
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)
 - ``parity``             compares a backend's log-probabilities with the learner's
-- ``backends``           that comparison on this machine, and vLLM's own server for a league
+- ``backends``           that comparison on this machine, for a league
 - ``league_models``      a league's models outside its workers: a small base model, a merged agent
 - ``benchmark``          plays an agent against one opponent, on a running or a stopped league
 - ``maintenance``        checks a machine, and a run's folder or broker; deletes blobs that no event refers to
