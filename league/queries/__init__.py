@@ -10,7 +10,7 @@
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
 - ``text_table``   rows as tables that fit a terminal, as CSV and JSON
 - ``status``       the state of a league and its workers now, with alarms
-- ``reports``      the success criteria of a run, two runs compared, ratings under other rules, improbable workers
+- ``reports``      the success criteria of a run, and ratings under other rules
 - ``plots``        charts of a league's history
 - ``notebook``     results as Arrow tables, and as HTML for notebooks
 - ``playable``     the matches that people can play in a league
