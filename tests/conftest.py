@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,13 +38,23 @@ def _interrupt(*_: object) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _uncached_loggers() -> Iterator[None]:
-    """Loggers that follow each new configuration: ``capture_logs`` does not see those that keep an earlier one."""
-    configure = structlog.configure
+def _loggers() -> Iterator[None]:
+    """Loggers that write to stderr, as those of commands do, and follow each new configuration.
+
+    ``capture_logs`` does not see loggers that keep an earlier configuration.
+    """
+    configure, reset_defaults = structlog.configure, structlog.reset_defaults
+
+    def reset() -> None:
+        reset_defaults()
+        configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             structlog, "configure", lambda **fields: configure(**fields | {"cache_logger_on_first_use": False})
         )
+        patch.setattr(structlog, "reset_defaults", reset)
+        reset()
         yield
 
 
