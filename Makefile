@@ -86,7 +86,7 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 	@test -x build/oracles/bin/python || $(PYTHON) -m venv build/oracles
 	@build/oracles/bin/python -m pip install --quiet --disable-pip-version-check arena-rank==0.1.1
 	@build/oracles/bin/python tests/golden/boards/write.py
-	@$(BIN)/python -m pytest tests/unit/test_analysis_bradley_terry.py
+	@$(BIN)/python -m pytest tests/unit/league/test_analysis_bradley_terry.py
 
 # Environments that no registry has. Without a way to their repositories, their tests are skipped.
 define from_repository
@@ -110,7 +110,7 @@ build/openenv/.installed:
 	@touch $@
 
 test-environments: build/environments/.installed build/openenv/.installed  ## environments of OpenEnv, PettingZoo, reasoning-gym and verifiers, whose packages `make install` leaves out
-	@build/environments/bin/python -m pytest tests/unit/test_environments_openenv.py tests/unit/test_environments_verifiers.py tests/unit/test_arena_pettingzoo.py tests/unit/test_arena_reasoning_problems.py
+	@build/environments/bin/python -m pytest tests/unit/environments/test_openenv.py tests/unit/environments/test_verifiers.py tests/unit/arena/test_pettingzoo.py tests/unit/arena/test_reasoning_problems.py
 	@build/environments/bin/python -m pytest tests/contracts/test_games.py tests/contracts/test_game_instances.py -k pettingzoo
 	@build/environments/bin/python -m pytest tests/integration/test_opponent_pool.py -k verifiers
 
@@ -123,11 +123,11 @@ test-s3: $(STAMP)  ## large blobs in a bucket, on a real S3 server (moto)
 
 test-tinker: $(STAMP)  ## training on a server that speaks the Tinker API, with its client, against native
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tinker]'
-	@$(BIN)/python -m pytest tests/unit/test_trainer_tinker.py
+	@$(BIN)/python -m pytest tests/unit/trainer/test_tinker.py
 
 test-quantized: $(STAMP)  ## base models in 8 and 4 bits, with bitsandbytes on the CPU
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[quantized]'
-	@$(BIN)/python -m pytest tests/unit/test_trainer_quantized.py
+	@$(BIN)/python -m pytest tests/unit/trainer/test_quantized.py
 
 test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where there is none); LEAGUE_WEB_RUN: of that run
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/web

@@ -1,7 +1,7 @@
 """What the pages show can be used as it stands: settings, statements of SQL, and the example of the Python interface.
 
 Commands are checked by ``test_commands_named``, the plugins of ``extending`` by ``test_extending``, the questions of
-``commands`` by ``test_league_questions``, and the tutorial by ``test_tutorial``.
+``commands`` by ``test_questions``, and the tutorial by ``test_tutorial``.
 """
 
 import os

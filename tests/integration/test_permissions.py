@@ -32,7 +32,7 @@ from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import blob_subject, event_subject, match_end_subject, metrics_subject
 from tests.integration.test_auth import Broker, subjects_of, user
-from tests.unit.test_league_metrics import heartbeat
+from tests.unit.league.test_metrics import heartbeat
 
 RESTRICTED = [role for role in ROLES if role != "operator"]
 

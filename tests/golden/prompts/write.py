@@ -1,6 +1,6 @@
 """Writes the golden prompts: ``python tests/golden/prompts/write.py``. Read the result before use.
 
-The positions are the questions that ``tests/unit/test_arena_egocentric.py``, ``test_arena_prompts.py`` and
+The positions are the questions that ``tests/unit/arena/test_egocentric.py``, ``test_prompts.py`` and
 ``test_chat_templates.py`` ask.
 """
 

@@ -1,0 +1,211 @@
+"""Each family's template writes what the family's published one does, with a system and without, thinking or not.
+
+No hub is asked: the published templates stand here in brief, as far as they concern text without tools, and go through
+the library that reads those of model folders.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from arena.games import make_game
+from arena.prompts import Message, build_game_messages, make_template, template_names, with_system_prompt
+from inference.chat_template import render_conversation
+from lifecycle.config_checks import check_reply_tokens
+from models import Tokenizer
+from schemas.config import PromptsConfig
+from schemas.errors import ConfigError, ModelError
+from tests.prompt_contract import PromptContract, conversations, hostile_texts
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
+PUBLISHED = {
+    "chatml": (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    ),
+    "qwen3": (
+        "{% for m in messages %}{% set said = m.content %}{% if m.role == 'assistant' and '</think>' in said %}"
+        "{% set said = said.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+        "{{ '<|im_start|>' + m.role + '\n' + said + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+        "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+        "{% endif %}"
+    ),
+    "llama": (
+        "{{ '<|begin_of_text|>' }}{% for m in messages %}"
+        "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    ),
+    "gemma": (
+        "{{ '<bos>' }}{% set first, rest = '', messages %}{% if messages[0].role == 'system' %}"
+        "{% set first, rest = messages[0].content + '\n\n', messages[1:] %}{% endif %}"
+        "{% for m in rest %}"
+        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('order') }}{% endif %}"
+        "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\n' }}"
+        "{{ (first if loop.first else '') + m.content | trim + '<end_of_turn>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    ),
+}
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PUBLISHED["gemma"]
+"""As Gemma 1 and 2 have it."""
+YES = Message("assistant", "Yes")
+TALKS = {
+    "question": [Message("user", "Hi")],
+    "system": [Message("system", "Be brief."), Message("user", "Hi")],
+    "turns": [Message("system", "A\n\nB"), Message("user", "Hi"), YES, Message("user", "Go")],
+    "thoughts": [Message("user", "Hi"), Message("assistant", "<think>\nhm\n</think>\n\nYes"), Message("user", "Go")],
+    "space": [
+        Message("system", " S\n"),
+        Message("user", "\n Hi "),
+        Message("assistant", "Y"),
+        Message("user", " Go\n"),
+    ],
+}
+
+
+def folder_of(tmp_path: Path, family: str, chat_template: str) -> Path:
+    """A folder with nothing but a tokenizer that knows a family's marks, and a chat template."""
+    made = Library(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<eos>", *make_template(family).marks],
+        show_progress=False,
+    )
+    made.train_from_iterator([], trainer)
+    made.save(str(tmp_path / "tokenizer.json"))
+    settings = {"eos_token": "<eos>", "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": chat_template}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2" if family == "chatml" else family}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("family", sorted(PUBLISHED))
+def test_family_writes_what_its_published_template_does(family: str, tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, family, PUBLISHED[family]))
+    for name, talk in TALKS.items():
+        if name == "thoughts" and family != "qwen3":
+            continue
+        for thinking in (False, True):
+            for system in ("", "Play to win."):
+                own = PromptsConfig(thinking=thinking, system=system)
+                ours = PromptsConfig(thinking=thinking, system=system, template=family)
+                assert render_conversation(tokenizer, talk, ours) == render_conversation(tokenizer, talk, own), (
+                    name,
+                    thinking,
+                )
+
+
+def test_only_qwens_prompt_changes_with_the_thinking_switch():
+    talk = TALKS["system"]
+    for family in template_names():
+        answered, thought = (make_template(family).render(talk, thinking) for thinking in (False, True))
+        assert (answered != thought) == (family == "qwen3")
+    assert answered.startswith(thought)
+
+
+def test_gemma_that_refuses_a_system_is_told_by_the_user(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "gemma", NO_SYSTEM))
+    config = PromptsConfig(system="Play to win.")
+    told = render_conversation(tokenizer, TALKS["system"], config)
+    assert told == make_template("gemma").render(with_system_prompt(TALKS["system"], config.system))
+    with pytest.raises(ModelError, match="order"):
+        render_conversation(tokenizer, [TALKS["question"][0]] * 2, config)
+
+
+@pytest.mark.parametrize("golden", sorted(GOLDEN.glob("system-*.txt")), ids=lambda path: path.stem)
+def test_prompt_with_a_system_never_changes_by_accident(golden: Path):
+    """After a deliberate change, write the files again with ``python tests/golden/prompts/write.py`` and read them."""
+    nim = make_game("nim", {"shuffle": False})
+    messages = with_system_prompt(build_game_messages(nim.words(), nim.new(0), 0), "Play to win.")
+    _, family, *thinking = golden.stem.split("-")
+    assert make_template(family).render(messages, bool(thinking)) == golden.read_text()
+
+
+def test_every_family_has_a_golden_prompt_with_a_system():
+    assert {f"system-{family}" for family in template_names()} <= {path.stem for path in GOLDEN.glob("system-*.txt")}
+
+
+def test_what_the_league_says_comes_first_and_empty_text_changes_nothing():
+    question, told = TALKS["question"], TALKS["system"]
+    assert with_system_prompt(told, "") == told
+    assert with_system_prompt(told, "Play to win.")[0] == Message("system", "Play to win.\n\nBe brief.")
+    assert with_system_prompt(question, "Play to win.") == [Message("system", "Play to win."), *question]
+
+
+@pytest.fixture(scope="module", params=sorted(PUBLISHED))
+def contract(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptContract:
+    folder = tmp_path_factory.mktemp(request.param)
+    made = PromptContract(folder_of(folder, request.param, PUBLISHED[request.param]))
+    made.family = request.param
+    return made
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_prompts_are_those_of_the_models_own_template_and_contents_write_no_turns(contract, data):
+    messages = data.draw(conversations(contract.marks))
+    contract.check_own_template(messages)
+    contract.check_contents(messages)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_next_prompt_goes_on_from_prompt_and_completion(contract, data):
+    messages, reply = data.draw(conversations(contract.marks)), data.draw(hostile_texts(contract.marks))
+    if contract.family != "qwen3":
+        contract.check_next_turn(messages, reply, make_template(contract.family).end)
+    else:
+        # Its prompt opens an empty thought, which the history leaves out.
+        with pytest.raises(AssertionError):
+            contract.check_next_turn(messages, reply, make_template(contract.family).end)
+
+
+@pytest.mark.parametrize("family", sorted(PUBLISHED))
+def test_an_open_reply_ends_with_its_text(family: str, tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, family, PUBLISHED[family]))
+    talk = [*TALKS["question"], Message("assistant", "I say")]
+    for config in (PromptsConfig(), PromptsConfig(template=family)):
+        text = render_conversation(tokenizer, talk, config, continues=True)
+        assert text.endswith("I say")
+        assert text.startswith(render_conversation(tokenizer, talk[:1], PromptsConfig(template=family, thinking=True)))
+
+
+def test_a_folder_without_a_template_says_once_whose_it_uses(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", ""))
+    with capture_logs() as logs:
+        for _ in range(3):
+            render_conversation(tokenizer, TALKS["question"], PromptsConfig())
+    assert [(line["family"], line["model"]) for line in logs] == [("llama", str(tmp_path))]
+
+
+def test_a_template_that_raises_is_named_with_the_way_out(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", "{{ raise_exception('no talk') }}"))
+    with pytest.raises(ModelError, match=rf"{tmp_path}: its chat template .*no talk.* a family's in prompts.template"):
+        render_conversation(tokenizer, TALKS["question"], PromptsConfig())
+
+
+def test_a_template_whose_tokens_the_model_lacks_is_refused(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", PUBLISHED["llama"]))
+    with pytest.raises(ModelError, match=r"prompts.template: 'gemma' needs the token '<bos>'"):
+        render_conversation(tokenizer, TALKS["question"], PromptsConfig(template="gemma"))
+
+
+def test_a_limit_below_the_shortest_legal_answer_is_refused_with_both_numbers(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", PUBLISHED["llama"]))
+    spec = make_game("nim", {"shuffle": False})
+    opening = spec.new(0)
+    (seat, *_) = opening.to_move()
+    needed = min(len(tokenizer.encode_text(reply)) for reply in spec.words().replies(opening, seat)) + 1
+    message = rf"prompts.reply_tokens: {needed - 1}, but the shortest legal answer of nim, .* has {needed} tokens"
+    with pytest.raises(ConfigError, match=message):
+        check_reply_tokens(tokenizer, PromptsConfig(reply="free", reply_tokens=needed - 1), spec, opening, seat)
+    check_reply_tokens(tokenizer, PromptsConfig(reply="free", reply_tokens=needed), spec, opening, seat)
+    check_reply_tokens(tokenizer, PromptsConfig(reply_tokens=1), spec, opening, seat)
