@@ -1,10 +1,11 @@
-"""The events and blobs of a live league for folds in other threads than the server's, and copies of its tables."""
+"""A live league for folds in other threads than the server's, and copies of its tables."""
 
 import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,14 +22,23 @@ _BATCH_SIZE = 5_000
 _TIMEOUT_S = 60.0
 
 
-class StoredHistory(EventReader):
-    """A league's events up to ``through``, from its tables, for a fold in a thread beside the server's ``loop``."""
+class LeagueReader(EventReader):
+    """A live league's events up to ``through``, from its tables, and its blobs, for one fold at a time in ``threads``.
 
-    def __init__(self, league: LiveLeague, through: int, loop: asyncio.AbstractEventLoop) -> None:
+    Reading waits for the server's event loop, which has the connection to the broker.
+    """
+
+    def __init__(self, league: LiveLeague, through: int, threads: ThreadPoolExecutor) -> None:
         self.league = league.log.league
         self._tables = league
         self._through = through
-        self._loop = loop
+        self._threads = threads
+        self._blobs = league.run.open_blob_store(league.log.client)
+        self._loop = asyncio.get_running_loop()
+
+    async def fold(self, work: Callable[["LeagueReader"], Coroutine[Any, Any, T]]) -> T:
+        """Run a fold that reads from this in a thread beside the server's."""
+        return await self._loop.run_in_executor(self._threads, lambda: asyncio.run(work(self)))
 
     async def last_sequence(self) -> int:
         """Sequence of the newest event to include."""
@@ -41,37 +51,28 @@ class StoredHistory(EventReader):
         last = self._through if last is None else min(last, self._through)
         while first <= last:
             kind = None if only is None else only.__name__
-            events = self._tables.recorded_events(
-                "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
-                *(first, last, kind, kind, _BATCH_SIZE),
+            batch = self._wait_for(
+                self._tables.recorded_events(
+                    "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
+                    *(first, last, kind, kind, _BATCH_SIZE),
+                )
             )
-            batch = _wait_for(events, self._loop)
             if not batch:
                 return
             yield batch
             first = batch[-1].sequence + 1
 
-
-class StoredBlobs:
-    """The blobs of a league's run, read through the server's event loop, which has the connection."""
-
-    def __init__(self, league: LiveLeague, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = league.run.open_blob_store(league.log.client)
-        self._loop = loop
-
     async def get(self, name: str) -> bytes:
         """The bytes of a blob; raises ``ArtifactError`` where it is missing or damaged."""
-        return _wait_for(self._store.get(name), self._loop)
+        return self._wait_for(self._blobs.get(name))
 
-
-def _wait_for(reading: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """The result of reading in the server's loop, for a thread."""
-    future = asyncio.run_coroutine_threadsafe(reading, loop)
-    try:
-        return future.result(_TIMEOUT_S)
-    except TimeoutError:
-        future.cancel()
-        raise LogUnavailableError(f"the history was not read within {_TIMEOUT_S:g} s; try again later") from None
+    def _wait_for(self, reading: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(reading, self._loop)
+        try:
+            return future.result(_TIMEOUT_S)
+        except TimeoutError:
+            future.cancel()
+            raise LogUnavailableError(f"the history was not read within {_TIMEOUT_S:g} s; try again later") from None
 
 
 _REUSE_FACTOR = 9

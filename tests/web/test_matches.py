@@ -22,7 +22,7 @@ from league.log.queues import ExperienceStream
 from league.queries.match_list import build_page_query
 from league.queries.pages import RequestParams
 from league.queries.pages import matches as answers
-from league.queries.stored import StoredBlobs
+from league.queries.stored import LeagueReader
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.episodes import Message
@@ -154,18 +154,18 @@ def test_explanations_fold_beside_the_pages_and_from_snapshots(
     match = next(m for m in finished(simulated).values() if m.purpose == "training")
     folding: list[threading.Thread] = []
     read: list[str] = []
-    explained_match, get = answers.explain_match, StoredBlobs.get
+    explained_match, get = answers.explain_match, LeagueReader.get
 
     async def explained(history: Any, artifacts: Any, found: Any) -> Any:
         folding.append(threading.current_thread())
         return await explained_match(history, artifacts, found)
 
-    async def read_artifact(self: StoredBlobs, name: str) -> bytes:
+    async def read_artifact(self: LeagueReader, name: str) -> bytes:
         read.append(name)
         return await get(self, name)
 
     monkeypatch.setattr(answers, "explain_match", explained)
-    monkeypatch.setattr(StoredBlobs, "get", read_artifact)
+    monkeypatch.setattr(LeagueReader, "get", read_artifact)
 
     async def body(site: Site) -> None:
         log, artifacts = site.log, site.league.run.open_blob_store(site.log.client)

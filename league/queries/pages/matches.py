@@ -24,7 +24,7 @@ from league.queries.match_list import agent_kind, list_matches, load_match, matc
 from league.queries.match_text import explain_match, resimulate_from_record
 from league.queries.matches import MAP_GAME, MatchEvents, MatchReplay, load_record, match_replay, render_map
 from league.queries.pages import EncodedResponse, RequestParams, route
-from league.queries.stored import StoredBlobs, StoredHistory
+from league.queries.stored import LeagueReader
 from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
 from schemas.events import SeatResult
 from schemas.ids import split_agent
@@ -99,9 +99,8 @@ async def map_image(league: LiveLeague, params: RequestParams) -> Any:
 async def explain(league: LiveLeague, params: RequestParams) -> Any:
     """``league match explain``: the draw or the evaluation behind a match, recomputed."""
     match = await load_match(league, params.path_part("id"))
-    loop = asyncio.get_running_loop()
-    history, blobs = StoredHistory(league, league.position, loop), StoredBlobs(league, loop)
-    explained = await loop.run_in_executor(_fold_executor, lambda: asyncio.run(explain_match(history, blobs, match)))
+    reader = LeagueReader(league, league.position, _fold_executor)
+    explained = await reader.fold(lambda history: explain_match(history, history, match))
     return {"kind": explained.kind, "agrees": explained.agrees, **explained.to_builtins()}
 
 

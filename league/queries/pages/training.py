@@ -18,7 +18,7 @@ from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
 from league.queries.reports import count_dead_letters
-from league.queries.stored import StoredHistory, reuse_until_s
+from league.queries.stored import LeagueReader, reuse_until_s
 from league.ratings.elo import Elo, chance_deviation
 from league.samplers import agent_probabilities, bucket_shares, make_sampler
 from league.success_criteria import judge
@@ -161,13 +161,10 @@ class _Auditor:
         """``audit_sampling`` of the history up to ``at``."""
         if self._pending >= _MAX_PENDING_AUDITS:
             raise BusyError(f"matchmaking: {self._pending} audits are waiting; expected fewer at once, try again later")
-        loop = asyncio.get_running_loop()
-        history = StoredHistory(league, at, loop)
         self._pending += 1
         try:
-            return await loop.run_in_executor(
-                self._executor, lambda: asyncio.run(audit_sampling(history, window, _DRAWS, policy))
-            )
+            reader = LeagueReader(league, at, self._executor)
+            return await reader.fold(lambda history: audit_sampling(history, window, _DRAWS, policy))
         finally:
             self._pending -= 1
 
