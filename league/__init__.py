@@ -24,11 +24,32 @@
 """
 
 import importlib
+import importlib.util
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from league.api import Match, RunReader, Table, __version__, up
     from league.api import open_run as open
+
+_SIBLINGS = ("arena", "inference", "lifecycle", "models", "players", "schemas", "trainer", "ui", "workers")
+
+
+def _check_siblings() -> None:
+    """Raise ``ImportError`` where a file beside the user's script hides a package of ours, and name the file."""
+    packages = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in _SIBLINGS:
+        found = importlib.util.find_spec(name)
+        places = [] if found is None else [found.origin or "", *(found.submodule_search_locations or ())]
+        if not any(os.path.abspath(place).startswith(os.path.join(packages, name)) for place in places):
+            raise ImportError(
+                f"{places[-1] if places else name}: expected {os.path.join(packages, name)}; the league needs its "
+                f"package {name!r}, which this file or folder hides: give it another name, or run your script from "
+                "another folder"
+            )
+
+
+_check_siblings()
 
 __all__ = ["Match", "RunReader", "Table", "__version__", "open", "up"]
 

@@ -9,7 +9,6 @@ import asyncio
 import importlib.util
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
@@ -38,6 +37,7 @@ from schemas.config.base import toml_document
 from schemas.errors import LeagueError, NoLeagueError, UsageError, format_choices, translate_missing_package
 from schemas.events import EVENT_TYPES, Event
 from schemas.ids import digest, split_agent
+from schemas.interpreter import module_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +105,7 @@ def up(
             config.write_text(toml_document(settings), encoding="utf-8")
         options = ["--config", os.fspath(config)] if config is not None else []
         # A process of its own: workers' signals belong to a main thread, and this package must not import the command.
-        command = [sys.executable, "-m", "ui", "up", "--run", os.fspath(run), *options]
+        command = module_command("ui", "up", "--run", os.fspath(run), *options)
         _run_command(command)
     return open_run(run)
 

@@ -17,6 +17,7 @@
 - ``ids``           deterministic ids, digests and seeds
 - ``numbers``       bounds of the numbers in messages; sets of sequences as ranges
 - ``files``         locks, and folders that appear whole
+- ``interpreter``   the command of a Python process
 - ``retry``         exponential backoff with jitter
 - ``loggers``       loggers that import structlog with their first line
 """

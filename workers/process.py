@@ -6,7 +6,6 @@ import os
 import platform
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from schemas.codec import DECODE_ERRORS
 from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError, UsageError, escape_unprintable
 from schemas.events import WorkerLeft
 from schemas.files import LockedError, hold_lock
+from schemas.interpreter import module_command
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from schemas.subjects import check_name
@@ -155,7 +155,7 @@ class WorkerProcess:
 
     async def _run(self) -> int:
         run = self._context.run
-        command = [sys.executable, "-m", "ui", "worker", self.role, "--run", str(run.folder), "--name", self.name]
+        command = module_command("ui", "worker", self.role, "--run", str(run.folder), "--name", self.name)
         command += ["--league", self._context.log.league, "--supervised", "--supervisor", str(os.getpid())]
         if run.nats is not None:
             command += ["--nats", run.nats]

@@ -11,7 +11,6 @@ import contextlib
 import pickle
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from schemas.errors import LeagueError, UsageError
+from schemas.interpreter import module_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +75,7 @@ class QueryProcess:
         # Checked here: the process would only end.
         memory_bytes(self.limits.memory)
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "league.projections.query_child"],
+            module_command("league.projections.query_child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
