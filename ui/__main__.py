@@ -9,7 +9,7 @@ os.environ["PYTHONSAFEPATH"] = "1"
 if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
     del sys.path[0]
 
-import signal  # noqa: E402
+import signal
 
 # While the command is imported there is nothing to clean up: Ctrl-C ends the process at once, without a traceback.
 signal.signal(signal.SIGINT, signal.SIG_DFL)

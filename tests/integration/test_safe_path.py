@@ -1,4 +1,4 @@
-"""No process of the league executes Python files of its working directory; one that hides a package of ours is named."""
+"""No process of ours executes Python files of its working directory; one that hides a package of ours is named."""
 
 import ast
 import os
