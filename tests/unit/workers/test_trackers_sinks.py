@@ -124,25 +124,25 @@ def test_standard_output_gets_the_same_lines(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out == path.read_text()
 
 
-def test_an_offline_run_of_wandb_holds_every_row_at_its_sequence(
+def test_an_offline_run_of_wandb_that_goes_on_holds_every_row_in_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "5" * 40)
     assert fill("wandb", place(tmp_path), ROWS[:3], project="charts", mode="offline") == 0
     assert fill("wandb", place(tmp_path), ROWS, project="charts", mode="offline") == 6
-    first, second = offline_runs(tmp_path)
-    assert list(logged(first)) == [2, 5, 6]
-    assert list(logged(second)) == [9]
+    (run,) = offline_runs(tmp_path)
+    values = logged(run)
+    assert list(values) == [2, 5, 6, 9]
     for row in ROWS:
-        said = (logged(first) | logged(second))[row.sequence]
+        said = values[row.sequence]
         assert {name: said[name] for name in row.values} == row.values
         assert said["gradient_step"] == row.step
         assert said["inference/a/queued"] == 3.0
-    runs = [record.run for run in (first, second) for record in run if record.WhichOneof("record_type") == "run"]
-    assert {(run.run_id, run.project, run.display_name) for run in runs} == {("nim-0123456789abcdef", "charts", "nim")}
+    (opened,) = [record.run for record in run if record.WhichOneof("record_type") == "run"]
+    assert (opened.run_id, opened.project, opened.display_name) == ("nim-0123456789abcdef", "charts", "nim")
     over = [
         (record.metric.glob_name, record.metric.step_metric)
-        for record in first
+        for record in run
         if record.WhichOneof("record_type") == "metric" and record.metric.step_metric
     ]
     assert over == [("League/*", "gradient_step"), ("learner/*", "gradient_step")]

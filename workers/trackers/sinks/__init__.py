@@ -86,9 +86,14 @@ class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JsonlSink:
-    """Appends to one file, whose last line is the position."""
+    """Appends to one file, whose last line is the position.
 
-    def __init__(self) -> None:
+    Args:
+        prefix: Start of the file's name, which names the history besides.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
         self._file: BinaryIO | None = None
         self._end = 0
         """End of the last whole line; remains of a failed write after it are cut off."""
@@ -96,7 +101,7 @@ class JsonlSink:
     def open(self, place: Place) -> int:
         """Find the last whole line; a torn line after it is cut off by the next write."""
         place.folder.mkdir(parents=True, exist_ok=True)
-        path = place.folder / f"{place.league}-{place.identity[:8]}.jsonl"
+        path = place.folder / f"{self._prefix}{place.league}-{place.identity[:8]}.jsonl"
         self._file = path.open("a+b", buffering=0)
         if not try_lock(self._file):
             self.close()
@@ -106,6 +111,12 @@ class JsonlSink:
         for line, end in _whole(self._file):
             position, self._end = line.sequence, end
         return position
+
+    def lines(self) -> Iterator[Line]:
+        """The whole lines of the open file."""
+        assert self._file is not None
+        self._file.seek(0)
+        return (line for line, _ in _whole(self._file))
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
         """Append a line; on return the operating system has it. A partial line is cut off by the next write."""

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,7 @@ import msgspec
 from schemas.errors import ConfigError, RemoteError
 from schemas.numbers import PositiveFloat
 from workers.trackers import Row
-from workers.trackers.sinks import SINKS, Place
+from workers.trackers.sinks import SINKS, JsonlSink, Place
 
 if TYPE_CHECKING:
     import wandb
@@ -51,29 +52,34 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class WandbSink:
     """One run, resumed by its id, which is derived from the history.
 
-    The position is kept in a small file beside the run's files, and by the server if it is connected.
+    Its rows are kept as lines beside the run's files. ``wandb`` can't resume an offline run: each start makes a folder,
+    and of several with one id the server keeps the one that is synchronised last. So each start writes the rows before
+    it anew, and removes the earlier folders.
     """
 
     def __init__(self, settings: WandbSettings) -> None:
         self._settings = settings
         self._run: wandb.Run | None = None
-        self._kept = Path()
+        self._rows = JsonlSink("wandb-")
 
     def open(self, place: Place) -> int:
         """Open or resume the run; messages hold no key."""
-        place.folder.mkdir(parents=True, exist_ok=True)
         run_id = f"{place.league}-{place.identity[:16]}"
-        self._kept = place.folder / f"wandb-{run_id}.json"
+        position = self._rows.open(place)
         try:
             self._run = self._begin(place, run_id)
         except Exception as error:  # of many kinds, not all of them wandb's
             _end_service()
             raise RemoteError(f"W&B: the run was not opened: {_safe(error)}") from None
-        there = self._run.step - 1 if self._run.resumed else 0
-        kept = 0
-        with contextlib.suppress(OSError, ValueError):
-            kept = int(self._kept.read_text(encoding="utf-8"))
-        return max(there, kept, 0)
+        if self._run.offline:
+            for line in self._rows.lines():
+                self._log(line, line.now)
+            folder = Path(self._run.dir).parent
+            for earlier in folder.parent.glob(f"offline-run-*-{run_id}"):
+                if earlier != folder:
+                    shutil.rmtree(earlier)
+            return position
+        return max(position, self._run.step - 1 if self._run.resumed else 0)
 
     def _begin(self, place: Place, run_id: str) -> "wandb.Run":
         import wandb
@@ -108,17 +114,19 @@ class WandbSink:
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
         """Pass a row to wandb's service process, which stores and sends it."""
+        self._log(row, now)
+        self._rows.write(row, now)
+
+    def _log(self, row: Row, now: Mapping[str, float]) -> None:
         assert self._run is not None
         try:
             self._run.log(dict(now) | row.values | {STEP: row.step}, step=row.sequence)
         except Exception as error:  # of many kinds, not all of them wandb's
             raise RemoteError(f"W&B: a row was not accepted: {_safe(error)}") from None
-        fresh = self._kept.with_suffix(".new")
-        fresh.write_text(f"{row.sequence}\n", encoding="utf-8")
-        fresh.replace(self._kept)
 
     def close(self) -> None:
         """Close the run; rows not yet sent stay in the run's files, for ``wandb sync``."""
+        self._rows.close()
         run, self._run = self._run, None
         if run is not None:
             try:
