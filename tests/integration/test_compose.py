@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def compose(*files: str) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for file in files:
-        merged = merge(merged, yaml.safe_load((ROOT / file).read_text()))
+        text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / file).read_text())  # defaults of variables
+        merged = merge(merged, yaml.safe_load(text))
     return merged
 
 

