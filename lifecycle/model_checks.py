@@ -1,6 +1,7 @@
 """Checks that learner and inference backend compute a base model, and that an adapter fits it."""
 
 import json
+import re
 from pathlib import Path
 
 from models import adapters
@@ -46,6 +47,8 @@ def _check_weights(config: LeagueConfig, base: Path) -> None:
         if not any(f".{name}".endswith(f".{target}") for name in linears):
             leaves = {name.rpartition(".")[2] for name in linears}
             raise ConfigError(f"model.lora_targets: {target!r}; this model has {format_choices(leaves, target)}")
+    layers = {int(found[1]) for name in linears if (found := re.search(r"\.(\d+)\.", name))}
+    adapters.check_layers(config.model.lora_layers, max(layers, default=-1) + 1)
 
 
 def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -> None:

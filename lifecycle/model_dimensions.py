@@ -38,10 +38,13 @@ class ModelDimensions(msgspec.Struct, frozen=True):
         """Bytes of one token's keys and values in all layers, in bfloat16."""
         return 2 * self.layers * self.kv_heads * self.head_dim * BFLOAT16_BYTES
 
-    def adapter_parameters(self, rank: int, targets: tuple[str, ...] = ()) -> int:
-        """Parameters of a LoRA adapter: ``rank`` rows on either side of each linear, or of each of the ``targets``."""
+    def adapter_parameters(self, rank: int, targets: tuple[str, ...] = (), layers: int = 0) -> int:
+        """Parameters of a LoRA adapter: ``rank`` rows on either side of each linear, or of each of the ``targets``.
+
+        It adapts so many ``layers``, all for 0.
+        """
         linears = {name: size for name, size in self._linears().items() if not targets or name in targets}
-        return self.layers * rank * sum(fan_in + fan_out for fan_in, fan_out in linears.values())
+        return (layers or self.layers) * rank * sum(fan_in + fan_out for fan_in, fan_out in linears.values())
 
     def _linears(self) -> dict[str, tuple[int, int]]:
         wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim

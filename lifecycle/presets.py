@@ -15,7 +15,7 @@ import msgspec
 
 from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
-from schemas.config import LeagueConfig, convert, load_config
+from schemas.config import LeagueConfig, TrainerConfig, convert, load_config
 from schemas.config.base import toml_document
 from schemas.config.league import config_path
 from schemas.errors import ConfigError, UsageError, format_choices
@@ -32,7 +32,7 @@ class Preset(msgspec.Struct, frozen=True):
     comments: str
     """Comment lines at its top: the machine, and how to start a league there."""
     tables: str
-    """Tables that depend on the machine: [inference], [rollout], [evaluation] and [trainer]."""
+    """Tables that depend on the machine: [inference], [rollout], [evaluation] and [trainer], but its loss."""
     config: LeagueConfig
 
     @property
@@ -53,7 +53,7 @@ def load_preset(name: str) -> Preset:
     path = Path("configs", "presets", f"{name}.toml")
     text = config_path(path).read_text(encoding="utf-8")
     comments = "".join(takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True)))
-    tables = text[text.index("[inference]") : text.index("[stop]")]
+    tables = re.split(r"\[trainer\.loss\]|\[stop\]", text[text.index("[inference]") :])[0]
     return Preset(name, comments, tables, load_config(path))
 
 
@@ -81,6 +81,8 @@ _OUTCOME_REWARD = """\
 [trainer.reward]
 name = "outcome"
 """
+DEFAULT_LOSS = TrainerConfig().loss.name
+_SAMPLER_LOSS = "# Weighs out what vLLM's log-probabilities, of bfloat16, differ from the learner's."
 _EPISODES = """
 # An empty reply is scored as others are: a match that failed would cost nothing.
 [episodes]
@@ -159,20 +161,27 @@ def _body(answers: PresetOptions) -> str:
             "",
             answers.preset.tables.rstrip(),
             "",
-            *_learning_lines(contest),
+            *_learning_lines(contest, answers.preset.config.trainer.loss.name),
             *_stop_lines(answers),
         )
     )
 
 
-def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
-    """Tables on what is learnt from; an arena's replies are free text, and only its score says how good they were."""
+def _learning_lines(contest: EnvironmentSpec, given: str) -> Iterable[str]:
+    """Tables on what is learnt from; an arena's replies are free text, and only its score says how good they were.
+
+    ``given`` is the loss that the machine asks for.
+    """
+    is_given = given != DEFAULT_LOSS
     if not isinstance(contest, ArenaSpec):
-        return () if reports_progress(contest) else (_OUTCOME_REWARD.format("this game"),)
+        loss_lines = (_SAMPLER_LOSS, toml_document({"trainer": {"loss": {"name": given}}})) if is_given else ()
+        return loss_lines if reports_progress(contest) else (_OUTCOME_REWARD.format("this game"), *loss_lines)
     # Attempts at one task are compared with each other; opponents' results with what the role has earned so far.
     advantage, loss, settings = "rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}}
     if len(contest.seats) == 1:
-        advantage, loss, settings = "group_relative", "ppo_clip", {"entropy": 0.0}
+        advantage, loss, settings = "group_relative", DEFAULT_LOSS, {"entropy": 0.0}
+    if is_given:
+        loss = given
     return (
         _OUTCOME_REWARD.format("this arena"),
         toml_document({"trainer": {"advantage": {"name": advantage}}}),

@@ -121,7 +121,7 @@ def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Est
     step = None
     if sizes is not None:
         # Stored on the broker and in the cache.
-        adapter = 2 * sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets) * FLOAT32_BYTES
+        adapter = 2 * _adapter_parameters(config, sizes) * FLOAT32_BYTES
         step = len(config.trained_policies) * (adapter + config.trainer.rollouts_per_step * _MATCH_BYTES) / GB
     return Estimate(
         workers=dict(roles),
@@ -267,13 +267,18 @@ def trainer_device_memory(config: LeagueConfig, sizes: ModelDimensions | None) -
     return items if sizes is None else items + trainer_memory(config, sizes)
 
 
+def _adapter_parameters(config: LeagueConfig, sizes: ModelDimensions) -> int:
+    model = config.model
+    return sizes.adapter_parameters(model.lora_rank, model.lora_targets, len(model.lora_layers))
+
+
 def trainer_memory(config: LeagueConfig, sizes: ModelDimensions) -> list[MemoryItem]:
     """Memory of one rank of the trainer on its device: base model, adapter, activations and logits."""
     from trainer.learner_config import resolve_learner
 
     trainer, learner = config.trainer, resolve_learner(config)
     width = FLOAT32_BYTES if trainer.dtype == "float32" else BFLOAT16_BYTES
-    adapter = sizes.adapter_parameters(config.model.lora_rank, config.model.lora_targets)
+    adapter = _adapter_parameters(config, sizes)
     shards = trainer.ranks if trainer.backend.settings.get("sharded") else 1
     logits = min(learner.logit_elements, learner.rectangle_tokens * sizes.vocabulary)
     return [

@@ -76,6 +76,8 @@ class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: int = 16
     alpha: float = 32.0
     target_modules: tuple[str, ...] = TARGETS
+    layers: tuple[int, ...] = ()
+    """Indices of the adapted layers, from 0; empty for all."""
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.target_modules) - set(TARGETS))
@@ -98,6 +100,8 @@ class Lora:
     """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023), as imported adapters may require."""
     targets: tuple[str, ...] = ()
     """PEFT's ``target_modules``: the adapted linears, by the last part of their names where that is unambiguous."""
+    layers: tuple[int, ...] = ()
+    """PEFT's ``layers_to_transform``: indices of the adapted layers; empty for all."""
 
     def __post_init__(self) -> None:
         self.targets = self.targets or _leaf_names(self.sizes)
@@ -119,30 +123,45 @@ class Lora:
 
 def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.device | str = "cpu") -> Lora:
     """Return a fresh adapter that changes nothing yet: A uniform as in PEFT, B zero. Trainable, float32."""
-    sizes = {name: size for name, size in shape.linears().items() if name.endswith(config.target_modules)}
+    check_layers(config.layers, shape.layers)
+    linears = shape.linears()
+    names = [name for name in _in_layers(linears, config.layers) if name.endswith(config.target_modules)]
+    sizes = {name: linears[name] for name in names}
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for out, into in sizes.values():
         parts.append((torch.rand(config.rank * into, generator=generator) * 2 - 1) / math.sqrt(into))
         parts.append(torch.zeros(out * config.rank))
-    return Lora(config.rank, config.alpha, sizes, torch.cat(parts).to(device).requires_grad_(True))
+    flat_P = torch.cat(parts).to(device).requires_grad_(True)
+    return Lora(config.rank, config.alpha, sizes, flat_P, layers=config.layers)
+
+
+def check_layers(layers: Iterable[int], count: int) -> None:
+    """Raise ``ConfigError`` for an index of a layer that a model of ``count`` layers does not have."""
+    if unknown := [layer for layer in layers if not 0 <= layer < count]:
+        raise ConfigError(f"model.lora_layers: {unknown[0]}; this model has layers 0 to {count - 1}")
 
 
 def save(lora: Lora, folder: Path, base_model: str = "") -> None:
     """Write an adapter in PEFT's format; the bytes depend on the weights and ``base_model`` alone."""
     tensors = name_tensors({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()})
-    write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora))
+    write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora, lora.layers))
 
 
 def make_config(
-    rank: int, alpha: float, targets: Iterable[str], base_model: str = "", rslora: bool = False
+    rank: int,
+    alpha: float,
+    targets: Iterable[str],
+    base_model: str = "",
+    rslora: bool = False,
+    layers: Sequence[int] = (),
 ) -> dict[str, Any]:
     """PEFT's configuration of plain LoRA, without the keys that PEFT's class fills with its defaults.
 
     Not made by ``peft.LoraConfig``, whose import takes 3 s and 170 MB in every trainer; that it equals what that class
     makes, and ``write``'s files those of ``save_pretrained``, is tested.
     """
-    return {
+    return ({"layers_to_transform": sorted(layers)} if layers else {}) | {
         "base_model_name_or_path": base_model,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -194,10 +213,21 @@ def load(folder: Path, shape: DecoderShape, max_rank: int | None = None, device:
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_A.weight", (rank, into)))
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_B.weight", (out, rank)))
     flat_P = torch.cat(parts).to(device).requires_grad_(True)
-    leaves = _leaf_names(sizes)
-    whole = len(sizes) == sum(name.endswith(leaves) for name in shape.linears())
+    leaves, layers = _leaf_names(sizes), read_layers(config)
+    whole = len(sizes) == sum(name.endswith(leaves) for name in _in_layers(shape.linears(), layers))
     targets = leaves if whole else tuple(sizes)
-    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), targets)
+    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), targets, layers if whole else ())
+
+
+def read_layers(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The layers that an adapter's configuration names, ascending; empty for all."""
+    layers = config.get("layers_to_transform")
+    return tuple(sorted(layers)) if isinstance(layers, list) else () if layers is None else (layers,)
+
+
+def _in_layers(linears: Iterable[str], layers: Sequence[int]) -> list[str]:
+    # ``layers.3.self_attn.q_proj``
+    return [name for name in linears if not layers or int(name.split(".")[1]) in layers]
 
 
 def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
@@ -331,15 +361,13 @@ def _check_targets(path: Path, config: Mapping[str, Any], sizes: Mapping[str, An
 
     A pattern in place of names, which only PEFT itself can read, is not checked.
     """
-    targets, layers = config.get("target_modules"), config.get("layers_to_transform")
+    targets = config.get("target_modules")
     if targets is None or config.get("exclude_modules") or (isinstance(targets, str) and targets != "all-linear"):
         return
     targets = list(TARGETS) if targets == "all-linear" else targets
     if not isinstance(targets, list) or not all(isinstance(target, str) for target in targets):
         raise ModelError(f"{path}: target_modules is {targets!r}, expected a list of names")
-    if layers is not None and not isinstance(layers, list):
-        layers = [layers]
-    known = [name for name in shape.linears() if layers is None or int(name.split(".")[1]) in layers]
+    known = _in_layers(shape.linears(), read_layers(config))
     named = {target: {name for name in known if f".{name}".endswith(f".{target}")} for target in targets}
     if unknown := [target for target, names in named.items() if not names]:
         raise ModelError(f"{path}: target_modules names {unknown[0]!r}, expected {format_choices(TARGETS)}")

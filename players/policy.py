@@ -267,4 +267,5 @@ def make_model_call(prompt_ids: list[int], generation: Generation, version: int,
         clock=0,
         progress=0.0,
         temperature=temperature,
+        truncated=generation.finish_reason == "length",
     )

@@ -36,6 +36,8 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
     """Whether the reply had the requested format; always true for a constrained one."""
     invalid: bool = False
     """Whether the reply held no legal action, so that a substitute was played."""
+    truncated: bool = False
+    """Whether the reply was cut off at the limit of its tokens."""
     credits: list[float] = []
     """Credit of the part of the action that each of the B choices belongs to, in units of progress; empty where the
     game does not credit parts."""
@@ -96,3 +98,5 @@ class Trajectory(msgspec.Struct, frozen=True):
     group_size: int = 0
     """Matches of the group; 0 and 1 for no group to wait for. A trajectory without steps in a group is a tombstone: its
     match failed, and the others need not wait for it."""
+    counted: bool = False
+    """Whether an earlier batch trained on a part of it, so that running means already hold its rewards."""

@@ -40,6 +40,8 @@ class Batch:
     length_S: Ints
     branches_S: Ints
     """Choices of each sequence, at least one."""
+    trajectory_branches_S: Ints
+    """Choices of the trajectory that each sequence belongs to."""
     position_W: Ints
     """Position in its sequence of the hidden state that predicts the choice."""
     old_logprob_W: Floats
@@ -68,12 +70,18 @@ def flatten(
     advantages: Sequence[NDArray[np.float64]],
     longest: int | None = None,
     parts: Sequence[Sequence[NDArray[np.float64]]] | None = None,
+    mask_truncated: bool = False,
 ) -> Batch:
     """Flatten valid trajectories to arrays; steps without a choice are left out, and choices behind ``longest`` tokens.
 
     ``advantages`` are [steps] per trajectory; ``parts``, [choices] per step of each, are added to them.
+    ``mask_truncated`` leaves out replies that were cut off.
     """
-    steps = [truncate_choices(step, longest) for rollout in rollouts for step in rollout.steps]
+    own = [[truncate_choices(step, longest, mask_truncated) for step in rollout.steps] for rollout in rollouts]
+    steps = list(chain.from_iterable(own))
+    choices_S = _ints(
+        sum(len(step.branches) for step in rollout) for rollout in own for step in rollout if step.branches
+    )
     advantage_S = [float(advantage) for values_S in advantages for advantage in values_S]
     added = [None] * len(steps) if parts is None else [part_B for rollout_parts in parts for part_B in rollout_parts]
     trained = [
@@ -94,6 +102,7 @@ def flatten(
         ids_T=_ints(chain.from_iterable(chain(s.prompt_ids, s.completion_ids[: s.branches[-1]]) for s in steps)),
         length_S=prompts_S + _ints(step.branches[-1] for step in steps),
         branches_S=branches_S,
+        trajectory_branches_S=choices_S,
         position_W=np.repeat(prompts_S, branches_S) + branch_W - 1,
         old_logprob_W=_floats(chain.from_iterable(step.logprobs for step in steps)),
         advantage_W=np.concatenate(
@@ -108,8 +117,13 @@ def flatten(
     )
 
 
-def truncate_choices(step: ModelCall, longest: int | None) -> ModelCall:
-    """The step without the choices that lie behind ``longest`` tokens of prompt and completion."""
+def truncate_choices(step: ModelCall, longest: int | None, mask_truncated: bool = False) -> ModelCall:
+    """The step without the choices behind ``longest`` tokens of prompt and completion.
+
+    With ``mask_truncated``, a reply that was cut off keeps none.
+    """
+    if mask_truncated and step.truncated:
+        return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[])
     if longest is None or len(step.prompt_ids) + len(step.completion_ids) <= longest:
         return step
     count = bisect_left(step.branches, longest - len(step.prompt_ids))
@@ -152,6 +166,8 @@ class Microbatch:
     """Sequence of the rectangle that each choice belongs to, ascending."""
     branches_W: Tensor
     """Number of choices of that sequence."""
+    trajectory_branches_W: Tensor
+    """Number of choices of its trajectory."""
     version_W: Tensor
     branch_W: Ints
     """Indices of these choices in the batch."""
@@ -187,6 +203,7 @@ def microbatches(
             "whole_U": np.flatnonzero(~is_listed_W),
             "sequence_W": np.repeat(np.arange(len(chosen_B)), counts_B),
             "branches_W": np.repeat(counts_B, counts_B),
+            "trajectory_branches_W": np.repeat(batch.trajectory_branches_S[chosen_B], counts_B),
             "version_W": np.repeat(batch.version_S[chosen_B], counts_B),
         }
         for name in ("proximal_W", "reference_W"):

@@ -131,7 +131,7 @@ class AdvantagePipeline:
         if values is not None and isinstance(self.advantage, UsesCritic):
             estimated, returns = self.advantage.estimate(rewards, values(compared))
         else:
-            estimated, baselines = self.advantage(compared, rewards, memory.baselines)
+            estimated, baselines = estimate_once(self.advantage, compared, rewards, memory.baselines)
         advantages, parts = merge_units(units, estimated, kept), None
         if share := self._part_credit:
             parts = [[share * part_B for part_B in of_steps] for of_steps in per_action_advantages(kept)]
@@ -174,7 +174,7 @@ class AdvantagePipeline:
             # Each transform has the names under its own as its state.
             prefix = f"{name}/"
             own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-            values, after = transform(rollouts, values, own)
+            values, after = estimate_once(transform, rollouts, values, own)
             remembered |= {prefix + key: value for key, value in after.items()}
         if self._final:
             finals = [float(value_M[own_seat_index(r)]) for r, value_M in zip(rollouts, values, strict=True)]
@@ -185,6 +185,22 @@ class AdvantagePipeline:
         for sampling in self._sampling:
             rewards = sampling(rollouts, rewards)
         return rewards, remembered
+
+
+def estimate_once(
+    estimator: Callable[[Sequence[Trajectory], Sequence[Array], State], tuple[list[Array], State]],
+    rollouts: Sequence[Trajectory],
+    values: Sequence[Array],
+    state: State,
+) -> tuple[list[Array], State]:
+    """Apply an estimator; its state takes in a trajectory once, however many batches train on parts of it."""
+    estimated, after = estimator(rollouts, values, state)
+    first = [not rollout.counted for rollout in rollouts]
+    if not all(first):
+        after = (
+            estimator(list(compress(rollouts, first)), list(compress(values, first)), state)[1] if any(first) else state
+        )
+    return estimated, after
 
 
 def check_transforms(config: TrainerConfig) -> None:

@@ -35,6 +35,7 @@ _UNBOUNDED = 1 << 40
 """Tokens of a row that no minibatch reaches."""
 
 TOO_LONG = "every choice lies behind max_train_len tokens"
+ALL_TRUNCATED = "every reply was cut off, and mask_truncated leaves those out"
 
 
 class Learner:
@@ -85,11 +86,15 @@ class Learner:
         if not credited.rollouts:
             reason = "every advantage is 0" if credited.filtered else "no usable rollout"
             return msgspec.structs.replace(report, skipped=reason)
-        batch = flatten(credited.rollouts, credited.advantages, self.config.max_train_len, credited.parts)
-        chosen = sum(len(step.branches) for rollout in credited.rollouts for step in rollout.steps)
-        report = msgspec.structs.replace(report, cut=chosen - len(batch.position_W))
+        masks, longest = self.config.mask_truncated, self.config.max_train_len
+        batch = flatten(credited.rollouts, credited.advantages, longest, credited.parts, masks)
+        calls = [step for rollout in credited.rollouts for step in rollout.steps if step.branches]
+        masked = [len(step.branches) for step in calls if masks and step.truncated]
+        cut = sum(len(step.branches) for step in calls) - sum(masked) - len(batch.position_W)
+        report = msgspec.structs.replace(report, cut=cut, masked=len(masked))
         if not len(batch):
-            return msgspec.structs.replace(report, skipped="no step with a choice" if not chosen else TOO_LONG)
+            reason = TOO_LONG if cut else ALL_TRUNCATED if masked else "no step with a choice"
+            return msgspec.structs.replace(report, skipped=reason)
         rate = self.config.learning_rate_at(progress)
         self._layout = self._choose_layout(batch)
         tally, skipped, value_loss = self._update(batch, credited, rate)
@@ -219,7 +224,12 @@ class Learner:
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: StepStatistics) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""
-        branches = int(batch.branches_S[sequences_S].sum())
+        counts_S = batch.branches_S[sequences_S]
+        sizes = (
+            int(counts_S.sum()),
+            len(sequences_S),
+            float((counts_S / batch.trajectory_branches_S[sequences_S]).sum()),
+        )
         adapter, config = self.adapter, self._layout
         forward = adapter.begin(config, dropout_seed=derive_seed(self.seed, self.steps, self._optimizer.updates))
         for chunk, counts in rank_microbatches(
@@ -232,7 +242,7 @@ class Learner:
             terms = terms._replace(warmed_up=self._objective.kl.warmup_factor(self.steps))
             value = self._loss(terms)
             tally.add(terms, value, chunk.version_W)
-            torch.autograd.backward(self._objective.total(value.loss_W, terms, branches, len(sequences_S)))
+            torch.autograd.backward(self._objective.total(value.loss_W, terms, *sizes))
         forward.backward()
 
     def _make_critic(self) -> Critic | None:

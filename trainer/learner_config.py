@@ -58,6 +58,9 @@ class LearnerConfig(Table, frozen=True):
     in the backward pass."""
     max_train_len: PositiveInt | None = None
     """Longest sequence that is trained on, in tokens; choices of longer steps behind it are left out, and counted."""
+    mask_truncated: bool = False
+    """Leave out replies that were cut off at their limit of tokens: what they earned says nothing of the part that was
+    written (Yu et al. 2025, section 3.4). They still count in baselines."""
     filter_zero_advantage: bool = False
     """Leave out trajectories whose advantages are all 0: only the entropy bonus would learn from them."""
     refills: Count = 4

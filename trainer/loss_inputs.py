@@ -62,6 +62,7 @@ def with_distribution(chunk: Microbatch, logprob_W: Tensor, entropy_W: Tensor) -
         chunk.branches_W,
         chunk.proximal_W,
         chunk.reference_W,
+        trajectory_branches_W=chunk.trajectory_branches_W,
     )
 
 

@@ -47,6 +47,8 @@ class StepReport(msgspec.Struct, frozen=True):
     branches: int = 0
     cut: int = 0
     """Choices beyond ``max_train_len`` tokens, which are left out."""
+    masked: int = 0
+    """Replies cut off at their limit of tokens, which ``mask_truncated`` leaves out."""
     tokens: int = 0
     """Tokens of the sequences' prompts and completions, counted once."""
     epochs: int = 0

@@ -13,13 +13,13 @@ from league.matchmaking.roles import select_parents
 from models.adapter_bundle import pack_folder
 from models.adapter_checks import has_effect
 from models.adapters import decode_config
-from schemas.config import LeagueConfig, Plugin
+from schemas.config import Plugin
 from schemas.errors import ArtifactError, ConflictError, DiskError, WorkerConflictError
 from schemas.events import Event, GradientStepTaken, ParentAdapter, PolicyPublished, PolicyReset
 from schemas.ids import agent_name, derive_seed
 from schemas.loggers import get_logger
 from schemas.subjects import event_subject
-from trainer.backends import AdapterSpec, LearnerBackend
+from trainer.backends import LearnerBackend, make_adapter_spec
 from trainer.learner import Learner
 from trainer.learner_config import resolve_trainer
 from trainer.operators import OPERATORS, Operator, make_offspring
@@ -28,11 +28,6 @@ from workers.policy_weights import unpack_blob
 from workers.runtime import Context
 
 log = get_logger()
-
-
-def make_adapter_spec(config: LeagueConfig) -> AdapterSpec:
-    """The adapters that a league trains."""
-    return AdapterSpec(config.model.lora_rank, config.model.lora_alpha, config.model.lora_targets)
 
 
 async def store_folder(context: Context, write: Callable[[Path], object]) -> str:
@@ -142,7 +137,7 @@ class LearnerFactory:
         config = self._context.config
         # Each reset has another seed, so that training does not repeat itself.
         seed = derive_seed(config.seed, "trainer", self._policy, *([version] if version else []))
-        adapter = self._backend.new_adapter(make_adapter_spec(config), seed)
+        adapter = self._backend.new_adapter(make_adapter_spec(config.model), seed)
         learner = Learner(adapter, resolve_trainer(config), seed, self._ranks)
         learner.steps = version
         return learner

@@ -25,7 +25,7 @@ from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFi
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
 from schemas.metrics import MOSTLY_ZERO
-from trainer.backends import LearnerBackend, OffloadedBase, load_backend
+from trainer.backends import LearnerBackend, OffloadedBase, load_backend, make_adapter_spec
 from trainer.backends.native import resolve_backend
 from trainer.buffer import UNCOUNTED_REASONS, BatchAccounting, BatchItem
 from trainer.learner import Learner
@@ -35,7 +35,7 @@ from workers.compatibility import resolve_policy
 from workers.decisions import CreditWriter
 from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
-from workers.learner_state import LearnerFactory, append_published, make_adapter_spec, pack_written
+from workers.learner_state import LearnerFactory, append_published, pack_written
 from workers.monitoring.metrics import make_training_metrics
 from workers.policy_weights import fetch_base_model
 from workers.runtime import Context, beside
@@ -51,7 +51,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     backend = await load_policy_base(context)
     # In a thread: ranks wait for each other.
     base = await fetch_base_model(context)
-    plan = RankSpec(base, make_adapter_spec(context.config), resolve_backend(context.config, base)[0])
+    plan = RankSpec(base, make_adapter_spec(context.config.model), resolve_backend(context.config, base)[0])
     group = await asyncio.to_thread(RankGroup, plan, backend)
     try:
         worker = TrainerWorker(context, backend, policy, group, _device_turn(context, backend))

@@ -12,8 +12,9 @@ from players.policy import BackendClient
 from schemas.batches import TrainingBatch
 from schemas.config import LeagueConfig, Plugin
 from schemas.ids import derive_seed
-from trainer.backends import AdapterSpec, load_backend
+from trainer.backends import load_backend, make_adapter_spec
 from trainer.learner import Learner
+from trainer.learner_config import resolve_trainer
 from trainer.report import StepReport
 
 
@@ -37,10 +38,10 @@ class TrainablePolicy:
         """Client of the model's current version."""
         self._learner: Learner | None = None
         if trains:
-            trainer, model = config.trainer, config.model
+            trainer = resolve_trainer(config)
             seed = derive_seed(seed, "trainer")
             backend = load_backend(trainer.backend, folder, trainer.device, trainer.dtype)
-            adapter = backend.new_adapter(AdapterSpec(model.lora_rank, model.lora_alpha, model.lora_targets), seed)
+            adapter = backend.new_adapter(make_adapter_spec(config.model), seed)
             # Credit is assigned by the arena.
             credited = msgspec.structs.replace(trainer, reward=Plugin("outcome"), advantage=Plugin("episodic"))
             self._learner = Learner(adapter, credited, seed)

@@ -158,6 +158,8 @@ class ModelConfig(Table, frozen=True):
     lora_targets: tuple[str, ...] = ()
     """Linear layers with adapters, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all in
     attention and MLP."""
+    lora_layers: tuple[Count, ...] = ()
+    """Layers with adapters, by their indices from 0; empty for all. The last half costs half of the backward pass."""
     adapter: str = ""
     """Initial adapter in place of a fresh one, also after a reset: a folder in PEFT's format with the same rank, alpha
     and targets, or the digest of one in the blob store."""

@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from models.adapters import decode_config
+from models.adapters import decode_config, read_layers
 from models.model_config import ModelShape
-from schemas.config import LeagueConfig, Plugin
+from schemas.config import LeagueConfig, ModelConfig, Plugin
 from schemas.errors import ModelError
 from schemas.plugins import Registry
 from trainer.advantages.base import CriticConfig
@@ -37,6 +37,13 @@ class AdapterSpec(NamedTuple):
     """The adapted linears, by the last part of their names; empty for all of them."""
     rslora: bool = False
     """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023)."""
+    layers: tuple[int, ...] = ()
+    """The adapted layers, by their indices from 0; empty for all of them."""
+
+
+def make_adapter_spec(config: ModelConfig) -> AdapterSpec:
+    """The adapters that are trained on a configured model."""
+    return AdapterSpec(config.lora_rank, config.lora_alpha, config.lora_targets, layers=config.lora_layers)
 
 
 class AdapterLayout(NamedTuple):
@@ -230,6 +237,7 @@ def read_adapter_spec(folder: Path) -> AdapterSpec:
         if isinstance(targets, str) and targets != "all-linear":
             raise TypeError(f"target_modules is the pattern {targets!r}, expected names")
         names = () if targets == "all-linear" else tuple(targets)
-        return AdapterSpec(int(fields["r"]), float(fields["lora_alpha"]), names, bool(fields.get("use_rslora")))
+        scaled = bool(fields.get("use_rslora"))
+        return AdapterSpec(int(fields["r"]), float(fields["lora_alpha"]), names, scaled, read_layers(fields))
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{folder}: no readable configuration of an adapter ({error})") from error

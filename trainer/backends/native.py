@@ -120,7 +120,7 @@ class NativeBackend:
 
     def new_adapter(self, spec: AdapterSpec, seed: int) -> NativeAdapter:
         """See ``LearnerBackend.new_adapter``."""
-        config = LoraConfig(spec.rank, spec.alpha, spec.targets or TARGETS)
+        config = LoraConfig(spec.rank, spec.alpha, spec.targets or TARGETS, spec.layers)
         lora = adapters.create(self.decoder.shape, config, seed, self.decoder.device)
         lora.rslora = spec.rslora
         return NativeAdapter(self.decoder, lora)

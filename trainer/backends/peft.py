@@ -139,12 +139,14 @@ class PeftBackend:
         """See ``LearnerBackend.new_adapter``; A is drawn as by the native backend, B is zero."""
         import peft
 
+        adapters.check_layers(spec.layers, self.model.config.get_text_config().num_hidden_layers)
         config = peft.LoraConfig(
             r=spec.rank,
             lora_alpha=spec.alpha,
             target_modules=_target_modules(self._linears, spec.targets, self.settings.experts),
             lora_dropout=self.settings.dropout,
             use_rslora=self.settings.rslora or spec.rslora,
+            layers_to_transform=list(spec.layers) or None,
             task_type="CAUSAL_LM",
         )
         name = f"adapter-{self._made}"

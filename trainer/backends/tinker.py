@@ -91,6 +91,7 @@ class TinkerSettings(PluginStruct, frozen=True):
                 model.lora_alpha,
                 f"{ALPHA:g}, which the API does not change",
             ),
+            ("model.lora_layers", not model.lora_layers, list(model.lora_layers), "none, since the API adapts all"),
             ("model.adapter", not model.adapter, model.adapter, "none, since the API takes no weights from outside"),
         ):
             if not fits:

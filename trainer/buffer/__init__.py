@@ -100,6 +100,8 @@ class BatchItem(NamedTuple):
     """Indices of the steps to train on."""
     left: int
     """Steps that still wait to be trained on."""
+    begun: bool = False
+    """Whether an earlier batch trained on other steps of it."""
 
     @property
     def trains_all_steps(self) -> bool:
@@ -117,7 +119,7 @@ class BatchItem(NamedTuple):
             return self.rollout
         trained = set(self.steps)
         steps = [step if at in trained else without_choices(step) for at, step in enumerate(self.rollout.steps)]
-        return msgspec.structs.replace(self.rollout, steps=steps)
+        return msgspec.structs.replace(self.rollout, steps=steps, counted=self.begun)
 
 
 def trainable_steps(rollout: Trajectory) -> list[int]:

@@ -130,7 +130,7 @@ class TrajectoryBuffer:
         """Add a valid trajectory; recorded gradient steps have trained on its steps ``done``."""
         self._mark_examined(sequence, rollout)
         steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
-        self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps)))
+        self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps, begun=bool(done))))
 
     def _apply_group_update(self, update: GroupUpdate) -> None:
         """Make members of complete groups available, and drop those whose group was given up or is closed."""
@@ -198,7 +198,7 @@ class TrajectoryBuffer:
         for sequence, steps in chosen.items():
             one = self._waiting[sequence]
             taken = one.steps if steps == [-1] else steps
-            items.append(BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken)))
+            items.append(BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken), one.begun))
         return items
 
     def _units(self, version: int) -> list[Unit]:
@@ -231,6 +231,7 @@ class TrajectoryBuffer:
             reason = "refused" if place in refused else "filtered" if place in filtered else None
             waiting = self._waiting[one.sequence]
             waiting.steps = [step for step in waiting.steps if step not in one.steps]
+            waiting.begun = True
             if reason is not None:
                 self._note_dropped(one, reason)
             else:

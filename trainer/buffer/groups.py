@@ -41,6 +41,8 @@ class BufferedTrajectory:
     sequence: int
     rollout: Trajectory
     steps: list[int]
+    begun: bool = False
+    """Whether a batch has trained on some of its model calls."""
 
 
 def is_grouped(rollout: Trajectory) -> bool:

@@ -42,6 +42,8 @@ class LossInputs(NamedTuple):
     """Log-probability under the base model; None without a KL penalty."""
     warmed_up: float = 1.0
     """Share of the KL's weight that applies in this step."""
+    trajectory_branches_W: Tensor | None = None
+    """Number of choices in the sequence's trajectory; None where the sequence is all of it."""
 
     def ratio_W(self) -> Tensor:
         """Raw importance ratio, current over old probability."""
@@ -60,6 +62,9 @@ class LossValue(NamedTuple):
     loss_W: Tensor
     clipped_W: Tensor
     """True where a bound on the ratio changed the gradient."""
+
+
+Normalization = Literal["token", "sample", "trajectory", "length"]
 
 
 class KlPenalty(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,9 +99,11 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
 
     entropy: float = 0.0
     """Weight of the entropy bonus."""
-    normalize: Literal["token", "sample", "length"] = "token"
-    """``token``: the mean over a minibatch's choices. ``sample``: the mean over its sequences of each one's mean.
-    ``length``: the sum, over sequences times ``max_generation_len``."""
+    normalize: Normalization = "token"
+    """``token``: the mean over a minibatch's choices. ``sample``: the mean over its sequences (model calls) of each
+    one's mean. ``trajectory``: the mean over its trajectories of each one's mean, however many calls a game took; of a
+    trajectory with calls in several minibatches, each has its part. ``length``: the sum, over sequences times
+    ``max_generation_len``."""
     max_generation_len: PositiveInt = 4096
     """The longest completion, in choices; a constant, so that no length is favoured."""
     kl: KlPenalty = KlPenalty()
@@ -119,12 +126,21 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
         loss_W = value.loss_W - self.entropy * terms.entropy_W
         return value._replace(loss_W=loss_W if penalty_W is None else loss_W + penalty_W)
 
-    def total(self, loss_W: Tensor, terms: LossInputs, branches: int, sequences: int) -> Tensor:
-        """Contribution of some sequences to the loss of a minibatch with these numbers of choices and sequences."""
+    def total(
+        self, loss_W: Tensor, terms: LossInputs, branches: int, sequences: int, trajectories: float | None = None
+    ) -> Tensor:
+        """Contribution of some sequences to the loss of a minibatch with these numbers of choices and sequences.
+
+        ``trajectories`` counts a trajectory by the share of its choices that the minibatch has; None for one a
+        sequence.
+        """
         if self.normalize == "token":
             return loss_W.sum() / branches
         if self.normalize == "sample":
             return (loss_W / terms.branches_W).sum() / sequences
+        if self.normalize == "trajectory":
+            counts_W = terms.branches_W if terms.trajectory_branches_W is None else terms.trajectory_branches_W
+            return (loss_W / counts_W).sum() / (sequences if trajectories is None else trajectories)
         return loss_W.sum() / (sequences * self.max_generation_len)
 
 
@@ -199,7 +215,7 @@ class Grpo(Clipping, frozen=True, kw_only=True):
     algorithm.
     """
 
-    normalize: Literal["token", "sample", "length"] = "sample"
+    normalize: Normalization = "sample"
     kl: KlPenalty = KlPenalty(weight=0.04)
 
 
@@ -211,7 +227,7 @@ class DrGrpo(Clipping, frozen=True, kw_only=True):
     ``normalize``.
     """
 
-    normalize: Literal["token", "sample", "length"] = "length"
+    normalize: Normalization = "length"
 
 
 @register("dapo")
@@ -236,7 +252,7 @@ class Gspo(Clipping, frozen=True, kw_only=True):
 
     low: float = 1 - 3e-4
     high: float = 1 + 4e-4
-    normalize: Literal["token", "sample", "length"] = "sample"
+    normalize: Normalization = "sample"
 
     def policy(self, terms: LossInputs) -> LossValue:
         """Loss of each choice: that of its sequence, which the mean over the sequence thus preserves."""

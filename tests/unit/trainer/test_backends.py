@@ -462,16 +462,26 @@ def test_an_adapter_that_adds_nothing_is_accepted_by_the_check_before_vllm_loads
         adapters.check(tmp_path, read_model_shape(folder), max_rank=0)
 
 
+def test_layers_that_the_model_lacks_are_found_before_it_is_loaded(models: Path) -> None:
+    given = convert({"model": {"base": str(models), "lora_layers": [0, 2]}}, LeagueConfig, "test")
+    with pytest.raises(ConfigError, match=r"model\.lora_layers: 2; this model has layers 0 to 1"):
+        check_model(given, make_model(models / "llama", "llama"))
+
+
 @pytest.mark.parametrize("backend", ["native", "peft"])
 def test_a_saved_adapter_is_read_back_with_its_own_scale(models: Path, tmp_path: Path, backend: str) -> None:
     loaded = load_backend(Plugin(name=backend), make_model(models / "llama", "llama"), "cpu", "float32")
-    spec = AdapterSpec(4, 8.0, ("q_proj", "v_proj"), rslora=True)
+    spec = AdapterSpec(4, 8.0, ("q_proj", "v_proj"), rslora=True, layers=(1,))
     made = loaded.new_adapter(spec, 1)
+    assert [*made.layout.sizes] == ["layers.1.self_attn.q_proj", "layers.1.self_attn.v_proj"]
     made.save(tmp_path, "")
     assert read_adapter_spec(tmp_path) == spec
     again = loaded.new_adapter(read_adapter_spec(tmp_path), 2)
     again.load(tmp_path)
     assert torch.equal(again.flat_P, made.flat_P)
+    assert adapters.load(tmp_path, loaded.shape).layers == (1,)
+    with pytest.raises(ConfigError, match=r"model\.lora_layers: 2; this model has layers 0 to 1"):
+        loaded.new_adapter(AdapterSpec(4, 8.0, (), layers=(0, 2)), 1)
 
 
 SERVER = {"base_model": "Qwen/Qwen3-8B"}

@@ -185,6 +185,11 @@ def test_a_part_of_a_rollout_keeps_the_whole_for_credit() -> None:
     assert len(drawn.trainable_trajectory.steps) == 3
     found = buffer.settle_batch([drawn], [], [])
     assert (found.accepted, found.parts[0].left, len(buffer)) == (0, 1, 1)
+    (rest,) = buffer.draw_batch(2, 1)
+    assert [drawn.trainable_trajectory.counted, rest.trainable_trajectory.counted] == [False, True]
+    again = TrajectoryBuffer(config(rollouts=1, level="step", steps_per_batch=2), 1)
+    again.add(1, rollout(1, 0, 0, 0), [[0, 1]])
+    assert again.draw_batch(2, 1)[0].trainable_trajectory.counted, "a restarted trainer knows it too"
 
 
 def test_what_the_learner_left_out_is_named_by_reason() -> None:

@@ -8,7 +8,7 @@ import torch
 from models import adapters
 from models.decoder import Decoder
 from models.model_config import DecoderShape
-from schemas.config import TrainerConfig
+from schemas.config import Plugin, TrainerConfig
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.admission import rejection_reason
 from trainer.backends.native import NativeAdapter
@@ -83,3 +83,21 @@ def test_a_step_of_free_text_moves_the_weights(learner: Learner) -> None:
     report = learner.step(games)
     assert report.skipped == ""
     assert not torch.equal(before, learner.adapter.flat_P)
+
+
+def test_replies_that_were_cut_off_are_left_out_where_asked(learner: Learner) -> None:
+    played = rollout([], 0.5)
+    steps = [msgspec.structs.replace(step, truncated=at < 2) for at, step in enumerate(played.steps)]
+    cut = msgspec.structs.replace(played, steps=steps)
+    advantages = [np.ones(len(steps))]
+    whole, masked = flatten([cut], advantages), flatten([cut], advantages, mask_truncated=True)
+    assert (len(whole), len(masked)) == (6, 4)
+    assert masked.trajectory_branches_S.tolist() == [len(masked.position_W)] * 4
+    config = TrainerConfig(
+        learner={"mask_truncated": True}, reward=Plugin("outcome"), advantage=Plugin("constant"), loss=Plugin("dapo")
+    )
+    masking = Learner(learner.adapter, config, 5)
+    report = masking.step([cut])
+    assert (report.masked, report.sequences, report.cut) == (2, 4, 0)
+    none = msgspec.structs.replace(cut, steps=steps[:2])
+    assert "cut off" in masking.step([none]).skipped

@@ -270,10 +270,13 @@ def test_normalisation_by_hand() -> None:
     batch = batch._replace(sequence_W=torch.tensor([0, 0, 0, 1]), branches_W=torch.tensor([3, 3, 3, 1]))
     loss_W = torch.tensor([1.0, 2.0, 3.0, 10.0])
     totals = {n: float(loss("dapo", normalize=n, max_generation_len=5).total(loss_W, batch, 4, 2)) for n in NORMALS}
-    assert totals == pytest.approx({"token": 4.0, "sample": 6.0, "length": 1.6})
+    assert totals == pytest.approx({"token": 4.0, "sample": 6.0, "trajectory": 6.0, "length": 1.6})
+    # The second sequence is one of two choices of its trajectory, whose other one is in another minibatch.
+    batch = batch._replace(trajectory_branches_W=torch.tensor([3, 3, 3, 2]))
+    assert float(loss("dapo", normalize="trajectory").total(loss_W, batch, 4, 2, 1.5)) == pytest.approx((2 + 5) / 1.5)
 
 
-NORMALS = ("token", "sample", "length")
+NORMALS = ("token", "sample", "trajectory", "length")
 
 
 def test_bounds_that_make_no_sense_are_config_errors() -> None:

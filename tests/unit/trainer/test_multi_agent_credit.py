@@ -277,3 +277,22 @@ def test_a_reward_that_does_not_look_at_scores_is_none_for_episodes() -> None:
     assert reward_uses_score(config("outcome"))
     assert reward_uses_score(config("progress", score_weight=1.0))
     assert not reward_uses_score(config("progress"))
+
+
+@pytest.mark.parametrize("name", ["rae", "clock_lineup"])
+def test_running_means_take_in_a_game_once_though_two_batches_train_on_it(name: str) -> None:
+    step = ModelCall([1], [2], [0], [-0.5], [[]], 0, 0, 0.0)
+    games = [
+        Trajectory(f"m{n}", "nim", "main", 0, "r", "g", [step, step], 1, 0.0, score, 1)
+        for n, score in ((0, 1.0), (1, 0.0))
+    ]
+    transforms = TransformsConfig(final=(Plugin("role_advantage"),))
+    pipeline = trainer(name, transforms=transforms)
+    once = pipeline(games, AdvantageState()).memory
+    assert once.baselines
+    assert once.transforms
+    rest = [msgspec.structs.replace(game, counted=True) for game in games]
+    assert pipeline(rest, once).memory == once
+    mixed = pipeline([games[0], rest[1]], AdvantageState())
+    assert mixed.memory == pipeline(games[:1], AdvantageState()).memory
+    assert [len(a_S) for a_S in mixed.advantages] == [2, 2]
