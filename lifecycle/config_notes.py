@@ -1,15 +1,24 @@
 """Remarks on a valid configuration: defaults that follow from the model, and settings that hardly learn together."""
 
+from contextlib import suppress
+from random import Random
+from typing import Any, cast
+
 from arena.environments import ArenaSpec, make_environment
+from arena.games import make_game
+from arena.games.third_party import LetteredGame
 from schemas.config import LeagueConfig
+from schemas.errors import GameError
 from trainer.advantages.base import ADVANTAGES
 from trainer.advantages.total_reward import GroupRelative, LeaveOneOut
 from trainer.learner_config import PRETRAINED_DEFAULTS, resolve_learner
 
+_TRIED_GAMES = 3
+
 
 def config_notes(config: LeagueConfig) -> list[str]:
     """One text per remark, for people."""
-    return [_describe_learner(config), *_note_groups(config)]
+    return [_describe_learner(config), *_note_groups(config), *_note_forfeits(config)]
 
 
 def _describe_learner(config: LeagueConfig) -> str:
@@ -37,4 +46,24 @@ def _note_groups(config: LeagueConfig) -> list[str]:
         f"trainer.advantage {config.trainer.advantage.name!r} compares matches of one line-up, but every match draws "
         "its own opponents, so that most advantages are 0; set rollout.group_size (8, for example), or "
         'trainer.advantage.settings.by = ["role"]'
+    ]
+
+
+def _note_forfeits(config: LeagueConfig) -> list[str]:
+    """The remark that random play forfeits: an environment that judges text may show no move that it accepts."""
+    if config.game.name != "textarena":
+        return []
+    ends: dict[str, set[str]] = {}
+    for seed in range(_TRIED_GAMES):
+        game = cast("LetteredGame[Any]", make_game(config.game.name, config.game.settings).new(seed))
+        rng = Random(seed)
+        with suppress(GameError):
+            while moving := game.to_move():
+                game.apply({seat: game.random_action(seat, rng) for seat in moving})
+        ends.setdefault(game.label, set()).add(game.reason() if not game.to_move() else "")
+    return [
+        f"game: random_bot forfeits every game of {name}, whose moves cannot be listed: games won against it show "
+        "nothing, and model.cloning would imitate it; name other baselines and benchmark_opponents"
+        for name, reasons in ends.items()
+        if reasons == {"invalid_move"}
     ]

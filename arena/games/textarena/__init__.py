@@ -137,7 +137,7 @@ class TextArenaGame(LetteredGame[State]):
     def moves(self, seat: int) -> Sequence[str]:
         """The candidate moves that the environment accepts; none where they cannot be found."""
         if self._moves is None:
-            tried = candidate_moves(self.environment, self._env.observation)
+            tried = candidate_moves(self.environment, self._env.observation, self._env.listed_moves())
             self._moves = [move for move in tried if not self._env.refuses(move)]
         return self._moves
 

@@ -1,13 +1,14 @@
 """Observations and replies of models in a TextArena environment."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, product
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Any, cast
 
 from arena.enumerable import CLOSE, ListedSpec, ListedText, ListedWords, require_turn
 from arena.games.base import Action, Game
+from arena.games.textarena.moves import LISTED, MAX_CANDIDATES
 from arena.games.texts import (
     LETTERS,
     MAX_REPLY_LENGTH,
@@ -22,36 +23,23 @@ from arena.games.texts import (
 )
 from schemas.errors import GameError
 
-MAX_CANDIDATES = 300
-"""Maximum number of candidate moves that are tried in a position."""
 MAX_MOVE_LENGTH = 40
 """Maximum length of a candidate move in a text; longer matches are explanations."""
 
 BRACKET_GROUP = re.compile(r"\[[^\[\]\n]*\]")
 
-# Environments that show examples instead of a list.
-UNLISTED_MOVES: Mapping[str, tuple[str, ...]] = {
-    "ConnectFour": tuple(f"[col {column}]" for column in range(7)),
-    "IteratedPrisonersDilemma": ("[cooperate]", "[defect]"),
-    "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
-    "LiarsDice": ("[Call]", *(f"[Bid: {count}, {face}]" for count, face in product(range(1, 9), range(1, 7)))),
-    "Nim": tuple(f"[{pile} {count}]" for pile, count in product(range(4), range(1, 10))),
-    "Snake": ("[up]", "[down]", "[left]", "[right]"),
-    "Surround": ("[up]", "[down]", "[left]", "[right]"),
-    "ThreePlayerIPD": tuple(
-        " ".join(f"[{player} {choice}]" for player, choice in zip(others, choices, strict=True))
-        for others in ((1, 2), (0, 2), (0, 1))
-        for choices in product(("cooperate", "defect"), repeat=2)
-    ),
-}
-"""Moves by the environment's name without its version."""
 
+def candidate_moves(name: str, observation: str, listed: Iterable[str] = ()) -> Iterable[str]:
+    """Generate moves that may be legal, without duplicates, in a fixed order.
 
-def candidate_moves(name: str, observation: str) -> Iterable[str]:
-    """Generate moves that may be legal, without duplicates, in a fixed order."""
+    Args:
+        name: TextArena's id.
+        observation: What the seat to move sees; its examples in brackets are candidates.
+        listed: Moves found in the position, by ``moves.FROM_POSITION``.
+    """
     found = BRACKET_GROUP.findall(observation)
     groups = (group for group in found if len(group) <= MAX_MOVE_LENGTH and group.isprintable())
-    return list(dict.fromkeys((*UNLISTED_MOVES.get(name.partition("-")[0], ()), *groups)))[:MAX_CANDIDATES]
+    return list(dict.fromkeys((*LISTED.get(name.partition("-")[0], ()), *listed, *groups)))[:MAX_CANDIDATES]
 
 
 MAX_BRACKETED_LETTERS = 30

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from arena.games.textarena.moves import FROM_POSITION
 from arena.games.third_party import EnvironmentCall, require_package
 from schemas.errors import ConfigError, GameError, format_choices
 
@@ -168,6 +169,17 @@ class TextArenaEnvironment:
             return trial.step(message)
         except GameError:
             return True
+
+    def listed_moves(self) -> list[str]:
+        """Moves of the seat to move that may be legal, from the position; empty where ``moves`` has no listing."""
+        listing = FROM_POSITION.get(self.name.partition("-")[0])
+        if listing is None:
+            return []
+        env = self._env
+        for wrapper in _wrappers(env):
+            env = wrapper.env
+        with EnvironmentCall(self._label, "shows no position"):
+            return list(listing(env, self.mover))
 
     def rewards(self, players: int) -> list[float]:
         """The rewards of a finished environment; ``GameError`` unless there is a number for each player."""

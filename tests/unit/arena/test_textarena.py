@@ -407,3 +407,17 @@ def test_an_environment_that_cannot_be_copied_fails_the_match_by_name():
             words_of(spec).understand(game, 0, "[yes]", Random(0))
     finally:
         del ENV_REGISTRY["Uncopied-v0"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Alquerque", "Breakthrough", "Briscola", "Chopsticks", "ColonelBlotto", "GermanWhist", "Golf"),
+        *("IteratedTwoThirdsAverage", "LinesOfAction", "QuantumTicTacToe", "Tak", "TwoDollar"),
+    ],
+)
+def test_random_play_makes_legal_moves_where_the_environment_lists_none(name: str) -> None:
+    game = of(f"{name}-v0-train").new(1)
+    played = sum(1 for _ in turns(game, 1, 12))
+    assert played == 12 or not game.to_move()
+    assert sum(seat["invalid"] for seat in game.metrics()) == 0

@@ -51,3 +51,12 @@ def test_groups_of_one_line_up_are_named_where_every_match_draws_its_own(name: s
 def test_a_group_larger_than_a_step_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rollout\.group_size: 80; expected at most trainer\.rollouts_per_step"):
         check_config(config(trainer=GROUPED, rollout={"group_size": 80}))
+
+
+def test_an_environment_whose_moves_cannot_be_listed_is_named() -> None:
+    pytest.importorskip("textarena")
+    notes = config_notes(
+        config(game={"name": "textarena", "settings": {"env": ["Bandit-v0-train", "Chopsticks-v0-train"]}})
+    )
+    (note,) = [note for note in notes if "forfeits" in note]
+    assert "every game of Bandit-v0-train, whose moves cannot be listed" in note
