@@ -9,7 +9,7 @@ Roles, a module each, with a coroutine ``serve(context)``:
 - ``rater``             turns results into ratings, promotions and retirements; records silent workers as left
                         (``membership``)
 - ``archivist``         archives and snapshots the history
-- ``tracker``           writes charts of the history (``trackers/``) to sinks and exports its events (``log_export/``)
+- ``tracker``           writes charts of the history (``trackers/``) to sinks and exports its events (``log_export``)
 - ``inference_server``  samples for other processes, and serves the ``opponent_pool`` (``opponent_replies``)
 
 Shared by them:

@@ -331,7 +331,7 @@ def lower_priority() -> None:
 
 
 @contextlib.contextmanager
-def call_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+def call_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Call a function at every SIGINT and SIGTERM during a block; later ones have the effect that they had before."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -7,19 +7,19 @@ start on. One fold makes the rows of all sinks; a failing sink delays the others
 
 import asyncio
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from league.log.base import EventLog
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import MetricsStream
-from schemas.config import Plugin, to_builtins
+from schemas.config import LogExportConfig, Plugin, to_builtins
 from schemas.errors import LogError
 from schemas.events import LeagueBranched, LeagueOpened
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
-from workers.log_export import LogExports
-from workers.log_export.lines import LogLineWriter
+from workers.log_export import LogExport
 from workers.runtime import Context, SequenceProgress, beside, lower_priority, run_in_daemon_thread
 from workers.trackers import ChartFold, Row
 from workers.trackers.sinks import SINKS, Place, Sink
@@ -177,22 +177,39 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
     plugins = [configured.get(name) or Plugin(name=name) for name in sinks or configured]
     feeds = [SinkFeed(plugin.name, SINKS.build(plugin), place, newest) for plugin in plugins]
-    exports = [] if sinks else context.config.tracker.forward
-    forwards = LogExports(exports, context.run.folder, LogLineWriter(place.league, place.identity))
+    exports = [] if sinks else make_exports(context.config.tracker.forward, context.run.folder)
     progress = SequenceProgress()
     following = [make_rows(context.log, feeds, progress), *(feed.run() for feed in feeds)] if feeds else []
-    async with beside(_collect_heartbeats(context, feeds), forwards.run(context.log), *following):
+    exporting = (export.run(context.log, identity) for export in exports)
+    async with beside(_collect_heartbeats(context, feeds), *exporting, *following):
         await context.stopping.wait()
         last = await context.log.last_sequence()
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT_S):
                 if feeds:
                     await progress.wait_for_sequence(last)
-                await asyncio.gather(forwards.wait_for_sequence(last), *(feed.rows.join() for feed in feeds))
+                await asyncio.gather(*(feed.rows.join() for feed in feeds))
+                await asyncio.gather(*(export.progress.wait_for_sequence(last) for export in exports))
         except TimeoutError:
             log.warning("not all rows were accepted; the next tracker continues from there", waited_s=_FINISH_TIMEOUT_S)
     for feed in feeds:
         await feed.close()
+
+
+def make_exports(configs: Sequence[LogExportConfig], folder: Path) -> list[LogExport]:
+    """Make the exports of a configuration; each failed one is retried. ``folder`` is the run's."""
+    return [
+        LogExport(
+            config.to if "://" in config.to else str(folder / config.to),
+            folder / "forwarding",
+            config.token_variable,
+            config.types,
+            config.first,
+            where="tracker.forward.to",
+            persists=True,
+        )
+        for config in configs
+    ]
 
 
 async def _collect_heartbeats(context: Context, feeds: Sequence[SinkFeed]) -> None:

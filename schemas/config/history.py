@@ -86,7 +86,7 @@ class LogExportConfig(Table, frozen=True):
     """A destination for events as lines of JSON, as for ``league forward``."""
 
     to: str
-    """Address of a log platform that accepts arrays of events, without user, password or query; or a file in the run's
+    """Address of a log platform that accepts JSON lines, without user, password or query; or a file in the run's
     folder."""
     token_variable: str = ""
     """Environment variable that holds the platform's token."""

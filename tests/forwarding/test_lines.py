@@ -11,9 +11,11 @@ from league.log.base import RecordedEvent
 from schemas.codec import decode_event, encode_event
 from schemas.events import EVENT_TYPES, AgentRegistered, Event, RatingChange, RatingUpdated
 from schemas.subjects import event_subject
-from workers.log_export.lines import EXTERNAL_NAMES, LogLineWriter
+from workers.log_export import EXTERNAL_NAMES, make_line
 
-WRITER = LogLineWriter("nim", "0123456789abcdef")
+
+def line_of(found: RecordedEvent) -> bytes:
+    return make_line(found, "nim", "nim-01234567").data
 
 
 def recorded(event: Event | None = None, payload: bytes = b"", sequence: int = 7, subject: str = "") -> RecordedEvent:
@@ -27,7 +29,7 @@ def agent(name: str) -> AgentRegistered:
 
 
 def test_a_line_tells_place_time_kind_and_all_fields_of_its_event() -> None:
-    line = json.loads(WRITER.make_line(recorded(agent("greedy"))).data)
+    line = json.loads(line_of(recorded(agent("greedy"))))
     assert line == {
         "_time": "2023-11-14T22:13:20.123456Z",
         "event": "league.agent_registered",
@@ -44,7 +46,7 @@ def test_the_three_events_that_the_seed_names_have_its_names() -> None:
     def rated(system: str) -> str:
         change = RatingChange(agent="a", before=1000.0, after=1001.0)
         event = RatingUpdated(match_id="m", match_sequence=3, game="nim", system=system, changes=[change])
-        return str(json.loads(WRITER.make_line(recorded(event)).data)["event"])
+        return str(json.loads(line_of(recorded(event)))["event"])
 
     assert EXTERNAL_NAMES["CheckpointAdded"] == "league.checkpoint_added"
     assert EXTERNAL_NAMES["OpponentsSampled"] == "league.opponent_sampled"
@@ -72,7 +74,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_names_stay_in_one_line_of_visible_characters_and_mean_the_same(name: str) -> None:
-    line = WRITER.make_line(recorded(agent(name))).data
+    line = line_of(recorded(agent(name)))
     assert line.decode().isprintable()
     assert json.loads(line)["data"]["agent"] == name
 
@@ -83,22 +85,22 @@ def test_fields_are_written_anew_so_that_line_breaks_between_them_make_no_second
     assert b"\n" in spread
     assert decode_event(spread) == decode_event(written)
     again = recorded(payload=spread, subject=event_subject("nim", agent("greedy")))
-    assert WRITER.make_line(again).data == WRITER.make_line(recorded(agent("greedy"))).data
+    assert line_of(again) == line_of(recorded(agent("greedy")))
 
 
 @pytest.mark.parametrize("payload", [b"\xff\x00 garbage\n", b'{"type":"Tomorrow","x":1}', b"[" * 100_000])
 def test_what_cannot_be_decoded_is_sent_as_text_with_the_reason(payload: bytes) -> None:
-    line = WRITER.make_line(recorded(payload=payload))
-    found = json.loads(line.data)
+    line = line_of(recorded(payload=payload))
+    found = json.loads(line)
     assert (found["event"], found["type"], found["sequence"]) == ("league.unreadable", "", 7)
     assert found["data"]["error"]
     assert found["data"]["bytes"] == len(payload)
     assert found["data"]["payload"][:4] == payload.decode(errors="replace")[:4]
-    assert line.data.decode().isprintable()
-    assert len(line.data) < 20_000
+    assert line.decode().isprintable()
+    assert len(line) < 20_000
 
 
 def test_every_event_of_a_league_becomes_a_line_that_holds_it_whole(history: Sequence[RecordedEvent]) -> None:
     for each in history:
-        found = json.loads(WRITER.make_line(each).data)
+        found = json.loads(line_of(each))
         assert msgspec.convert(found["data"] | {"type": found["type"]}, EVENT_TYPES[found["type"]]) == each.event

@@ -1,8 +1,9 @@
 """``league leaderboard``, ``events``, ``forward``, ``ledger`` and ``replay``: a league's history as text."""
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from league.history.replay import ReplayReport, VerifyReport
 
 _MAX_DIFFERENCES = 20
-_DRAIN_TIMEOUT_S = 5.0
-"""Time for a batch that is on its way when the command is stopped."""
 
 
 async def leaderboard(
@@ -132,10 +131,7 @@ async def forward(
     *,
     run: Run,
     kind: EventTypeOption = None,
-    first: Annotated[
-        int | None, Option("--from", min=1, help="First sequence to send; by default the first that was not sent.")
-    ] = None,
-    again: Annotated[bool, Option("--again", help="Include events that were sent before.")] = False,
+    first: Annotated[int, Option("--from", min=1, help="Sequence of the first event to send.")] = 1,
     follow: Annotated[
         bool, Option("--follow/--once", help="Continue with new events, or end with the newest one of now.")
     ] = True,
@@ -146,44 +142,20 @@ async def forward(
 ) -> None:
     """Send events as lines of JSON to a file, standard output or a log platform: in order, each at least once.
 
-    Files and platforms are resumed after the last event that was sent. A platform gets arrays of events with a bearer
-    token, in the format of Axiom; an event that is sent again has the same `id`.
+    Files and platforms are resumed after the last event that was sent. A platform gets JSON lines with a bearer token,
+    as Axiom takes them; an event that is sent again has the same `id`.
     """
-    from workers.log_export import LogExporter, make_target
-    from workers.log_export.lines import LogLineWriter
+    from workers.log_export import LogExport
+    from workers.runtime import call_on_signals
     from workers.tracker import history_identity
 
-    kinds = check_event_types(kind)
+    export = LogExport(to, run.folder / "forwarding", token_variable, check_event_types(kind), first)
     async with run.open_log("forward") as history:
-        writer = LogLineWriter(history.league, await history_identity(history))
-        target = make_target(to, token_variable, run.folder / "forwarding", writer.history)
-        try:
-            sent = await target.open(writer.history)
-            begin = max(first or 1, 1 if again else sent + 1)
-            last = None if follow else await history.last_sequence()
-            forwarder = LogExporter(target, writer, kinds, begin)
-            await _run_until_stopped(forwarder.run(history, last), forwarder.stop)
-        finally:
-            await target.close()
-
-
-async def _run_until_stopped(work: Coroutine[Any, Any, None], stop: Callable[[], None]) -> None:
-    """Run to the end, or until shortly after a signal: the next process sends the rest."""
-    # Imported on use: the other commands here need no worker's runtime, a tenth of their time.
-    from workers.runtime import call_on_signals
-
-    stopped = asyncio.Event()
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stopped.wait())
-    with call_on_signals(stopped.set):
-        await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    stop()
-    await asyncio.wait([working], timeout=_DRAIN_TIMEOUT_S)
-    if not working.done():
-        working.cancel()
-        await asyncio.wait([working])
-    if not working.cancelled():
-        working.result()
+        last = None if follow else await history.last_sequence()
+        exporting = asyncio.create_task(export.run(history, await history_identity(history), last))
+        # A batch that is on its way is sent again by the next process.
+        with call_on_signals(exporting.cancel), contextlib.suppress(asyncio.CancelledError):
+            await exporting
 
 
 async def replay(
