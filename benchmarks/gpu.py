@@ -34,8 +34,7 @@ from benchmarks.sizes import is_miniature, size, skip
 from benchmarks.trainer_cases import make_rollouts, peak_memory
 from benchmarks.vllm_peer import VllmPeer, vllm_peer
 from inference import Request, SamplingParameters
-from lifecycle.model_dimensions import ModelDimensions
-from lifecycle.resource_estimate import trainer_memory
+from lifecycle.resource_estimate import ModelDimensions, trainer_memory
 from schemas.config import LeagueConfig, Plugin, convert
 from schemas.events import GradientStepTaken
 from schemas.trajectories import ModelCall

@@ -13,7 +13,7 @@
 - ``config_notes``       notes on a configuration that is valid
 - ``machine_checks``     checks the machine against it: base model, packages, stores of blobs
 - ``presets``            configurations to start from, by hardware, game and model
-- ``resource_estimate``  memory and disk that a configuration needs, from the model's ``model_dimensions``
+- ``resource_estimate``  memory and disk that a configuration needs, from the base model's dimensions
 - ``model_checks``       checks that a base model and an adapter can be trained and played with
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)

@@ -24,9 +24,9 @@ from league.state import LeagueState
 from lifecycle.branch import make_new_folder
 from lifecycle.config_checks import check_config
 from lifecycle.import_registry import BASE_FOLDER
-from lifecycle.model_card import ReleaseContents, ReleaseFacts, ReleaseVersion, render_card
+from lifecycle.model_card import ReleaseContents, render_card
 from lifecycle.reconfigure import render_settings
-from lifecycle.release_query import choose_version, gather_facts
+from lifecycle.release_query import ReleaseVersion, choose_version, gather_facts
 from models import adapters
 from models.adapter_bundle import unpack_folder
 from models.decoder import Decoder
@@ -83,18 +83,18 @@ async def write_release(
             games = await _write_games(run, history, facts, draft, render)
         parts = _release_contents(draft, target, chosen, config, games)
         settings = (
-            f"# Every setting of league {facts.league!r} at event {facts.sequence:,}. `league import` takes them with "
-            "the\n# agents of league.json; `league up --config` trains with them from the beginning.\n"
+            f"# Every setting of league {facts['league']!r} at event {facts['sequence']:,}. `league import` takes them "
+            "with the\n# agents of league.json; `league up --config` trains with them from the beginning.\n"
             f"{render_settings(config)}"
         )
         _write(draft / SETTINGS_FILE, settings)
         _write_json(draft / REGISTRY_FILE, _registry_dict(facts, config, base if is_made else None))
-        lineage = {"agent": chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
+        lineage = {"agent": chosen.agent, "opponents": facts["opponents"], "stations": facts["segments"]}
         _write_json(draft / "lineage.json", lineage)
         _write(draft / "README.md", render_card(facts, config, parts))
         files = (path for path in sorted(draft.rglob("*")) if path.is_file())
         sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in files}
-    return ReleaseResult(chosen.agent, str(target), facts.sequence, sizes)
+    return ReleaseResult(chosen.agent, str(target), facts["sequence"], sizes)
 
 
 def _released_settings(state: LeagueState) -> LeagueConfig:
@@ -132,13 +132,13 @@ def _released_settings(state: LeagueState) -> LeagueConfig:
 
 
 async def _write_games(
-    run: Run, history: JetStreamLog, facts: ReleaseFacts, draft: Path, render: MatchRenderer
+    run: Run, history: JetStreamLog, facts: dict[str, Any], draft: Path, render: MatchRenderer
 ) -> list[str]:
     """Write the first game of each benchmark, whatever its result; return the names of the files, without suffixes."""
     written: dict[str, str] = {}
-    for benchmark in facts.benchmarks[:_MAX_GAMES]:
+    for benchmark in facts["benchmarks"][:_MAX_GAMES]:
         # The first by number, not the first to finish.
-        match_id, sequence = min(benchmark.matches, key=lambda match: (len(match[0]), match[0]))
+        match_id, sequence = min(benchmark["matches"], key=lambda match: (len(match[0]), match[0]))
         events = await read_match_events(history, match_id, {"matches": sequence})
         turns, problem = await read_transcript(run, history, events, None)
         if problem is not None:
@@ -168,32 +168,31 @@ def _release_contents(
     return ReleaseContents(name, parameters, lora.flat_P.numel(), lora.rank, games)
 
 
-def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) -> dict[str, Any]:
-    chosen = facts.chosen
+def _registry_dict(facts: dict[str, Any], config: LeagueConfig, base: str | None) -> dict[str, Any]:
     agents: dict[str, Any] = {
-        name: {"type": "baseline", "elo": facts.baselines.get(name, agent.rating)}
+        name: {"type": "baseline", "elo": facts["baselines"].get(name, agent.rating)}
         for name, agent in config.agents.items()
     }
-    agents[chosen.agent] = {
+    agents[facts["agent"]] = {
         "type": "checkpoint",
-        "elo": facts.online,
-        "path": f"adapters/{chosen.agent}",
-        "step": chosen.version,
+        "elo": facts["online"],
+        "path": f"adapters/{facts['agent']}",
+        "step": facts["version"],
         "parent": config.base_agent,
-        "created_at": facts.published or None,
-        "adapter_digest": chosen.adapter,
+        "created_at": facts["published"] or None,
+        "adapter_digest": facts["adapter"],
     }
     return {
         "agents": agents,
         "history": [],
         "base_digest": base,
         "metadata": {
-            "best_agent": chosen.agent,
+            "best_agent": facts["agent"],
             "released_from": {
-                "league": facts.league,
-                "sequence": facts.sequence,
-                "recorded": facts.last_event,
-                "state": facts.state,
+                "league": facts["league"],
+                "sequence": facts["sequence"],
+                "recorded": facts["last_event"],
+                "state": facts["state"],
                 "version": version("event-sourced-league"),
                 "schema": SCHEMA_VERSION,
             },

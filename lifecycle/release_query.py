@@ -4,24 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from league.analysis.leaderboard import leaderboard
 from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_lineage
-from league.queries.tables import TableReader, open_tables
+from league.queries.tables import TableReader, open_tables, row_dicts
 from league.run import Run
 from league.state import LeagueState
-from lifecycle.model_card import (
-    Benchmark,
-    LineageSegment,
-    OpponentShare,
-    ReleaseFacts,
-    ReleaseVersion,
-    SeatShare,
-    SettingChange,
-)
 from models.adapter_bundle import pack_folder
 from schemas.errors import ReplayError, UsageError, format_choices
 from schemas.ids import digest, split_agent
@@ -52,20 +43,29 @@ _TRAINING_TABLES = ("game", "matchmaking", "model", "policies", "prompts", "roll
 _TRAINING_TIME_SQL = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE policy = ? AND step BETWEEN ? AND ?"
 
 
+class ReleaseVersion(NamedTuple):
+    """The version to release."""
+
+    agent: str
+    version: int
+    adapter: str
+    """SHA-256 digest of the adapter, as the league stores it."""
+
+
 def choose_version(state: LeagueState, version: str | None) -> ReleaseVersion:
     """Choose the version to release: the named one, else the newest benchmarked one, else the newest checkpoint."""
     policy = _require_config(state).trainer.policy
     adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
-    adapters |= {f"{policy}@{number}": one.adapter for number, one in state.published.get(policy, {}).items()}
+    adapters |= {f"{policy}@{number}": each.adapter for number, each in state.published.get(policy, {}).items()}
     named = ((split_agent(name), name, adapter) for name, adapter in adapters.items())
     mine = [ReleaseVersion(name, parts[1], adapter) for parts, name, adapter in named if parts and parts[0] == policy]
-    versions = {one.agent: one for one in sorted(mine, key=lambda one: one.version)}
+    versions = {each.agent: each for each in sorted(mine, key=lambda each: each.version)}
     if version is None:
         measured = {x.agent for x in state.evaluations.values() if x.suite == "benchmark" and x.finished is not None}
         joined = {agent.name for agent in state.checkpoints}
         for group in (measured, joined):
-            if fit := [one for one in versions.values() if one.agent in group]:
-                return max(fit, key=lambda one: one.version)
+            if fit := [each for each in versions.values() if each.agent in group]:
+                return fit[-1]
         raise UsageError(
             f"league {state.league!r}: no version of {policy!r} was benchmarked or joined; nothing to release"
         )
@@ -84,8 +84,14 @@ def _require_config(state: LeagueState) -> Any:
     return state.config
 
 
-async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseVersion) -> ReleaseFacts:
-    """Gather the facts from tables that are at the state's sequence."""
+async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseVersion) -> dict[str, Any]:
+    """Gather the facts from tables that are at the state's sequence.
+
+    ``state`` is the digest of the league's state at ``sequence``; ``rating`` is the Bradley–Terry rating, None without
+    a rated match; ``online`` and ``baselines`` are ratings of the league's own ``system``; ``before`` are benchmarks of
+    the base model; ``opponents`` counts the other seats in the matches of all steps of the lineage; ``changes`` are
+    settings that changed while the version was trained; ``ahead`` are opponents that took more than half of the points.
+    """
     config = _require_config(state)
     lineage = await trace_lineage(tables.query, chosen.agent)
     played: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
@@ -103,35 +109,35 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
     board = leaderboard(tables.connection, at=state.sequence)
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
     others = sorted((row for row in board.rows if row.agent in config.agents), key=lambda row: -row.online)
-    return ReleaseFacts(
-        league=state.league,
-        sequence=state.sequence,
-        state=state.digest(),
-        last_event=_query_time(
-            tables, "SELECT time FROM events WHERE sequence <= ? ORDER BY sequence DESC", state.sequence
-        ),
-        published=_query_time(tables, "SELECT time FROM policies WHERE policy = ? AND version = ?", policy, version),
-        chosen=chosen,
-        rating=None if row is None else row.rating,
-        low=None if row is None else row.low,
-        high=None if row is None else row.high,
-        online=state.rating(chosen.agent),
-        system=board.system,
-        rated_games=state.rating_table.games.get(chosen.agent, 0),
-        baselines={row.agent: row.online for row in others},
-        benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
-        before=[one for one in benchmarks if one.agent == config.base_agent],
-        segments=[_lineage_segment(station) for station in lineage.stations],
-        opponents=dict(opponents.most_common()),
-        training_s=float(seconds or 0.0),
-        changes=[
-            SettingChange(step, key, first, second)
+    newest = "SELECT time FROM events WHERE sequence <= ? ORDER BY sequence DESC"
+    published = "SELECT time FROM policies WHERE policy = ? AND version = ?"
+    return {
+        "league": state.league,
+        "sequence": state.sequence,
+        "state": state.digest(),
+        "last_event": _query_time(tables, newest, state.sequence),
+        "published": _query_time(tables, published, policy, version),
+        **chosen._asdict(),
+        "rating": None if row is None else row.rating,
+        "low": None if row is None else row.low,
+        "high": None if row is None else row.high,
+        "online": state.rating(chosen.agent),
+        "system": board.system,
+        "rated_games": state.rating_table.games.get(chosen.agent, 0),
+        "baselines": {row.agent: row.online for row in others},
+        "benchmarks": [row for row in benchmarks if row["agent"] == chosen.agent],
+        "before": [row for row in benchmarks if row["agent"] == config.base_agent],
+        "segments": [_lineage_segment(station) for station in lineage.stations],
+        "opponents": dict(opponents.most_common()),
+        "training_s": float(seconds or 0.0),
+        "changes": [
+            {"step": step, "key": key, "before": first, "after": second}
             for (before, _), (after, step) in pairwise(settings)
             for key, first, second in _config_differences(before, after)
             if key.split(".")[0] in _TRAINING_TABLES and step < version
         ],
-        ahead=[OpponentShare(*row) for row in _query_rows(tables, _OPPONENTS_SQL, chosen.agent)],
-    )
+        "ahead": row_dicts(tables.connection.execute(_OPPONENTS_SQL, [chosen.agent])),
+    }
 
 
 def _config_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -160,30 +166,32 @@ def _query_time(tables: TableReader, statement: str, *parameters: Any) -> str:
     return f"{rows[0][0]:%Y-%m-%dT%H:%M:%SZ}" if rows and rows[0][0] is not None else ""
 
 
-def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> Benchmark:
-    requested, mean_rank = rows[0][2], rows[0][3]
+def _benchmark(agent: str, opponent: str, rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """The games of an agent in one seat against one opponent in all others; failed or voided games count as not won."""
+    games, mean_rank = rows[0][2], rows[0][3]
     won_by_seat: dict[str, list[bool]] = {}
     for row in rows:
         won_by_seat.setdefault(row[4], []).append(row[5])
-    seats = [SeatShare(seat, sum(won), len(won)) for seat, won in won_by_seat.items()]
-    wins = sum(seat.wins for seat in seats)
-    low, high = wilson_interval(wins, requested)
-    return Benchmark(
-        agent=agent,
-        opponent=opponent,
-        wins=wins,
-        games=requested,
-        failed=requested - len(rows),
-        share=wins / requested,
-        low=low,
-        high=high,
-        mean_rank=mean_rank,
-        worst=min(seats, key=lambda seat: (seat.wins / seat.games, seat.seat)) if len(seats) > 1 else None,
-        matches=[(row[6], row[7]) for row in rows],
-    )
+    seat = min(won_by_seat, key=lambda each: (sum(won_by_seat[each]) / len(won_by_seat[each]), each))
+    worst = {"seat": seat, "wins": sum(won_by_seat[seat]), "games": len(won_by_seat[seat])}
+    wins = sum(sum(won) for won in won_by_seat.values())
+    low, high = wilson_interval(wins, games)
+    return {
+        "agent": agent,
+        "opponent": opponent,
+        "wins": wins,
+        "games": games,
+        "share": wins / games,
+        "low": low,
+        "high": high,
+        "mean_rank": mean_rank,
+        "worst": worst if len(won_by_seat) > 1 else None,
+        "matches": [(row[6], row[7]) for row in rows],
+    }
 
 
-def _lineage_segment(station: LineageNode) -> LineageSegment:
+def _lineage_segment(station: LineageNode) -> dict[str, Any]:
+    """A segment of the lineage, with totals of the gradient steps that made it."""
     steps = station.steps
     opponents, roles = Counter[str](), Counter[str]()
     for step in steps:
@@ -192,22 +200,17 @@ def _lineage_segment(station: LineageNode) -> LineageSegment:
     frequent = dict(opponents.most_common(_MAX_OPPONENTS))
     rest = opponents.total() - sum(frequent.values())
     sums = ("skipped", "accepted", "stale", "refused", "voided")
-    return LineageSegment(
-        agent=station.agent,
-        kind=station.kind,
-        reason=station.reason,
-        adapter=station.adapter,
-        sequence=station.sequence,
-        first_step=steps[0].step if steps else None,
-        last_step=steps[-1].step if steps else None,
-        steps=len(steps),
-        matches=sum(len(step.matches) for step in steps),
+    return {
+        **{name: getattr(station, name) for name in ("agent", "kind", "reason", "adapter", "sequence", "origin")},
+        "first_step": steps[0].step if steps else None,
+        "last_step": steps[-1].step if steps else None,
+        "steps": len(steps),
+        "matches": sum(len(step.matches) for step in steps),
         **{name: sum(getattr(step, name) for step in steps) for name in sums},
-        tainted=sum(len(step.tainted) for step in steps),
-        roles=dict(sorted(roles.items())),
-        opponents=frequent | ({"others": rest} if rest else {}),
-        origin=station.origin,
-    )
+        "tainted": sum(len(step.tainted) for step in steps),
+        "roles": dict(sorted(roles.items())),
+        "opponents": frequent | ({"others": rest} if rest else {}),
+    }
 
 
 async def load_lineage(run: Run, agent: str) -> Lineage:

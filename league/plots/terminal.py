@@ -1,8 +1,8 @@
 """Curves in a terminal, drawn with plotext."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from math import isfinite
+from itertools import pairwise, zip_longest
+from math import ceil, floor, isfinite, log10
 
 import plotext
 from rich.text import Text
@@ -12,6 +12,7 @@ from league.plots.series import RatingCurve
 _COLOURS = (6, 3, 2, 5, 4, 1, 14, 11)
 """Terminal colours of curves, by number."""
 _TICKS = 5
+_MIN_WIDTH = 20
 
 Points = Sequence[Sequence[float]]
 
@@ -24,17 +25,29 @@ def line_chart(series: Sequence[Points], width: int, height: int, *, stepped: bo
     # plotext draws one figure for the whole process.
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plotsize(max(width, 20), height)
+    plotext.plotsize(max(width, _MIN_WIDTH), height)
     plotext.limitsize(False, False)
     for number, points in enumerate(series):
         places = _stepped(points) if stepped else points
         xs, ys = ([point[axis] for point in places] for axis in (0, 1))
         plotext.plot(xs, ys, marker="braille", color=_COLOURS[number % len(_COLOURS)])
-    for axis, set_ticks in ((0, plotext.xticks), (1, plotext.yticks)):
+    for axis, set_ticks, most in ((0, plotext.xticks, _TICKS), (1, plotext.yticks, min(height // 2, _TICKS))):
         values = [point[axis] for points in series for point in points]
-        ticks = _ticks(min(values), max(values))
-        set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+        set_ticks(*_ticks(min(values), max(values), most))
     return list(Text.from_ansi(plotext.build().rstrip("\n"), no_wrap=True).split("\n"))
+
+
+def beside(charts: Sequence[Sequence[Text]], width: int) -> list[Text]:
+    """Join charts side by side; each gets ``width`` cells a line."""
+    lines = []
+    for row in zip_longest(*charts, fillvalue=Text()):
+        line = Text(no_wrap=True)
+        for part in row:
+            cell = part.copy()
+            cell.truncate(width, pad=True)
+            line.append_text(cell)
+        lines.append(line)
+    return lines
 
 
 def series_style(number: int) -> str:
@@ -62,5 +75,11 @@ def _stepped(points: Points) -> list[Sequence[float]]:
     return places
 
 
-def _ticks(low: float, high: float) -> list[int]:
-    return sorted({round(low + (high - low) * part / (_TICKS - 1)) for part in range(_TICKS)})
+def _ticks(low: float, high: float, most: int) -> tuple[list[float], list[str]]:
+    """Round numbers in a range, about ``most``, and their labels."""
+    least = (high - low) / most or abs(low) or 1.0
+    magnitude = 10.0 ** floor(log10(least))
+    step = next(magnitude * factor for factor in (1, 2, 5, 10) if magnitude * factor >= least)
+    ticks = [number * step for number in range(ceil(low / step), floor(high / step) + 1)]
+    digits = max(-floor(log10(step)), 0)
+    return ticks, [f"{tick:,.{digits}f}" for tick in ticks]

@@ -1,7 +1,8 @@
 """``league dash``: a league in the terminal, live or at an earlier event.
 
 - ``views``     the interface of a view, and tables and texts that fit a terminal
-- ``overview``  league, events, workers; ``boards``: leaderboard, ratings, payoffs, opponents
+- ``overview``  league, events, workers; ``training``: metrics of gradient steps, benchmarks
+- ``boards``    leaderboard, ratings, payoffs, opponents
 - ``status``    what ``league status`` prints, and the texts of workers
 - ``app``       keys, time and refresh
 

@@ -4,10 +4,9 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, ClassVar
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,7 +18,19 @@ from league.queries.pages.overview import running
 from schemas.errors import LeagueError
 from ui.terminal.boards import LeaderboardView, OpponentsView, PayoffView, RatingsView
 from ui.terminal.overview import EventsView, OverviewView, WorkersView
-from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
+from ui.terminal.training import TrainingView
+from ui.terminal.views import (
+    MAX_SECTIONS,
+    Column,
+    Section,
+    Table,
+    TableWidget,
+    View,
+    ViewOptions,
+    query_page,
+    share_bar,
+    single_line,
+)
 
 _FRAME_INTERVAL_S = 0.5
 _IDLE_REFRESH_S = 2.0
@@ -30,6 +41,8 @@ _REST_FACTOR = 4
 """Ratio of the pause after a refresh to the duration of its queries."""
 _SLIDER_STEPS = 40
 _SLIDER_WIDTH = 12
+_MIN_HEIGHT = 12
+"""Lines from which on the last table of a view scrolls under its header; with fewer, the whole view scrolls."""
 
 _KEY_HELP = (
     ("1 … 9, Tab", "another view"),
@@ -38,7 +51,7 @@ _KEY_HELP = (
     ("n", "now"),
     ("/", "filter by a text; Esc clears it"),
     ("s  S", "sort by another column; reverse the order"),
-    ("↑ ↓ PgUp PgDn", "scroll"),
+    ("↑ ↓ ← → PgUp PgDn", "scroll"),
     ("?", "this help"),
     ("q, Ctrl-C", "leave"),
 )
@@ -54,7 +67,11 @@ class DashboardApp(App[None]):
     #search { height: 1; border: none; padding: 0; display: none; }
     #search.open { display: block; }
     #body { height: 1fr; scrollbar-size-vertical: 1; }
-    #picture { height: auto; }
+    #body Static { height: auto; }
+    TableWidget, TableWidget:focus, TableWidget > .datatable--header, TableWidget:ansi > .datatable--header,
+    TableWidget > .datatable--even-row, TableWidget > .datatable--odd-row { background: ansi_default; }
+    TableWidget { height: auto; max-height: 1000; scrollbar-size: 0 0; margin-bottom: 1; }
+    TableWidget.last { height: 1fr; scrollbar-size: 0 1; margin-bottom: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit"),
@@ -78,7 +95,10 @@ class DashboardApp(App[None]):
         # The terminal's own colours fit its theme, dark or light.
         super().__init__(ansi_color=True)
         self._league = league
-        kinds = (OverviewView, LeaderboardView, RatingsView, PayoffView, OpponentsView, WorkersView, EventsView)
+        kinds = (
+            *(OverviewView, TrainingView, LeaderboardView, RatingsView, PayoffView),
+            *(OpponentsView, WorkersView, EventsView),
+        )
         self.views: list[View] = [kind() for kind in kinds]
         self._view_index = 0
         self.as_of: int | None = None
@@ -97,7 +117,9 @@ class DashboardApp(App[None]):
         yield Static(id="head")
         yield Static(id="tabs")
         with VerticalScroll(id="body"):
-            yield Static(id="picture")
+            for _ in range(MAX_SECTIONS):
+                yield Static()
+                yield TableWidget()
         yield Input(id="search", placeholder="filter by this text", compact=True)
         yield Static(id="foot")
 
@@ -172,20 +194,33 @@ class DashboardApp(App[None]):
         self._update_frame()
 
     def _update_body(self) -> None:
-        size = self.query_one("#body", VerticalScroll).size
-        body: RenderableType = Text("loading …", "dim")
+        body = self.query_one("#body", VerticalScroll)
+        sections = self._sections(max(body.size.width - 1, 20), body.size.height)
+        tables = list(self.query(TableWidget))
+        is_tall = body.size.height >= _MIN_HEIGHT
+        last = max((number for number, section in enumerate(sections) if section.table is not None), default=None)
+        for number, (static, table) in enumerate(zip(self.query("#body Static").results(Static), tables, strict=True)):
+            text, shown = sections[number] if number < len(sections) else Section(None)
+            static.display, table.display = text is not None, shown is not None
+            static.update(text or "")
+            if shown is not None:
+                table.fill(shown)
+            table.can_focus = table.show_cursor = number == last and is_tall
+            table.set_class(table.can_focus, "last")
+        if not self.query_one("#search").has_focus:
+            (body if last is None or not is_tall else tables[last]).focus(scroll_visible=False)
+
+    def _sections(self, width: int, height: int) -> Sequence[Section]:
         if self._help_visible:
             views = ", ".join(f"{number + 1} {view.title}" for number, view in enumerate(self.views))
-            keys = make_table((Column("key"), Column("what it does")), _KEY_HELP)
-            body = Group(keys, Text(), Text(f"views: {views}"))
-        elif self._view_error:
-            body = Text(single_line(self._view_error, 600))
-        elif self._view_data is not None:
-            number, backwards = self._sort_orders[self._view_index]
-            sort = ("", *self.view.sorts)[number]
-            width = max(size.width - 1, 20)
-            body = self.view.draw(self._view_data, ViewOptions(width, size.height, self._search, sort, backwards))
-        self.query_one("#picture", Static).update(body)
+            return [Section(Text(f"views: {views}\n"), Table((Column("key"), Column("what it does")), _KEY_HELP))]
+        if self._view_error:
+            return [Section(Text(single_line(self._view_error, 600)))]
+        if self._view_data is None:
+            return [Section(Text("loading …", "dim"))]
+        number, backwards = self._sort_orders[self._view_index]
+        sort = ("", *self.view.sorts)[number]
+        return self.view.draw(self._view_data, ViewOptions(width, height, self._search, sort, backwards))
 
     def _update_frame(self) -> None:
         self.query_one("#head", Static).update(self._header_text())
@@ -204,7 +239,8 @@ class DashboardApp(App[None]):
         if not log.client.is_connected:
             return line.append(" connection to the broker lost; reconnecting ", "reverse")
         if self.as_of is None:
-            states = {None: "", 0: "not running  "}
+            at_rest = "training done  " if self._league.summary()["finished"] else "not running  "
+            states = {None: "", 0: at_rest}
             return line.append(f"{states.get(self._processes, 'live  ')}event {newest:,}", "not bold")
         slider = share_bar(self.as_of / max(newest, 1), _SLIDER_WIDTH).replace(" ", "░")
         return line.append(f"PAST  event {self.as_of:,} of {newest:,}  {slider}", "reverse")
@@ -212,13 +248,13 @@ class DashboardApp(App[None]):
     def _tabs_text(self) -> Text:
         titles = [f"{number + 1} {view.title}" for number, view in enumerate(self.views)]
         # If space is short, the other tabs show only their number.
-        is_wide = self.size.width >= sum(map(len, titles)) + 2 * len(titles)
+        is_wide = self.size.width > sum(map(len, titles)) + len(titles)
         line = Text(no_wrap=True, overflow="ellipsis")
         for number, title in enumerate(titles):
             if number == self._view_index:
                 line.append(f"[{title}]", "bold")
             else:
-                line.append(f" {title if is_wide else title[0]} ")
+                line.append(f" {title if is_wide else title[0]}")
         return line
 
     # Keys
@@ -235,6 +271,8 @@ class DashboardApp(App[None]):
         if number < len(self.views):
             self._view_index = number
             self.query_one("#body", VerticalScroll).scroll_home(animate=False)
+            for table in self.query(TableWidget):
+                table.forget()
             self._reload_view()
 
     def action_next(self, by: int) -> None:
@@ -300,6 +338,7 @@ class DashboardApp(App[None]):
     def _close_search(self) -> None:
         self.query_one("#search", Input).remove_class("open")
         self.query_one("#body").focus()
+        self._update_body()
 
 
 async def run_dashboard(league: LiveLeague) -> int:

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from rich.console import Group, RenderableType
 from rich.text import Text
 
 from league.matchmaking.schedule import budget_share_used
@@ -18,7 +17,7 @@ from schemas.config import StopConfig
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.boards import leaderboard_table
 from ui.terminal.status import activity_text, health_text, process_figures
-from ui.terminal.views import Column, View, ViewOptions, make_table, query_page, share_bar, single_line
+from ui.terminal.views import Column, Section, Table, View, ViewOptions, query_page, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200
@@ -35,11 +34,9 @@ _WORKER_COLUMNS = (
 )
 
 
-def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
-    """Render events as a table over the full width."""
-    if not events:
-        return Text("no events", "dim")
-    cells = (
+def events_table(events: Sequence[dict[str, Any]]) -> Table:
+    """Render events, one a row."""
+    rows = [
         (
             f"{row['sequence']:,}",
             f"{datetime.fromisoformat(row['time']):%H:%M:%S}",
@@ -47,8 +44,8 @@ def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
             single_line(row["text"]),
         )
         for row in events
-    )
-    return make_table(_COLUMNS, cells, widest="what")
+    ]
+    return Table(_COLUMNS, rows)
 
 
 class EventsView(View):
@@ -62,9 +59,9 @@ class EventsView(View):
         page = await query_page(league, events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
         return msgspec.to_builtins(page)
 
-    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> Sequence[Section]:
         """One event per line."""
-        return events_table(options.select_rows(data, "type", "text", "agent", "match_id"))
+        return [Section(None, events_table(options.select_rows(data, "type", "text", "agent", "match_id")))]
 
 
 class OverviewView(View):
@@ -85,18 +82,20 @@ class OverviewView(View):
         policies = [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in past]
         return {**parts, "now": None, "rates": None, "policies": policies}
 
-    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """Figures on top, then as many rows of leaderboard and events as fit."""
-        policies = _policies_table(data["policies"])
+    def draw(self, data: Any, options: ViewOptions) -> Sequence[Section]:
+        """Figures on top, then as many rows of the leaderboard as leave room for events."""
         figures = _throughput_lines(data["rates"])
         if now := data["now"]:
             matches = f"{now['training_matches']:,} training, {now['evaluation_matches']:,} evaluation"
-            figures.insert(0, Text(f"games     {matches}, {now['failed']:,} failed"))
-        height = options.height - len(figures) - min(len(data["policies"]), _MAX_POLICIES) - 5
+            figures.insert(0, f"games       {matches}, {now['failed']:,} failed")
+        height = options.height - len(figures) - min(len(data["policies"]), _MAX_POLICIES) - 6
         ranked = options.select_rows(data["board"]["rows"], "agent", "kind")[: max(height // 2, 3)]
         matching = options.select_rows(data["events"], "type", "text", "agent", "match_id") if options.search else None
-        newest = (matching or data["events"])[: max(height - len(ranked), 3)]
-        return Group(policies, *figures, Text(), leaderboard_table(ranked, data["board"]), Text(), events_table(newest))
+        return [
+            Section(None, _policies_table(data["policies"])),
+            Section(Text("\n".join([*figures, ""])), leaderboard_table(ranked, data["board"])),
+            Section(None, events_table(matching or data["events"])),
+        ]
 
 
 def _current_policies(league: LiveLeague) -> list[dict[str, Any]]:
@@ -113,27 +112,25 @@ def _current_policies(league: LiveLeague) -> list[dict[str, Any]]:
     ]
 
 
-def _policies_table(data: list[dict[str, Any]]) -> RenderableType:
-    if not data:
-        return Text("no training step yet", "dim")
-    columns = (Column("policy", most=24), Column("step", number=True), Column("of its budget"), Column("time left"))
+def _policies_table(data: list[dict[str, Any]]) -> Table:
+    columns = (Column("policy", most=24), Column("step", number=True), Column("budget used"), Column("time left"))
     rows = []
     for row in data[:_MAX_POLICIES]:
         bar = f"{share_bar(row['used'], _BAR_WIDTH)} {format_percent(row['used'])}"
         used = PLACEHOLDER if row["used"] is None else bar
         rows.append((single_line(row["policy"]), f"{row['step']:,}", used, single_line(row["left"]) or PLACEHOLDER))
-    return make_table(columns, rows)
+    return Table(columns, rows)
 
 
-def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
+def _throughput_lines(data: dict[str, Any] | None) -> list[str]:
     if data is None:
-        return [Text("throughput is not recorded: press n for now", "dim")]
+        return ["throughput is not recorded: press n for now"]
     rates, health = data["rates"], [worker["health"] for worker in data["workers"]]
     sampled, trained = format_number(rates["sampled_tokens_s"]), format_number(rates["trained_tokens_s"])
     silent = f", {data['silent']} silent" if data["silent"] else ""
     return [
-        Text(f"a second  {rates['games_s']:.1f} games, {sampled} tokens sampled, {trained} tokens trained on"),
-        Text(f"workers   {health.count('ok')} well{silent}, {rates['cores']:.1f} cores, {data['lag']:,} events behind"),
+        f"per second  {rates['games_s']:.1f} games, {sampled} tokens sampled, {trained} tokens trained on",
+        f"workers     {health.count('ok')} alive{silent}, {rates['cores']:.1f} cores, {data['lag']:,} events behind",
     ]
 
 
@@ -147,7 +144,7 @@ class WorkersView(View):
         """The last heartbeats at any ``at``, since heartbeats are not recorded."""
         return {**await query_page(league, workers, left="yes"), "past": at is not None}
 
-    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> Sequence[Section]:
         """Queues and GPUs, then the workers."""
         lines = ["as of now: heartbeats of workers are not recorded"] if data["past"] else []
         rollouts = sum(policy["pending"] for policy in data["policies"])
@@ -161,14 +158,12 @@ class WorkersView(View):
             used, memory = (sum(gpu[name] or 0 for gpu in gpus) / 2**30 for name in ("used_bytes", "memory_bytes"))
             share = f"{format_percent(sum(busy) / len(busy))} busy, " if busy else ""
             lines.append(f"GPUs: {len(gpus)}, {share}{used:,.0f} of {memory:,.0f} GiB")
-        pauses = (
+        lines += (
             f"{single_line(policy) or 'the league'} pauses: {single_line(reason) or 'no reason given'}"
             for policy, reason in data["paused"].items()
         )
-        table: RenderableType = Text("no workers", "dim")
-        if rows := options.select_rows(data["workers"], "worker", "role", "host", "health"):
-            table = make_table(_WORKER_COLUMNS, map(_worker_cells, rows), widest="at work on")
-        return Group(*(Text(line, "dim") for line in lines), *(Text(line, "bold") for line in pauses), Text(), table)
+        rows = options.select_rows(data["workers"], "worker", "role", "host", "health")
+        return [Section(Text("\n".join([*lines, ""])), Table(_WORKER_COLUMNS, [_worker_cells(row) for row in rows]))]
 
 
 def _worker_cells(row: dict[str, Any]) -> list[str | Text]:

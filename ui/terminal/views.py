@@ -1,18 +1,20 @@
 """The view interface, and tables, texts and bars that fit a terminal."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
+from textual.coordinate import Coordinate
+from textual.widgets import DataTable
 
 from league.queries.live_league import LiveLeague
 from league.queries.pages import QueryHandler, RequestParams
 from schemas.errors import escape_unprintable
 
+MAX_SECTIONS = 3
 _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -41,12 +43,74 @@ class ViewOptions(NamedTuple):
         selected = [row for row in rows if any(words in str(row.get(field, "")).lower() for field in fields)]
         if self.sort:
             # Missing values come last in both orders.
-            known = [row for row in selected if row.get(self.sort) is not None]
+            present = [row for row in selected if row.get(self.sort) is not None]
             # Numbers are sorted from the largest.
-            down = bool(known) and not isinstance(known[0][self.sort], str)
-            known.sort(key=lambda row: row[self.sort], reverse=down != self.backwards)
-            selected = known + [row for row in selected if row.get(self.sort) is None]
+            down = bool(present) and not isinstance(present[0][self.sort], str)
+            present.sort(key=lambda row: row[self.sort], reverse=down != self.backwards)
+            selected = present + [row for row in selected if row.get(self.sort) is None]
         return selected
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    number: bool = False
+    most: int | None = None
+    """Maximum width in cells; None for that of the texts."""
+
+
+class Table(NamedTuple):
+    """Rows of cells, untrusted texts among them: markup is not interpreted."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | Text]]
+
+
+class Section(NamedTuple):
+    """A part of a view: a text, and a table below it."""
+
+    text: RenderableType | None
+    table: Table | None = None
+
+
+class TableWidget(DataTable[Text]):
+    """A table that keeps its cursor and scroll position while its rows change."""
+
+    def __init__(self) -> None:
+        super().__init__(cursor_type="row")
+        self._shown: Sequence[Column] = ()
+
+    def fill(self, table: Table) -> None:
+        """Show the rows of a table."""
+        if table.columns != self._shown:
+            self.clear(columns=True)
+            self._shown = table.columns
+            for number, column in enumerate(table.columns):
+                self.add_column(_cell(column.name, column), key=str(number))
+        for number in reversed(range(len(table.rows), self.row_count)):
+            self.remove_row(str(number))
+        for number, row in enumerate(table.rows):
+            cells = [_cell(value, column) for value, column in zip(row, table.columns, strict=True)]
+            if number >= self.row_count:
+                self.add_row(*cells, key=str(number))
+                continue
+            for place, cell in enumerate(cells):
+                if cell != self.get_cell_at(Coordinate(number, place)):
+                    self.update_cell_at(Coordinate(number, place), cell, update_width=True)
+
+    def forget(self) -> None:
+        """Remove all rows and columns."""
+        self.clear(columns=True)
+        self._shown = ()
+
+
+def _cell(value: str | Text, column: Column) -> Text:
+    cell = value.copy() if isinstance(value, Text) else Text(value)
+    cell.justify = "right" if column.number else "left"
+    if column.most is not None:
+        cell.truncate(column.most, overflow="ellipsis")
+    return cell
 
 
 class View(ABC):
@@ -64,17 +128,8 @@ class View(ABC):
         """Load the data as of the event ``at``, or of now; raises ``LeagueError`` where they are not available."""
 
     @abstractmethod
-    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
-        """Render the view."""
-
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    name: str
-    number: bool = False
-    most: int | None = None
-    """Maximum width in cells; None for that of the texts."""
+    def draw(self, data: Any, options: ViewOptions) -> Sequence[Section]:
+        """Render the view in at most ``MAX_SECTIONS``; the last table has the cursor and takes the remaining lines."""
 
 
 def single_line(text: str, most: int = 200) -> str:
@@ -91,23 +146,3 @@ def share_bar(share: float | None, width: int) -> str:
     """A share of 1 as a bar with a resolution of an eighth of a cell."""
     eighths = round(8 * width * min(max(share or 0.0, 0.0), 1.0))
     return ("█" * (eighths // 8) + _BAR_BLOCKS[eighths % 8].strip()).ljust(width)
-
-
-def make_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], widest: str = "") -> Table:
-    """Make a table without borders; texts that do not fit end in an ellipsis, markup is not interpreted.
-
-    The column ``widest`` takes the remaining width.
-    """
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=bool(widest))
-    for column in columns:
-        table.add_column(
-            Text(column.name),
-            justify="right" if column.number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            max_width=column.most,
-            ratio=1 if column.name == widest else None,
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    return table

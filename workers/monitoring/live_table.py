@@ -152,7 +152,9 @@ def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
     if state.training_finished(policy) is not None:
         requested = sum(len(each.requested.matches) for each in state.evaluations.values())
         waiting = sum(len(each.waiting) for each in state.evaluations.values())
-        return f"training done, measuring: {requested - waiting:,} of {requested:,} games"
+        return (
+            f"training done, measuring: {requested - waiting:,} of {requested:,} games" if waiting else "training done"
+        )
     spent = state.training_seconds(policy)
     if share <= 0 or spent <= 0:
         return "runs until stopped" if stop == StopConfig() else "estimating time left"

@@ -13,9 +13,8 @@ from arena.environments import arena_names
 from arena.games import game_names
 from inference.base import backend_config, backend_settings
 from lifecycle.config_checks import check_config
-from lifecycle.model_dimensions import model_dimensions
 from lifecycle.presets import PRESETS as HARDWARE
-from lifecycle.resource_estimate import estimate_resources, trainer_host_memory
+from lifecycle.resource_estimate import estimate_resources, model_dimensions, trainer_host_memory
 from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError, UsageError
 from tests.described_models import describe_model

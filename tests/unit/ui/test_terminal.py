@@ -92,10 +92,11 @@ def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
     simulated: Simulation, on_screen: Callable[..., None]
 ) -> None:
     said = {
-        "league": "training done",
-        "leaderboard": "Bradley–Terry ratings",
+        "league": "games       ",
+        "training": "sampled tokens per reply",
+        "board": "Bradley–Terry ratings",
         "ratings": "rating under",
-        "payoff": "points taken",
+        "payoff": "points won",
         "opponents": "target",
         "workers": "dead letters",
         "events": "MatchFinished",
@@ -121,7 +122,7 @@ def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
 
 def test_an_event_shows_without_a_key(simulated: Simulation, on_screen: Callable[..., None]) -> None:
     async def body(screen: Screen) -> None:
-        await screen.shows("training done")
+        await screen.shows("MatchFinished")
         await screen.log.append(e.LeaguePaused(policy="main", reason="somebody looks"))
         await screen.shows("LeaguePaused", "paused (somebody looks)")
 
@@ -138,7 +139,7 @@ def test_a_league_with_a_process_is_live(
     )
 
     async def body(screen: Screen) -> None:
-        await screen.shows("not running  event")
+        await screen.shows("training done  event")
         beat = Heartbeat("rollout-0", "rollout", "1", "host", 7, 60.0, 2**20, 0.5, 3, 1, 2)
         await MetricsStream(screen.log.client, "league").publish(beat)
         await screen.shows("live  event")
@@ -157,7 +158,7 @@ def test_the_slider_shows_the_past_and_n_comes_back(simulated: Simulation, on_sc
         await screen.shows(f"PAST  event {first - 1:,} of")
         await screen.press("n")
         assert screen.app.as_of is None
-        await screen.shows(f"not running  event {newest:,}", f" {newest:,}  ")
+        await screen.shows(f"training done  event {newest:,}", f" {newest:,}  ")
         screen.app.action_event(-10 * newest)
         await screen.shows("PAST  event 1 of")
         screen.app.action_event(10 * newest)
@@ -168,7 +169,7 @@ def test_the_slider_shows_the_past_and_n_comes_back(simulated: Simulation, on_sc
 
 def test_search_narrows_the_rows_and_escape_ends_it(simulated: Simulation, on_screen: Callable[..., None]) -> None:
     async def body(screen: Screen) -> None:
-        await screen.press("2")
+        await screen.press("3")
         await screen.shows("random_bot", "base_model")
         await screen.press("slash", *"rando", "enter")
         shown = await screen.shows("filter 'rando'", "random_bot")
@@ -184,7 +185,7 @@ def test_help_lists_the_keys_and_q_leaves(simulated: Simulation, on_screen: Call
         await screen.press("question_mark")
         await screen.shows("another view", "q, Ctrl-C")
         await screen.press("question_mark")
-        await screen.shows("training done")
+        await screen.shows("MatchFinished")
         await screen.press("q")
         assert not screen.app.is_running
         assert screen.app.return_code == 0
@@ -200,9 +201,9 @@ def test_names_and_payloads_with_control_characters_are_shown_as_text(
     simulated.append(e.WorkerJoined(worker="one", role=HOSTILE, incarnation="1", host=HOSTILE, pid=1, version="1"))
 
     async def body(screen: Screen) -> None:
-        for key in "1234567":
+        for key in "12345678":
             await screen.press(key)
-            shown = await screen.shows("[red]x\\u001b") if key in "167" else await screen.shows("[" + key)
+            shown = await screen.shows("[red]x\\u001b") if key in "178" else await screen.shows("[" + key)
             assert all(letter.isprintable() for line in shown for letter in line)
             assert {cell_len(line) for line in shown} == {80}
 
@@ -214,12 +215,12 @@ def test_a_broker_that_goes_away_is_said_and_waited_for(simulated: Simulation, t
         with contextlib.ExitStack() as broker:
             url = broker.enter_context(EmbeddedServer(tmp_path / "nats")).url
             async with screen_of(tmp_path / "run", simulated.history, url) as screen:
-                await screen.shows("not running", "MatchFinished")
+                await screen.shows("training done", "MatchFinished")
                 broker.close()
                 shown = await screen.shows("connection to the broker lost; reconnecting")
                 assert any("random_bot" in line for line in shown)
                 broker.enter_context(EmbeddedServer(tmp_path / "nats", int(url.rpartition(":")[2])))
-                await screen.shows("not running")
+                await screen.shows("training done")
                 await screen.log.append(e.LeaguePaused(policy="main", reason="it is back"))
                 await screen.shows("paused (it is back)")
 

@@ -21,6 +21,7 @@ const NAMES = {
   seconds: "seconds computing", reward_mean: "mean reward", clipped: "share of clipped ratios", ratio_max: "largest ratio",
   ratio_min: "smallest ratio", ratio_mean: "mean ratio", kl: "KL divergence, nats", entropy: "entropy, nats", grad_norm: "gradient norm",
   tokens_per_s: "tokens a second", learning_rate: "learning rate",
+  reply_tokens: "sampled tokens a reply",
 };
 /**
  * The charts, and the form that says which. `runs` are the names of those side by side; null is the one that the page shows.
