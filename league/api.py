@@ -26,7 +26,7 @@ from league.history.lineage import LineageNode, resolve_agent, trace_lineage
 from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
-from league.projections.tables import sql_literal
+from league.projections.tables import sql_identifier, sql_literal
 from league.queries.leaderboard import leaderboard_heading, load_leaderboard
 from league.queries.matches import MatchReplay, find_match, load_record, match_replay
 from league.queries.notebook import Match, Table, struct_table
@@ -127,7 +127,8 @@ def _run_command(command: list[str]) -> None:
             process.terminate()
             raise
     if process.returncode:
-        raise LeagueError(f"league up: exit code {process.returncode}\n{''.join(tail)}")
+        name = " ".join(command[command.index("ui") + 1 :][:2]).partition(" --")[0]
+        raise LeagueError(f"league {name}: exit code {process.returncode}\n{''.join(tail)}")
 
 
 class RunReader:
@@ -182,6 +183,45 @@ class RunReader:
         # Arrow keeps the types of all columns and is faster; without it, rows hold Python's values.
         arrow = importlib.util.find_spec("pyarrow") is not None
         return Table(_wait(query_run(self._run, statement, QueryLimits(timeout_s, memory, arrow=arrow))))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings in force, as nested dicts with the keys of a league's TOML file."""
+        (row,) = self.sql("SELECT config::VARCHAR AS config FROM configuration")
+        settings: dict[str, Any] = msgspec.json.decode(row["config"])
+        return settings
+
+    def agents(self) -> Table:
+        """All agents that ever joined, in that order, with how they came and whether they are drawn as opponents."""
+        return self.sql("FROM agents ORDER BY joined_sequence, agent")
+
+    def steps(self, policy: str | None = None) -> Table:
+        """Gradient steps, oldest first, with a column per metric; steps that lack one have None there.
+
+        Args:
+            policy: Only the steps of this policy.
+        """
+        where = "" if policy is None else f"WHERE policy = {sql_literal(policy)}"
+        names = self.sql(f"SELECT DISTINCT unnest(map_keys(metrics)) AS name FROM gradient_steps {where} ORDER BY name")
+        columns = ["policy", "step", "sequence", "time", "len(matches) AS matches", "accepted", "stale", "skipped"]
+        for name in names["name"]:
+            if name not in columns:
+                columns.append(f"metrics[{sql_literal(name)}] AS {sql_identifier(name)}")
+        return self.sql(f"SELECT {', '.join(columns)} FROM gradient_steps {where} ORDER BY sequence")
+
+    def adapter(self, agent: str, folder: str | os.PathLike[str]) -> Path:
+        """Write an agent's adapter as a folder in PEFT's format, as ``league model export`` does; returns the folder.
+
+        Args:
+            agent: A checkpoint or published version, such as ``main@20``.
+            folder: The folder to make; it must not exist.
+        """
+        place = ["--nats", self._run.nats] if self._run.nats else []
+        place += ["--league", self._run.name] if self._run.nats and self._run.name else []
+        _run_command(
+            module_command("ui", "model", "export", agent, os.fspath(folder), "--run", str(self._run.folder), *place)
+        )
+        return Path(folder)
 
     def matches(self) -> Table:
         """All finished matches, oldest first; voided ones have a ``voided_sequence``."""

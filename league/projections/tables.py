@@ -60,6 +60,11 @@ def sql_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def sql_identifier(text: str) -> str:
+    """Text as a quoted SQL name."""
+    return '"' + text.replace('"', '""') + '"'
+
+
 def create_statements() -> list[str]:
     """SQL that creates every stored table, empty but for the configuration before the first event, at sequence 0."""
     config = LeagueConfig()

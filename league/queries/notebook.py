@@ -5,14 +5,14 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints, overload
 
 import msgspec
 
 from arena.games.base import Turn
 from league.projections.query import QueryResult
 from league.queries.matches import EpisodeNode, MapPosition, MatchEvents, MatchReplay, render_map, share_lines
-from schemas.errors import UsageError, translate_missing_package
+from schemas.errors import UsageError, format_choices, translate_missing_package
 from schemas.events import SeatResult
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ _TYPES: dict[Any, str] = {int: "int64", float: "float64", bool: "bool", str: "st
 class Table:
     """Rows of a result, for pandas, polars, Arrow, and the notebook, which shows ``title`` above them.
 
-    Iterating yields rows as dicts by column. Where Arrow is installed (the extra ``arrow``), libraries that read its C
-    stream interface (polars, pandas 3, DuckDB) take the object itself.
+    Iterating yields rows as dicts by column; ``table[0]`` is a row, ``table["rating"]`` the values of a column. Where
+    Arrow is installed (the extra ``arrow``), libraries that read its C stream interface (polars, pandas 3, DuckDB) take
+    the object itself.
     """
 
     def __init__(self, data: "pa.Table | QueryResult", title: str = "") -> None:
@@ -95,6 +96,22 @@ class Table:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (dict(zip(self.columns, row, strict=True)) for row in self._rows())
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, place: str) -> list[Any]: ...
+
+    def __getitem__(self, place: int | str) -> dict[str, Any] | list[Any]:
+        """A row by its number, or a column's values by its name; ``KeyError`` names the columns that there are."""
+        if isinstance(place, int):
+            number = range(len(self))[place]
+            return next(islice(self, number, None))
+        if place not in self.columns:
+            raise KeyError(f"{place!r}; expected {format_choices(self.columns, place)}")
+        column = self.columns.index(place)
+        return [row[column] for row in self._rows()]
 
     def _rows(self) -> Iterator[Sequence[Any]]:
         yield from self._result.rows

@@ -1,7 +1,7 @@
 """Pictures of a league's history, as ``league plot`` draws them. Importing this module imports Matplotlib."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -30,8 +30,10 @@ async def draw_picture(
     policy: None or empty for all.
 
     Raises:
-        UsageError: the league has no such policy or agent, or nothing to draw.
+        UsageError: there is no such picture, the league has no such policy or agent, or nothing to draw.
     """
+    if kind not in get_args(PlotKind):
+        raise UsageError(f"figure {kind!r}: unknown; expected {format_choices(get_args(PlotKind), kind)}")
     async with run.open_log() as history:
         upto = await history.last_sequence() if at is None else await resolve_sequence(run, history, at, "--at")
         async with open_tables(run, history) as tables:

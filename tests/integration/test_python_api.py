@@ -108,6 +108,41 @@ def test_earlier_events_and_other_systems_can_be_asked_for(folder: Path) -> None
     assert run.leaderboard(system="elo").columns[:3] == ["rank", "agent", "kind"]
 
 
+def test_steps_have_a_column_per_metric_and_the_settings_are_those_in_force(folder: Path) -> None:
+    run = league.open(folder)
+    steps, taken = run.steps(), list(run.events("GradientStepTaken"))
+    assert steps["step"] == [recorded.event.step for recorded in taken]
+    measured = {name for recorded in taken for name in recorded.event.metrics}
+    assert measured
+    assert measured <= set(steps.columns)
+    for row, recorded in zip(steps, taken, strict=True):
+        assert {name: row[name] for name in recorded.event.metrics} == recorded.event.metrics
+    assert len(run.steps(policy="nobody")) == 0
+    assert run.config["game"]["settings"] == {"seats": 2, "heaps": [1, 2]}
+    assert {"base_model", "main@2"} <= set(run.agents()["agent"])
+
+
+def test_tables_are_indexed_by_row_and_by_column(folder: Path) -> None:
+    board = league.open(folder).leaderboard()
+    assert [board[place] for place in range(len(board))] == list(board)
+    assert board[-1] == list(board)[-1]
+    assert board["agent"] == [row["agent"] for row in board]
+    with pytest.raises(IndexError):
+        board[len(board)]
+    with pytest.raises(KeyError, match=r"did you mean 'agent'"):
+        board["agnet"]
+
+
+def test_what_there_is_not_is_named(folder: Path, tmp_path: Path) -> None:
+    run = league.open(folder)
+    with pytest.raises(LeagueError, match=r"figure 'eloo': unknown; .*did you mean 'elo'"):
+        run.figure("eloo")  # type: ignore[arg-type]
+    with pytest.raises(LeagueError, match="system 'glicko': not recorded"):
+        run.leaderboard(system="glicko")
+    with pytest.raises(LeagueError, match=r"league model export: .*\n.*main@99: no agent"):
+        run.adapter("main@99", tmp_path / "adapter")
+
+
 def test_elo_has_a_row_per_version_by_gradient_step_and_the_figure_draws_it(folder: Path) -> None:
     run = league.open(folder)
     steps = [row["step"] for row in run.elo() if row["policy"] == "main"]
