@@ -5,12 +5,16 @@ are restored by playing all moves again. A small model reads positions, and writ
 """
 
 import contextlib
+import re
 import signal
+import sys
 import threading
 import time
+import traceback
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 
 from arena.enumerable import InPlaceGame, ListedSpec
@@ -170,5 +174,16 @@ class EnvironmentCall:
         if isinstance(error, CallTimeoutError):
             raise self._error_type(f"{self._where}: no answer of the environment within {CALL_LIMIT_S:g} s") from error
         if isinstance(error, Exception):  # environments are third-party code and may raise anything
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
-            raise self._error_type(f"{self._where}: the environment {self._what} ({reason})") from error
+            raise self._error_type(f"{self._where}: the environment {self._what} ({_describe(error)})") from error
+
+
+def _describe(error: Exception) -> str:
+    """The cause of an environment's error, the line that raised it, and what to do where that is known."""
+    if isinstance(error, SyntaxError):
+        have = f"{sys.version_info.major}.{sys.version_info.minor}"
+        return f"{Path(error.filename or '').name}:{error.lineno} is not the syntax of Python {have}; try a newer one"
+    if data := re.search(r"Resource\s+\W*(\w+)\W.*NLTK Downloader", str(error), re.DOTALL):
+        return f"data of nltk are missing; expected them from `python -m nltk.downloader {data[1]}`"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f", {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}{place}"

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -211,6 +212,21 @@ def test_what_the_environment_would_refuse_is_told_to_it_and_counted():
     assert list(game.to_move()) == [0], "nothing was told to it yet"
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Chess is written for Python 3.12")
+def test_an_environment_for_a_newer_python_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"env\.py:\d+ is not the syntax of Python 3\.11; try a newer one"):
+        of("Chess-v0-train")
+
+
+def test_missing_data_of_nltk_are_named() -> None:
+    nltk = pytest.importorskip("nltk")
+    try:
+        nltk.data.find("corpora/words")
+    except LookupError:
+        with pytest.raises(ConfigError, match=r"data of nltk are missing; .*`python -m nltk\.downloader words`"):
+            of("Hangman-v0-train")
+
+
 def test_candidate_moves_can_be_submitted():
     assert candidate_moves("None-v0", "Say [one\ttwo], [yes] or [\u200bno].") == ["[yes]"]
 
@@ -236,7 +252,9 @@ def test_an_environment_that_raises_fails_the_match_and_leaves_the_position():
         game = say(spec.new(1), "[yes]")
         before = game.save()
         for _ in range(2):
-            with pytest.raises(GameError, match=r"Broken-v0-raises: the environment raises \(KeyError: 'no'\)"):
+            with pytest.raises(
+                GameError, match=r"Broken-v0-raises: the environment raises \(KeyError: 'no', test_textarena\.py:\d+\)"
+            ):
                 say(game, "[no]")
             assert game.save() == before
         say(game, "[yes]")
