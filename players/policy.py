@@ -70,7 +70,7 @@ class PolicyPlayer(SeatPlayer):
             )
         reply = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
         call = make_model_call(question.prompt_ids, generation, version, self._sampling.temperature)
-        outcome = {"formatted": reply.formatted, "invalid": reply.illegal > 0}
+        outcome = {"formatted": reply.formatted, "invalid": reply.illegal > 0, "fault": reply.fault}
         call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
         # Behind the last part there may be an end token.
         action_parts = [part for at in call.branches for part in reply.parts[at : at + 1]]

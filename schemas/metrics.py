@@ -14,6 +14,14 @@ REPLY_METRICS = "reply_"
 """Prefix of a seat's metrics that count replies of the league's own models."""
 REPLY_FAULTS = ("truncated", "empty", "unparsable", "illegal")
 """Kinds of replies without a legal action: cut off; without text; without a move; with a move that is not legal."""
+REPLY_OPENING = 16
+"""Sampled tokens that make the opening of a reply, or fewer where it is shorter."""
+ONE_OPENING = 0.95
+"""Share of a step's replies with the same opening above which they have collapsed: the model says one thing."""
+NO_REPLY = 1.5
+"""Mean tokens of a step's free replies below which they have collapsed: most consist of the end token."""
+FEW_REPLIES = 32
+"""Replies of a step below which nothing is said about their collapse."""
 MOSTLY_ZERO = 0.5
 """Share of zero advantages above which a gradient step raises an alarm: little is learned from it."""
 REMOTE_METRICS = "remote_"

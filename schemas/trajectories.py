@@ -36,6 +36,8 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
     """Whether the reply had the requested format; always true for a constrained one."""
     invalid: bool = False
     """Whether the reply held no legal action, so that a substitute was played."""
+    fault: str = ""
+    """Why a free reply holds no legal action (``schemas.metrics.REPLY_FAULTS``); empty if it holds one."""
     truncated: bool = False
     """Whether the reply was cut off at the limit of its tokens."""
     credits: list[float] = []

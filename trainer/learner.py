@@ -29,7 +29,7 @@ from trainer.loss_inputs import choice_logprobs
 from trainer.losses import LOSSES, LossInputs, LossValue
 from trainer.optimizer import LearnerState, OptimizerState, load_state, save_state
 from trainer.ranks import SINGLE_RANK, RankComm
-from trainer.report import StepReport, StepStatistics
+from trainer.report import StepReport, StepStatistics, describe_replies
 
 _UNBOUNDED = 1 << 40
 """Tokens of a row that no minibatch reaches."""
@@ -78,6 +78,7 @@ class Learner:
             filtered=credited.filtered,
             credits=credited.credits,
             rollouts=len(credited.rollouts),
+            replies=describe_replies(credited.rollouts),
             epochs=self.config.epochs,
             reward_mean=credited.reward_mean,
             zero_advantage_share=credited.zero_advantage_share,

@@ -4,8 +4,10 @@ DuckDB reads the files: ``SELECT * FROM 'batches/*.parquet'``.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +16,8 @@ from torch import Tensor
 
 from schemas.config import TrainerConfig
 from schemas.errors import translate_missing_package
+from schemas.metrics import REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING
+from schemas.trajectories import Trajectory
 from trainer.buffer import BatchItem
 from trainer.credit import TrajectoryCredit, credit_units, merge_units
 from trainer.losses import LossInputs, LossValue
@@ -81,13 +85,35 @@ class StepReport(msgspec.Struct, frozen=True):
     """Mean squared error of the critic, where there is one."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
+    replies: dict[str, float] = {}
+    """``describe_replies`` of the trajectories that were used."""
 
     def metrics(self) -> dict[str, float]:
         """The finite numbers, by name, and the rate of tokens trained on."""
         counts = {"filtered": len(self.filtered), "alarms": int(bool(self.alarm))}
         numbers = counts | {k: v for k, v in msgspec.structs.asdict(self).items() if isinstance(v, int | float)}
         rate = self.tokens * self.epochs / self.seconds if self.seconds > 0 else 0.0
-        return {name: float(v) for name, v in numbers.items() if math.isfinite(v)} | {"tokens_per_s": rate}
+        finite = {name: float(v) for name, v in numbers.items() if math.isfinite(v)}
+        return finite | self.replies | {"tokens_per_s": rate}
+
+
+def describe_replies(rollouts: Sequence[Trajectory]) -> dict[str, float]:
+    """Figures of the replies of a batch, by which their collapse (one text, or none) is noticed.
+
+    ``reply_opening`` is the share of the commonest beginning (of ``REPLY_OPENING`` sampled tokens), ``reply_tokens``
+    their mean number; where replies are free text, ``reply_free_tokens`` is the mean length of those, and there is a
+    share for each of ``REPLY_FAULTS``.
+    """
+    calls = [call for rollout in rollouts for call in rollout.steps if call.branches]
+    if not calls:
+        return {}
+    openings = Counter(tuple(call.completion_ids[at] for at in call.branches[:REPLY_OPENING]) for call in calls)
+    figures = {"opening": openings.most_common(1)[0][1] / len(calls), "tokens": fmean(len(c.branches) for c in calls)}
+    if free := [call for call in calls if not all(call.allowed)]:
+        faults = Counter(call.fault for call in free)
+        figures |= {fault: faults[fault] / len(free) for fault in REPLY_FAULTS}
+        figures["free_tokens"] = fmean(len(call.completion_ids) for call in free)
+    return {REPLY_METRICS + name: figure for name, figure in figures.items()}
 
 
 class StepStatistics:

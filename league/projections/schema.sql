@@ -281,8 +281,13 @@ CREATE VIEW matches AS
 COMMENT ON VIEW matches IS 'one row per match; `voided_sequence` says that its result was taken back, and counts nowhere';
 
 CREATE VIEW match_seats AS
+    SELECT *, try_cast(metrics['reply_count'] AS BIGINT) AS replies,
+           try_cast(metrics['reply_truncated'] AS BIGINT) AS truncated,
+           try_cast(metrics['reply_empty'] AS BIGINT) AS empty,
+           try_cast(metrics['reply_unparsable'] AS BIGINT) AS unparsable,
+           try_cast(metrics['reply_illegal'] AS BIGINT) AS illegal
     FROM kept.all_match_seats;
-COMMENT ON VIEW match_seats IS 'one row per seat of every match';
+COMMENT ON VIEW match_seats IS 'one row per seat of every match; replies of a model, and those of them without a legal move, by their fault';
 
 CREATE VIEW match_failures AS
     FROM kept.all_match_failures;

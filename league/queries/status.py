@@ -23,7 +23,15 @@ from schemas import subjects
 from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 from schemas.ids import split_agent
-from schemas.metrics import MOSTLY_ZERO, SILENCE_TIMEOUT_S, Heartbeat, WorkerHeartbeat
+from schemas.metrics import (
+    FEW_REPLIES,
+    MOSTLY_ZERO,
+    NO_REPLY,
+    ONE_OPENING,
+    SILENCE_TIMEOUT_S,
+    Heartbeat,
+    WorkerHeartbeat,
+)
 from schemas.numbers import Z_95
 from schemas.standings import Alarm, Standings
 
@@ -261,6 +269,8 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
         if step is not None and share > MOSTLY_ZERO:
             text = f"step {step.step} of {policy}: {100 * share:.0f} % of the advantages are 0 (rollout.group_size)"
             yield Alarm(f"zero_advantages:{policy}", text)
+        if step is not None and (text := _collapse(step)):
+            yield Alarm(f"replies_collapsed:{policy}", f"step {step.step} of {policy}: {text}")
         if finished is not None and config.stop.criterion is not None and not finished.criterion_met:
             text = f"training of {policy} ended ({finished.reason}) before stop.criterion was met"
             yield Alarm(f"criterion_unmet:{policy}", text)
@@ -271,6 +281,18 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
     if waiting and trainers and (status.since_step_s or 0.0) > 60 * config.alarms.stall_minutes:
         minutes = (status.since_step_s or 0.0) / 60
         yield Alarm("no_step", f"no gradient step of {', '.join(waiting)} for {minutes:.0f} minutes")
+
+
+def _collapse(step: GradientStepTaken) -> str:
+    """What the replies of a step have collapsed to; empty if they have not."""
+    metrics = step.metrics
+    if metrics.get("sequences", 0.0) < FEW_REPLIES:
+        return ""
+    if (share := metrics.get("reply_opening", 0.0)) > ONE_OPENING:
+        return f"{100 * share:.0f} % of the replies are the same (entropy bonus, earlier version, other opponents)"
+    if (length := metrics.get("reply_free_tokens", NO_REPLY)) < NO_REPLY:
+        return f"free replies have {length:.1f} tokens on average: most are empty (reward of format, earlier version)"
+    return ""
 
 
 def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:

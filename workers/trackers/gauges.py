@@ -16,6 +16,7 @@ from league.state import LeagueState
 from schemas.errors import LeagueError
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, SeatResult
 from schemas.ids import split_agent
+from schemas.metrics import REPLY_FAULTS, REPLY_METRICS
 from schemas.standings import Agent
 
 T = TypeVar("T")
@@ -64,6 +65,7 @@ def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
     if isfinite(replies) and replies > 0:
         shares["format_success"] = 1 - seat.metrics.get("reply_unformatted", 0.0) / replies
         shares["invalid_moves"] = seat.metrics.get("reply_invalid", 0.0) / replies
+        shares |= {f"{fault}_replies": seat.metrics.get(REPLY_METRICS + fault, 0.0) / replies for fault in REPLY_FAULTS}
     return {
         "reward": seat.score,
         "rank": seat.rank,

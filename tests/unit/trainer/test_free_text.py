@@ -16,6 +16,7 @@ from trainer.batch import flatten, microbatches
 from trainer.learner import Learner
 from trainer.loss_inputs import compute_loss_inputs
 from trainer.losses import LossInputs
+from trainer.report import describe_replies
 
 SHAPE = DecoderShape(
     "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
@@ -101,3 +102,25 @@ def test_replies_that_were_cut_off_are_left_out_where_asked(learner: Learner) ->
     assert (report.masked, report.sequences, report.cut) == (2, 4, 0)
     none = msgspec.structs.replace(cut, steps=steps[:2])
     assert "cut off" in masking.step([none]).skipped
+
+
+def test_a_step_tells_how_alike_and_how_faulty_its_replies_are(learner: Learner) -> None:
+    def call(completion_ids: list[int], allowed: list[int], fault: str = "") -> ModelCall:
+        places = range(len(completion_ids))
+        return ModelCall(
+            [1], completion_ids, [*places], [-1.0 for _ in places], [allowed] * len(places), 0, 0, 0.0, fault=fault
+        )
+
+    steps = [call([5, 2], []), call([5, 2], []), call([5, 2], [], "illegal"), call([7, 8, 9, 2], [], "truncated")]
+    game = Trajectory("m", "game", "main", 0, "A", "A", steps, 6, 1.0, 0.5, 1)
+    figures = describe_replies([game])
+    assert {name: value for name, value in figures.items() if value} == {
+        "reply_opening": 0.75,
+        "reply_tokens": 2.5,
+        "reply_free_tokens": 2.5,
+        "reply_illegal": 0.25,
+        "reply_truncated": 0.25,
+    }
+    assert learner.step([game]).metrics().items() >= figures.items()
+    listed = msgspec.structs.replace(game, steps=[call([5], [5, 6]), call([6], [5, 6])])
+    assert describe_replies([listed]) == {"reply_opening": 0.5, "reply_tokens": 1.0}

@@ -75,6 +75,25 @@ def test_a_step_whose_advantages_are_mostly_zero_is_named() -> None:
     assert alarm.text == "step 2 of main: 75 % of the advantages are 0 (rollout.group_size)"
 
 
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        ({"reply_opening": 0.97}, "97 % of the replies are the same"),
+        ({"reply_opening": 0.5, "reply_free_tokens": 1.2}, "free replies have 1.2 tokens on average"),
+    ],
+)
+def test_replies_that_have_collapsed_are_named(figures: dict[str, float], text: str) -> None:
+    simulation = simulated()
+    simulation.append(step(1, sequences=10, **figures))
+    assert detect_alarms(status(simulation.state), simulation.state) == [], "too few to say"
+    simulation.append(step(2, sequences=100, **figures))
+    (alarm,) = detect_alarms(status(simulation.state), simulation.state)
+    assert alarm.name == "replies_collapsed:main"
+    assert text in alarm.text
+    simulation.append(step(3, sequences=100, reply_opening=0.9, reply_free_tokens=2.0))
+    assert detect_alarms(status(simulation.state), simulation.state) == []
+
+
 def test_a_skipped_step_gives_its_recorded_reason() -> None:
     simulation = simulated()
     simulation.append(gradient_step(1, skipped=True, skip_reason="no trajectory has an advantage"))

@@ -20,6 +20,7 @@ from schemas.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from schemas.metrics import REPLY_FAULTS
 from tests.builders import gradient_step
 from tests.simulated_history import Simulation
 from workers.trackers import ChartFold, Row
@@ -166,10 +167,12 @@ def test_custom_values_are_averaged_and_keep_a_prefix_that_there_is() -> None:
 
 
 def test_format_and_invalid_moves_are_shares_of_the_replies() -> None:
-    played = match(1, reply_count=8.0, reply_unformatted=2.0, reply_invalid=1.0)
+    played = match(1, reply_count=8.0, reply_unformatted=2.0, reply_invalid=1.0, reply_truncated=4.0)
     (row,) = rows_of(told((1, played), (65, match(2))))
     assert row.values["collection-nim/format_success"] == 0.75
     assert row.values["collection-nim/invalid_moves"] == 0.125
+    shares = {fault: row.values[f"collection-nim/{fault}_replies"] for fault in REPLY_FAULTS}
+    assert shares == {"truncated": 0.5, "empty": 0.0, "unparsable": 0.0, "illegal": 0.0}
 
 
 def test_unique_ngrams_of_opponents_are_summed() -> None:
