@@ -1,5 +1,9 @@
 """How one match or episode is played. This package imports no broker, database or tensor library.
 
+``from arena import …`` is the public interface for environments of your own: the names of ``api``, which stay. All else
+may change between releases. ``docs/write-environment.md`` shows it with complete examples.
+
+- ``api``               the public interface
 - ``games/``            one package or file per game, behind ``games.base.Game``
 - ``enumerable/``       base of games whose legal moves can be listed
 - ``bots/``             scripted agents, which never call a model
@@ -28,3 +32,16 @@ plays a batch, the ``Step`` of an episode is one model call; *pieces* are the in
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``; the
 contract tests find it. ``docs/extending.md`` shows every kind of plugin.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from arena.api import *
+
+
+def __getattr__(name: str) -> Any:
+    """The public interface, on first use: every worker imports this package, and none needs all of it."""
+    if not name.startswith("_") and hasattr(api := importlib.import_module("arena.api"), name):
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,15 +15,17 @@ from arena.observer import LoggingObserver
 from arena.stores import ArtifactStore, Sink
 from arena.training_records import build_batch, format_batch
 from schemas.batches import CreditAssigner, StepKey, TrainingBatch, apply_credit
-from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Step
+from schemas.episodes import EpisodeRequest, GenerateResult, Messages, ModelResponse, Role, Step, as_messages
 from schemas.errors import EpisodeError, UsageError, format_choices
 from schemas.ids import derive_seed
+from schemas.loggers import get_logger
 
 if TYPE_CHECKING:
     from arena.episodes import Episode
 
 DEFAULT_CONCURRENCY = 8
-"""Concurrent episodes, from the seed document."""
+"""Concurrent episodes."""
+log = get_logger()
 
 
 class Arena:
@@ -63,10 +65,18 @@ class Arena:
         """State of the credit assigner; set it to the recorded one to continue after a restart."""
         self.steps = 0
         self._started = 0
+        self._has_warned = False
 
     def add_role(self, role: Role) -> None:
         """Register a role; ``UsageError`` if its id is registered already."""
         _register(self.roles, role.id, role, "role")
+
+    add_actor = add_role
+
+    @property
+    def actors(self) -> dict[str, Role]:
+        """The same as ``roles``."""
+        return self.roles
 
     def add_episode(self, episode_type: str, episode: "Episode") -> None:
         """Register an episode under the name that requests use; ``UsageError`` if it is registered already."""
@@ -97,7 +107,7 @@ class Arena:
 
     async def call_model(
         self,
-        messages: Sequence[Message],
+        messages: Messages,
         role_id: str | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
@@ -113,7 +123,7 @@ class Arena:
 
     async def ask(
         self,
-        messages: Sequence[Message],
+        messages: Messages,
         role_id: str | None = None,
         temperature: float | None = None,
         max_tokens: int | None = None,
@@ -122,6 +132,7 @@ class Arena:
     ) -> CompletedCall:
         """As ``call_model``, with a choice of replies, and a result that can be amended after reading the reply."""
         role = None if role_id is None else self.role(role_id)
+        messages = as_messages(messages)
         running = current_episode()
         context = None if running is None else running.context
         number = 0 if running is None else next(running.call_numbers)
@@ -138,14 +149,22 @@ class Arena:
         client = clients.get(JUDGE if role_id is None else role_id, self.client)
         options = CallOptions(temperature, max_tokens, return_tokens, seed, choices)
         began = time.perf_counter()
-        needs = role is not None and self.limits.needs_tokens and context is not None and context.is_trainable
-        response = await request_reply(client, messages, options, self.limits, needs)
+        is_trained = role is not None and context is not None and context.is_trainable
+        needs_tokens = is_trained and self.limits.needs_tokens
+        response = await request_reply(client, messages, options, self.limits, needs_tokens)
+        if is_trained and response.missing_tokens:
+            self._warn_once(role_id, response.missing_tokens)
         if role is not None and running is not None:
             tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
-            running.insert_step(number, Step(role.id, list(messages), response.completion, tokens))
+            running.insert_step(number, Step(role.id, messages, response.completion, tokens))
         if self.observer is not None:
             self.observer.model_called(context, number, role_id, messages, response, time.perf_counter() - began)
         return CompletedCall(response, number, running)
+
+    def _warn_once(self, role_id: str | None, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning("replies without tokens: nothing can be trained on them", role=role_id, reason=reason)
 
     def get_batch(self) -> list[EpisodeRequest]:
         """Requests for the episodes of the next step; overridden."""
@@ -191,10 +210,13 @@ class Arena:
         return [task.result() for task in tasks]
 
     def build_training_batch(
-        self, results: Sequence[GenerateResult], weights: Mapping[StepKey, float] | None = None
+        self, results: Sequence[GenerateResult], weights: Mapping[StepKey, float] | None = None, verbose: bool = False
     ) -> TrainingBatch:
         """The trainable model calls of these trees; see ``arena.training_records.build_batch``."""
-        return build_batch(results, weights)
+        batch = build_batch(results, weights)
+        if verbose:
+            self.sanity_check_batch(results, batch)
+        return batch
 
     def sanity_check_batch(
         self, results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2
@@ -205,7 +227,12 @@ class Arena:
     async def step(self, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None) -> TrainingBatch:
         """Play one batch and assign credit to its model calls."""
         version = await self.client.get_policy_version()
-        requests = [msgspec.structs.replace(request, policy_version=version) for request in self.get_batch()]
+        requests = [
+            msgspec.structs.replace(
+                request, policy_version=version, meta={**(request.meta or {}), "policy_version": version}
+            )
+            for request in self.get_batch()
+        ]
         if self.observer is not None:
             self.observer.step_started(self.steps, requests)
         results = await self.generate_rollouts(requests, concurrency)

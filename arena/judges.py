@@ -150,6 +150,10 @@ class JudgedEpisode(Episode):
     rubric = Rubric([won])
     judging: JudgeConfig
 
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """The verdict, and what else the episode put into its data."""
+        return dict(state.data)
+
     async def judge(self, arena: Arena, state: EpisodeState, system: str, ballots: Sequence[Ballot]) -> EpisodeState:
         """Ask the judge and put the verdict into the state."""
         state.data["verdict"] = msgspec.to_builtins(await ask_judge(arena, system, ballots, self.judging))

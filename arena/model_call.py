@@ -8,6 +8,8 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from inspect import signature
 from itertools import count
 from math import isfinite
 from types import MappingProxyType
@@ -153,9 +155,18 @@ async def request_reply(
     temperature, max_tokens, return_tokens, seed, choices = options
     if choices and isinstance(client, SupportsChoices):
         response = await client.choose(messages, choices, temperature, return_tokens, seed)
-    else:
+    elif _accepts_seed(type(client)):
         response = await client.complete(messages, temperature, max_tokens, return_tokens, seed)
+    else:
+        response = await client.complete(messages, temperature, max_tokens, return_tokens)
     return validate_response(response, limits, needs_tokens)
+
+
+@cache
+def _accepts_seed(client: type) -> bool:
+    """Whether this kind of client's ``complete`` has a parameter for the seed, which is optional."""
+    parameters = signature(client.complete).parameters.values() if hasattr(client, "complete") else ()
+    return any(one.name == "seed" or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters)
 
 
 def validate_response(response: ModelResponse, limits: Limits, needs_tokens: bool) -> ModelResponse:
@@ -175,7 +186,8 @@ def _find_reply_error(response: ModelResponse, limits: Limits, needs_tokens: boo
     if len(text) > limits.reply_chars:
         return f"{len(text)} characters; expected {limits.reply_chars} at most"
     if tokens is None:
-        return "it has no token ids or log-probabilities; expected them to train on" if needs_tokens else ""
+        reason = response.missing_tokens or "it has no token ids or log-probabilities"
+        return f"{reason}; expected them to train on" if needs_tokens else ""
     branches, size = tokens.branches, len(tokens.completion_ids)
     if not tokens.prompt_ids or not size:
         return f"{len(tokens.prompt_ids)} tokens of prompt, {size} of reply; expected some of each"

@@ -175,6 +175,10 @@ class QuestionEpisode(SingleTurnEpisode):
 class ProposalEpisode(Episode):
     """An episode that puts a question to solvers, as its children."""
 
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """The question, why it cannot be used if so, and the pass rate."""
+        return dict(state.data)
+
     async def run_attempts(
         self,
         arena: Arena,

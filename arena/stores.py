@@ -82,6 +82,10 @@ class ArtifactStore:
             raise EpisodeError(f"store {self.name!r}: all {len(known)} weights are 0; expected one above")
         return rng.choices(known, cum_weights=self._cumulative_weights, k=k)
 
+    def sample_one(self, weighted: bool = False, rng: Random | None = None) -> Artifact | None:
+        """Draw an artifact; None from an empty store."""
+        return self.sample(1, weighted, rng)[0] if self._artifacts else None
+
     def count(self) -> int:
         """Number of artifacts."""
         return len(self._artifacts)

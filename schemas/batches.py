@@ -1,6 +1,7 @@
 """Training batches of an arena: model calls with their credit, and counts of those left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,16 @@ class TrainingRecord(msgspec.Struct, frozen=True):
     advantage: float
     meta: dict[str, Any] = {}
     """``Rollout.meta`` with the call's user data (``ModelCall.info``) over it."""
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """Token ids of the prompt."""
+        return self.step.prompt_ids
+
+    @property
+    def completion_token_ids(self) -> list[int]:
+        """Token ids of the completion."""
+        return self.step.completion_ids
 
     @property
     def input_ids(self) -> list[int]:
@@ -81,6 +92,11 @@ class TrainingBatch(msgspec.Struct, frozen=True):
     credit_state: dict[str, float] = {}
     """State of the credit assigner after this batch."""
 
+    @property
+    def meta(self) -> dict[str, Any]:
+        """All that is known about the batch as a whole, by name."""
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "records"}
+
     def to_trajectories(self, policy: str, credited: bool = True) -> list[trajectories.Trajectory]:
         """Convert to trajectories for ``trainer.learner``: one for each role of each rollout.
 
@@ -124,6 +140,8 @@ StepKey = tuple[str, int]
 
 CreditState = Mapping[str, float]
 """State of an assigner between batches, by name: plain numbers that can be recorded."""
+NO_STATE: CreditState = MappingProxyType({})
+"""State before the first batch."""
 
 
 class Credit(msgspec.Struct, frozen=True):
@@ -138,7 +156,7 @@ class Credit(msgspec.Struct, frozen=True):
 class CreditAssigner(Protocol):
     """Turns rewards into advantages; pure in its arguments."""
 
-    def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
+    def compute(self, results: Sequence[GenerateResult], state: CreditState = NO_STATE) -> Credit:
         """Compute the advantage of every step that can be trained on.
 
         ``state`` is what the last call returned, empty at first. Failed and untrainable episodes of the trees are

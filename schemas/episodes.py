@@ -7,12 +7,13 @@ Everything but ``EpisodeState`` is immutable: rubrics and credit assigners retur
 Numerous structs are untracked by the garbage collector (``gc=False``): they are never part of a reference cycle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from schemas import trajectories
+from schemas.errors import EpisodeError
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -20,6 +21,33 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the fields: with ``[]`` it reads as a dictionary, and ``dict(message)`` is one."""
+        return self.__struct_fields__
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return str(getattr(self, name))
+
+
+Messages = Sequence[Message | Mapping[str, str]]
+"""A conversation; dictionaries have the keys ``role`` and ``content``."""
+
+
+def as_messages(conversation: Messages) -> list[Message]:
+    """The conversation with its dictionaries as messages; ``EpisodeError`` for one that is none, by its number."""
+    messages = []
+    for number, one in enumerate(conversation, 1):
+        try:
+            messages.append(one if isinstance(one, Message) else msgspec.convert(one, Message))
+        except msgspec.ValidationError as error:
+            raise EpisodeError(
+                f"message {number}: found {repr(one)[:200]} ({error}); expected a role of 'system', 'user' or "
+                "'assistant', and text as content"
+            ) from None
+    return messages
 
 
 GREEDY_TEMPERATURE = 1e-6
@@ -38,10 +66,10 @@ class Role(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     """Maximum tokens of a reply; None leaves it to the client."""
 
-    def build_messages(self, user_content: str, history: Sequence[Message] = ()) -> list[Message]:
+    def build_messages(self, user_content: str, history: Messages | None = None) -> list[Message]:
         """A conversation: the system prompt, if any, the history, and the user's message."""
         head = [Message("system", self.system_prompt)] if self.system_prompt else []
-        return [*head, *history, Message("user", user_content)]
+        return [*head, *as_messages(history or ()), Message("user", user_content)]
 
 
 class ModelResponse(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +80,8 @@ class ModelResponse(msgspec.Struct, frozen=True, gc=False):
     """Prompt and reply as they were sampled, with clock and progress 0; None for a client without token ids."""
     finish_reason: str = "stop"
     """``stop`` when the model ended the reply, ``length`` when it was truncated."""
+    missing_tokens: str = ""
+    """Reason why there are no ``tokens``, where they were requested."""
 
     @property
     def completion(self) -> list[Message]:
@@ -80,6 +110,11 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     def completion_text(self) -> str:
         """Text of the completion."""
         return "".join(message.content for message in self.completion)
+
+    @property
+    def actor_id(self) -> str:
+        """The same as ``role_id``."""
+        return self.role_id
 
     @property
     def prompt_token_ids(self) -> list[int] | None:
@@ -185,11 +220,13 @@ class EpisodeState(msgspec.Struct, kw_only=True):
     current_actor: str = ""
     """Role whose turn it is."""
     data: dict[str, Any] = {}
-    """Facts of play, which the rubric sees unless ``Episode.get_extras`` returns others."""
+    """Facts of play; the rubric sees those that ``Episode.get_extras`` returns."""
     done: bool = False
     child_results: list[GenerateResult] = []
     """Results of the episodes that this one requested."""
     rollout_id: str = ""
+    role_ids: tuple[str, ...] = ()
+    """Ids of the arena's roles, in the order in which they were registered."""
     seed: int = 0
     """Seed of all the episode's randomness."""
 

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 import structlog
 
-from arena.observer import LOGGER_NAME
+from arena.observer import LOGGER_NAME, LoggingObserver
 from schemas.errors import DiskError, UsageError
 
 _SHARED_PROCESSORS: list[structlog.typing.Processor] = [
@@ -74,6 +75,22 @@ def isolated_logger(file: Path | None, terminal: bool) -> Iterator[structlog.std
     finally:
         for handler in logger.handlers:
             handler.close()
+
+
+class VerboseLogger(LoggingObserver):
+    """Log of all of an arena's events, for ``arena.observer``: JSON lines in a file, text on the terminal, or both."""
+
+    def __init__(self, log_path: Path | str | None, terminal: bool = False) -> None:
+        """Entered as a context, it opens the file, to which it appends."""
+        super().__init__()
+        self._open = isolated_logger(None if log_path is None else Path(log_path), terminal)
+
+    def __enter__(self) -> Self:
+        self._log = self._open.__enter__()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._open.__exit__(*failure)
 
 
 def logs_episodes() -> bool:

@@ -29,7 +29,8 @@ class InferenceClient(Protocol):
         """Complete a conversation, whose last message is the user's; ``LeagueError`` if there is no reply.
 
         ``max_tokens`` None is the client's own bound. ``return_tokens`` requests token ids and log-probabilities; a
-        client that lacks any of them returns the text alone. ``seed`` is this call's, for clients that support one.
+        client that lacks any of them returns the text alone. ``seed`` is this call's; a client may leave the parameter
+        out.
         """
 
     async def get_policy_version(self) -> int:

@@ -9,7 +9,7 @@ Here is the contract of an episode, and the boundary at which a failure becomes 
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -17,8 +17,8 @@ import msgspec
 from arena.arena import Arena
 from arena.model_call import EpisodeContext, RunningEpisode, run_within
 from arena.rubrics import Rubric, Scores
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, ModelResponse, Rollout
-from schemas.errors import EpisodeError, LeagueError, describe_error
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Messages, ModelResponse, Rollout
+from schemas.errors import EpisodeError, LeagueError, UsageError, describe_error
 from schemas.trajectories import ModelCall
 
 
@@ -43,24 +43,43 @@ class Episode(ABC):
         return EpisodeState()
 
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """Facts for the rubric beside the model calls; by default those that play has put into ``state.data``."""
-        return dict(state.data)
+        """Facts for the rubric beside the model calls, and nothing else; none by default."""
+        return {}
 
-    async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: Arena) -> ModelResponse:
+    async def call_model(
+        self,
+        role_id: str = "",
+        prompt: str | Messages = (),
+        arena: Arena | None = None,
+        *,
+        actor_id: str = "",
+        messages: Messages = (),
+    ) -> ModelResponse:
         """Call the model for a role; ``EpisodeError`` for an unknown role or an unusable reply.
 
         The prompt is the user's message, which follows the role's system prompt, or a whole conversation.
+        ``actor_id`` and ``messages`` are other names for ``role_id`` and ``prompt``.
         """
-        messages = arena.role(role_id).build_messages(prompt) if isinstance(prompt, str) else prompt
-        return await arena.call_model(messages, role_id)
+        if arena is None:
+            raise UsageError(f"{self.episode_type}: call_model without an arena; expected arena=arena")
+        role_id, prompt = role_id or actor_id, prompt or messages
+        conversation = arena.role(role_id).build_messages(prompt) if isinstance(prompt, str) else prompt
+        return await arena.call_model(conversation, role_id)
 
     async def generate(
-        self, arena: Arena, request: EpisodeRequest, context: EpisodeContext | None = None
+        self,
+        arena: Arena,
+        request: EpisodeRequest | Any,
+        context: EpisodeContext | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> GenerateResult:
         """Run one episode at a position among others, by default the next one: play, record, score.
 
-        A failed one holds the reason and no rewards, and its children that ended before the failure.
+        The request may be the artifact alone, with ``meta``. A failed episode holds the reason and no rewards, and its
+        children that ended before the failure.
         """
+        if not isinstance(request, EpisodeRequest):
+            request = EpisodeRequest(self.episode_type, request, meta=dict(meta or {}))
         context = context or arena.new_context(request)
         running = RunningEpisode(context, EpisodeState())
         record = Rollout(
@@ -69,7 +88,7 @@ class Episode(ABC):
             artifact=request.artifact,
             steps=[],
             policy_version=context.policy_version,
-            meta=request.meta,
+            meta=request.meta or {},
             parent=context.parent,
             depth=context.depth,
             group=request.group,
@@ -94,6 +113,7 @@ class Episode(ABC):
             async with limit:
                 state = self.new_state()
                 state.rollout_id, state.seed = running.context.id, running.context.seed
+                state.role_ids = tuple(arena.roles)
                 running.state = state
                 record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
                 if await self.rollout(arena, record.artifact, state) is not state:

@@ -1,14 +1,15 @@
 """Conversations: roles take turns, the environment may answer, and each role may have private observations."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Sequence
-from inspect import isawaitable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
+from inspect import isawaitable, signature
 from typing import Any
 
 from arena.arena import Arena
 from arena.episodes import Episode
 from schemas.episodes import EpisodeState, Message, Role, TranscriptEntry
-from schemas.errors import UsageError
+from schemas.errors import EpisodeError, UsageError
 
 Text = str | Awaitable[str]
 
@@ -41,19 +42,33 @@ class ChatEpisode(Episode):
         return ""
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
-        """Alternate roles until the conversation is over."""
-        state.current_actor = self.get_initial_actor(artifact, state)
-        _append_entry(state, "", self.get_initial_prompt(arena, artifact, state))
-        while not (state.done or self.is_done(state, artifact)):
+        """Alternate roles until the conversation is over.
+
+        A method that has only parameters called ``arena``, ``artifact`` and ``state`` gets those, in whatever order.
+        """
+        given = {"arena": arena, "artifact": artifact, "state": state}
+
+        def ask(method: Callable[..., Any], *order: str) -> Any:
+            names = _parameter_names(getattr(method, "__func__", method))
+            return method(*(given[name] for name in (names if given.keys() >= set(names) else order)))
+
+        state.current_actor = ask(self.get_initial_actor, "artifact", "state")
+        _append_entry(state, "", ask(self.get_initial_prompt, "arena", "artifact", "state"))
+        while not (state.done or ask(self.is_done, "state", "artifact")):
             if state.trajectory:
-                state.current_actor = self.get_next_actor(state, artifact)
+                state.current_actor = ask(self.get_next_actor, "state", "artifact")
             actor = state.current_actor
-            observation = await _resolve_text(self.get_observation(state, arena, artifact))
+            observation = await _resolve_text(ask(self.get_observation, "state", "arena", "artifact"))
             prompt = build_role_messages(arena.role(actor), state.transcript, observation)
             response = await self.call_model(actor, prompt, arena)
             _append_entry(state, actor, response.text)
-            _append_entry(state, "", await _resolve_text(self.env_response(state, arena, artifact)))
+            _append_entry(state, "", await _resolve_text(ask(self.env_response, "state", "arena", "artifact")))
         return state
+
+
+@lru_cache(maxsize=1024)
+def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(name for name in signature(function).parameters if name != "self")
 
 
 class MultiTurnEpisode(ChatEpisode):
@@ -64,6 +79,10 @@ class MultiTurnEpisode(ChatEpisode):
         if max_turns is not None and max_turns < 1:
             raise UsageError(f"{type(self).__name__}: max_turns = {max_turns}; expected 1 or more, or None")
         self.max_turns = max_turns
+
+    def get_initial_prompt(self, arena: Arena, artifact: Any, state: EpisodeState) -> str:
+        """No opening message."""
+        return ""
 
     def env_response(self, state: EpisodeState, arena: Arena, artifact: Any) -> Text:
         """No answer."""
@@ -81,28 +100,40 @@ class MultiTurnEpisode(ChatEpisode):
 class AlternatingRolesEpisode(MultiTurnEpisode):
     """Two or more roles that speak in turn."""
 
-    def __init__(self, role_ids: Sequence[str], max_turns: int) -> None:
-        """Two or more different roles in the order in which they speak, and the total of model calls."""
+    role_ids: Sequence[str] = ()
+    """The roles in the order in which they speak; empty for all of the arena, as they were registered."""
+
+    def __init__(self, role_ids: Sequence[str] = (), max_turns: int | None = None) -> None:
+        """Two or more different roles, by default those of the class, and the total of model calls."""
         super().__init__(max_turns)
-        if len(role_ids) < 2 or len(set(role_ids)) != len(role_ids):
-            raise UsageError(f"{type(self).__name__}: roles {list(role_ids)}; expected two or more different ones")
-        self.role_ids = tuple(role_ids)
+        self.role_ids = tuple(role_ids or self.role_ids)
+        if self.role_ids:
+            self._check_roles(self.role_ids)
 
     def get_initial_actor(self, artifact: Any, state: EpisodeState) -> str:
         """The first role."""
-        return self.role_ids[0]
+        self._check_roles(self.role_ids or state.role_ids)
+        return (self.role_ids or state.role_ids)[0]
 
     def get_next_actor(self, state: EpisodeState, artifact: Any) -> str:
         """The next role in the order."""
-        return self.role_ids[(self.role_ids.index(state.current_actor) + 1) % len(self.role_ids)]
+        roles = self.role_ids or state.role_ids
+        return roles[(roles.index(state.current_actor) + 1) % len(roles)]
+
+    def _check_roles(self, roles: Sequence[str]) -> None:
+        if len(roles) < 2 or len(set(roles)) != len(roles):
+            raise UsageError(f"{type(self).__name__}: roles {list(roles)}; expected two or more different ones")
 
 
 class SingleTurnEpisode(MultiTurnEpisode):
     """One question, one answer."""
 
-    def __init__(self, role_id: str) -> None:
+    role_id: str = ""
+    """The role that answers; empty for the arena's only one."""
+
+    def __init__(self, role_id: str = "") -> None:
         super().__init__(max_turns=1)
-        self.role_id = role_id
+        self.role_id = role_id or self.role_id
 
     @abstractmethod
     def get_prompt(self, artifact: Any) -> str:
@@ -110,7 +141,11 @@ class SingleTurnEpisode(MultiTurnEpisode):
 
     def get_initial_actor(self, artifact: Any, state: EpisodeState) -> str:
         """The only role."""
-        return self.role_id
+        if not self.role_id and len(state.role_ids) != 1:
+            raise EpisodeError(
+                f"{type(self).__name__}: the arena's roles are {list(state.role_ids)}; expected a role_id"
+            )
+        return self.role_id or state.role_ids[0]
 
     def get_initial_prompt(self, arena: Arena, artifact: Any, state: EpisodeState) -> str:
         """The question."""

@@ -13,22 +13,21 @@ from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, make_arena
 from arena.model_call import JUDGE, Limits, RoleClients
-from arena.observer import LoggingObserver
 from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
 from schemas.batches import BatchCounts
 from schemas.codec import canonical_json
-from schemas.errors import EpisodeError
+from schemas.errors import EpisodeError, ModelError
 from schemas.ids import digest
 from trainer.advantages.total_reward import CREDIT_ASSIGNERS
-from workers.logs import isolated_logger
+from workers.logs import VerboseLogger
 from workers.progress import show_progress
 
 if TYPE_CHECKING:  # torch is slow to import
     from lifecycle.standalone.trainee import TrainablePolicy
 
 _LOCAL_CONCURRENCY, _REMOTE_CONCURRENCY = 64, 8
-"""Concurrent episodes: a model in this process is called in batches; of servers, the seed document asks 8."""
+"""Concurrent episodes: a model in this process is called in batches, a server has limits."""
 
 
 class ArenaClients(msgspec.Struct, frozen=True):
@@ -52,8 +51,8 @@ async def _open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]
 
         def connect(model: str) -> OpenAIClient:
             if options.where == "local":
-                return OpenAIClient.for_local(options.port, model)
-            return OpenAIClient.for_openrouter(model or HOSTED_MODEL)
+                return OpenAIClient.for_local(options.port, model=model)
+            return OpenAIClient.for_openrouter(model=model or HOSTED_MODEL)
 
         client = connect(options.model)
         judge = None if options.judge in ("", SAME_MODEL) else connect(options.judge)
@@ -81,7 +80,10 @@ def _resolve_base_model(options: ArenaRunOptions) -> Path:
     if options.model or config.model.base != "made":
         from models import load_base
 
-        return load_base(options.model or config.model.base).folder
+        try:
+            return load_base(options.model or config.model.base).folder
+        except ModelError as error:
+            raise ModelError(f"{error}; for a model of a service add --hosted, of a server here --local") from None
     # Without the settings that only determine how much is played.
     spec = make_arena(config.game.name, config.game.settings)
     played = {key: value for key, value in config.game.settings.items() if key not in (spec.batch, spec.attempts)}
@@ -150,8 +152,7 @@ async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport
         try:
             with ExitStack() as stack:
                 if options.log is not None or options.verbose:
-                    log = stack.enter_context(isolated_logger(options.log, options.verbose))
-                    arena.observer = LoggingObserver(log)
+                    arena.observer = stack.enter_context(VerboseLogger(options.log, options.verbose))
                 await _run_steps(options, arena, clients, on_step)
         finally:
             if options.save is not None and clients.trainee is not None:

@@ -124,7 +124,8 @@ class RemoteModel:
     """The connection of one process to one remote agent.
 
     ``first_pause_s`` passes before the second try, and doubles for each further one. ``left`` returns what is left of
-    its budget according to the history. ``ConfigError`` if the environment variable of its key is not set.
+    its budget according to the history. The key is ``api_key``, or else the one of the configured environment variable;
+    ``ConfigError`` if that is not set.
     """
 
     def __init__(
@@ -133,13 +134,16 @@ class RemoteModel:
         config: RemoteAgentConfig,
         first_pause_s: float = _FIRST_PAUSE_S,
         left: Callable[[], float] = lambda: inf,
+        api_key: str | None = None,
     ) -> None:
         self._agent = agent
         self._label = f"agent {agent!r} at {urlsplit(config.url).netloc}"
         self._config = config
         self._budget_left = left
         self._unrecorded_cost = 0.0
-        self._http_client = HttpClient(config.timeout_s, resolve_api_key(agent, config))
+        self._http_client = HttpClient(
+            config.timeout_s, resolve_api_key(agent, config) if api_key is None else check_api_key(api_key)
+        )
         self._url = f"{config.url.rstrip('/')}/chat/completions"
         self._first_pause_s = first_pause_s
         self._request_slots = asyncio.Semaphore(config.requests)
@@ -278,8 +282,13 @@ def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
             f"agents.{agent}.remote.key_variable: the environment of this process has nothing in {variable}; "
             f"expected the key for {urlsplit(config.url).netloc}"
         )
+    return check_api_key(key, f"agents.{agent}.remote.key_variable: what {variable} holds")
+
+
+def check_api_key(key: str, where: str = "api_key") -> str:
+    """The key, or ``ConfigError`` where it cannot be one."""
     if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"agents.{agent}.remote.key_variable: what {variable} holds is no key; expected one in ASCII")
+        raise ConfigError(f"{where} is no key; expected one in ASCII")
     return key
 
 

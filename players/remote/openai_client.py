@@ -15,18 +15,16 @@ from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call
 from schemas.errors import ConfigError, RemoteError
 from schemas.ids import split_agent
-from schemas.loggers import get_logger
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
-KEY_VARIABLES = ("OPENROUTER_API_KEY", "OPENAI_API_KEY")
-"""Where a key is looked for, in this order."""
+KEY_VARIABLES = {OPENROUTER_URL: "OPENROUTER_API_KEY", OPENAI_URL: "OPENAI_API_KEY"}
+"""Environment variable with the key of each service."""
 
 _LARGEST_SEED = (1 << 63) - 1
 
 ResponseT = TypeVar("ResponseT")
 
-log = get_logger()
 HOSTED_MODEL = "openai/gpt-4o-mini"
 """Default model at OpenRouter or OpenAI."""
 
@@ -91,50 +89,55 @@ class OpenAIClient:
     """Completes conversations at a server.
 
     Replies come with tokens only where the server returns every id and log-probability, and where these are of the
-    distribution that was sampled; otherwise they are text alone, which is logged once. The tokens' version is the one
+    distribution that was sampled; otherwise they are text alone, with the reason. The tokens' version is the one
     that a league's own server reports. For other servers it is that of the last ``get_policy_version``, and a swap of
     weights during an episode goes unnoticed.
     """
 
     def __init__(
         self,
-        base_url: str,
-        model: str,
-        key_variable: str = "",
-        manner: OpenAIClientConfig = OpenAIClientConfig(),  # noqa: B008
+        api_key: str | None = None,
+        model: str = HOSTED_MODEL,
+        base_url: str = OPENROUTER_URL,
+        timeout: float | None = None,
+        *,
+        manner: OpenAIClientConfig = OpenAIClientConfig(),  # noqa: B008 - immutable
     ) -> None:
         """``base_url`` includes the version: ``https://host/v1``. An empty ``model`` is the first that it lists.
 
-        ``key_variable`` is the environment variable with the key, or empty; ``ConfigError`` if it does not hold one.
+        Without an ``api_key`` OpenRouter and OpenAI get the one of their environment variable, and no other server gets
+        any; where only OpenAI's is set, requests to OpenRouter go there. ``ConfigError`` if neither is. ``timeout``
+        replaces ``manner.timeout_s``.
         """
+        base_url, model, key = _resolve_key(api_key, model, base_url.rstrip("/"))
         self.model = model
-        self.config = manner
-        self._url = base_url.rstrip("/")
+        self.config = manner if timeout is None else msgspec.structs.replace(manner, timeout_s=timeout)
+        self._url = base_url
         self._label = f"server {urlsplit(base_url).netloc}"
         config = RemoteAgentConfig(
-            self._url, model, key_variable, timeout_s=manner.timeout_s, tries=manner.tries, requests=manner.concurrency
+            self._url, model, timeout_s=self.config.timeout_s, tries=manner.tries, requests=manner.concurrency
         )
-        self._server = RemoteModel(model or "local", config, manner.first_pause_s)
+        self._server = RemoteModel(model or "local", config, manner.first_pause_s, api_key=key)
         self._version = 0
-        self._has_warned = False
 
     @classmethod
-    def for_local(cls, port: int = 8000, model: str = "", manner: OpenAIClientConfig | None = None) -> "OpenAIClient":
+    def for_local(
+        cls, port: int = 8000, timeout: float = 120.0, *, model: str = "", manner: OpenAIClientConfig | None = None
+    ) -> "OpenAIClient":
         """A client of vLLM, or of another server on this machine without a key."""
-        manner = manner or OpenAIClientConfig(timeout_s=120.0, asks_tokens=True)
-        return cls(f"http://127.0.0.1:{port}/v1", model, manner=manner)
+        manner = manner or OpenAIClientConfig(asks_tokens=True)
+        return cls(None, model, f"http://127.0.0.1:{port}/v1", timeout, manner=manner)
 
     @classmethod
-    def for_openrouter(cls, model: str, manner: OpenAIClientConfig = OpenAIClientConfig()) -> "OpenAIClient":  # noqa: B008 - immutable
+    def for_openrouter(
+        cls,
+        api_key: str | None = None,
+        model: str = HOSTED_MODEL,
+        *,
+        manner: OpenAIClientConfig = OpenAIClientConfig(),  # noqa: B008 - immutable
+    ) -> "OpenAIClient":
         """A client of OpenRouter, or of OpenAI where only its key is set; ``ConfigError`` if neither is."""
-        variable = next((name for name in KEY_VARIABLES if os.environ.get(name, "").strip()), None)
-        if variable is None:
-            raise ConfigError(
-                f"model {model!r}: no key in the environment; expected one in {' or '.join(KEY_VARIABLES)}"
-            )
-        if variable == KEY_VARIABLES[0]:
-            return cls(OPENROUTER_URL, model, variable, manner)
-        return cls(OPENAI_URL, model.removeprefix("openai/"), variable, manner)
+        return cls(api_key, model, manner=manner)
 
     async def complete(
         self,
@@ -168,10 +171,7 @@ class OpenAIClient:
         is_from_league = completion.system_fingerprint == OWNER
         processed = self.config.processed_logprobs or is_from_league
         if reason := _missing_token_data(choice, prompt_ids, logprobs, temperature, processed):
-            if not self._has_warned:
-                self._has_warned = True
-                log.warning("replies without tokens: nothing can be trained on them", server=self._label, reason=reason)
-            return ModelResponse(text, None, finish)
+            return ModelResponse(text, None, finish, f"{self._label}: {reason}")
         named = split_agent(completion.model or "") if is_from_league else None
         version = self._version if named is None else named[1]
         tokens = unconstrained_model_call(prompt_ids, choice.token_ids or [], logprobs, version, temperature)
@@ -208,6 +208,19 @@ class OpenAIClient:
             return msgspec.json.decode(data, type=kind)
         except DECODE_ERRORS as error:
             raise RemoteError(f"{self._label}: {page} is not as expected, {error}") from None
+
+
+def _resolve_key(api_key: str | None, model: str, url: str) -> tuple[str, str, str]:
+    """Address, model and key: another service's where only its key is in the environment."""
+    if api_key is not None or url not in KEY_VARIABLES:
+        return url, model, api_key or ""
+    keys = {of: os.environ.get(variable, "").strip() for of, variable in KEY_VARIABLES.items()}
+    if keys[url]:
+        return url, model, keys[url]
+    if url == OPENROUTER_URL and keys[OPENAI_URL]:
+        return OPENAI_URL, model.removeprefix("openai/"), keys[OPENAI_URL]
+    expected = KEY_VARIABLES[url] if url == OPENAI_URL else " or ".join(KEY_VARIABLES.values())
+    raise ConfigError(f"model {model!r}: no key in the environment; expected one in {expected}, or api_key")
 
 
 def _missing_token_data(

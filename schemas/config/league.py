@@ -27,13 +27,13 @@ from schemas.config.training import (
 from schemas.errors import ConfigError, format_choices
 from schemas.subjects import check_name
 
-
-def _default_agents() -> dict[str, AgentConfig]:
-    return {
-        "base_model": AgentConfig(kind="base", rating=1000.0, baseline=True),
-        "random_bot": AgentConfig(kind="bot", rating=800.0, baseline=True),
-        "chaos_bot": AgentConfig(kind="bot", rating=900.0, baseline=True),
-    }
+_DEFAULT_AGENTS = {
+    "base_model": AgentConfig(kind="base", rating=1000.0, baseline=True),
+    "random_bot": AgentConfig(kind="bot", rating=800.0, baseline=True),
+    "chaos_bot": AgentConfig(kind="bot", rating=900.0, baseline=True),
+}
+_DIPLOMACY = "diplomacy"
+"""The only game that ``chaos_bot`` plays."""
 
 
 class LeagueConfig(Table, frozen=True):
@@ -42,9 +42,10 @@ class LeagueConfig(Table, frozen=True):
     name: str = "league"
     seed: int = 0
     """Master seed; every match, draw and initialisation derives from it by name."""
-    game: Plugin = Plugin(name="diplomacy")
+    game: Plugin = Plugin(name=_DIPLOMACY)
     """Game (``arena/games``) or episodes (``arena/environments``) to play."""
-    agents: dict[str, AgentConfig] = msgspec.field(default_factory=_default_agents)
+    agents: dict[str, AgentConfig] = msgspec.field(default_factory=lambda: _DEFAULT_AGENTS)
+    """Agents that the league starts with: by default the base model, ``random_bot``, and in Diplomacy ``chaos_bot``."""
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()
     prompts: PromptsConfig = PromptsConfig()
@@ -67,6 +68,11 @@ class LeagueConfig(Table, frozen=True):
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
+        if self.agents is _DEFAULT_AGENTS:
+            playing = {name: a for name, a in _DEFAULT_AGENTS.items() if name != "chaos_bot"}
+            msgspec.structs.force_setattr(
+                self, "agents", dict(_DEFAULT_AGENTS) if self.game.name == _DIPLOMACY else playing
+            )
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():

@@ -22,7 +22,7 @@ class StepReward(PluginStruct, frozen=True):
     """A = r of the step, after all transformations: what Unstable Baselines trains on.
 
     With ``outcome`` and its ``every_step``, role advantages as final and ``normalise_by_env`` as sampling
-    transformation, it is the seed's algorithm.
+    transformation, it is their algorithm.
     """
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:

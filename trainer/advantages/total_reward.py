@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from schemas.batches import Credit, CreditAssigner, CreditState, scored_rollouts, spread_to_steps
+from schemas.batches import NO_STATE, Credit, CreditAssigner, CreditState, scored_rollouts, spread_to_steps
 from schemas.episodes import GenerateResult, Rollout
 from schemas.numbers import Share
 from schemas.plugins import PluginStruct, Registry
@@ -37,7 +37,7 @@ class TotalRewardEstimator(PluginStruct, frozen=True):
         advantages_G, after = self.estimate(rollouts, base.total_rewards(rewards), state)
         return Estimate(base.spread_to_steps(advantages_G, rollouts), after)
 
-    def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
+    def compute(self, results: Sequence[GenerateResult], state: CreditState = NO_STATE) -> Credit:
         """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""
         scored = list(scored_rollouts(results))
         totals_G = np.array([rollout.rewards[role] for rollout, role in scored], dtype=np.float64)

@@ -134,6 +134,10 @@ class OpenEnvEpisode(Episode):
                 state.data = await self._play(arena, session, first, self._description)
         return state
 
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """The reward and the counts of the session."""
+        return dict(state.data)
+
     async def _play(self, arena: Arena, session: Session, first: Result, about: Description) -> dict[str, Any]:
         result = first
         total = float(first.reward or 0.0)

@@ -182,6 +182,10 @@ class VerifiersEpisode(Episode):
         state.data = {"rewards": rewards, "metrics": metrics}
         return state
 
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """Rewards by seat, and metrics."""
+        return dict(state.data)
+
 
 class VerifiersSpec(DatasetSpec):
     """An environment with a seat for each of its agents."""

@@ -40,7 +40,7 @@ def asking(
     url: str, work: Callable[[OpenAIClient], Awaitable[Any]], manner: OpenAIClientConfig = QUICK, model: str = "m"
 ) -> Any:
     async def run() -> Any:
-        client = OpenAIClient(url, model, manner=manner)
+        client = OpenAIClient(None, model, url, manner=manner)
         try:
             return await work(client)
         finally:
@@ -188,14 +188,15 @@ def test_keys_are_found_by_name_and_never_told(monkeypatch, chat_server, say):
     for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigError, match="OPENROUTER_API_KEY or OPENAI_API_KEY"):
-        OpenAIClient.for_openrouter("openai/some")
+        OpenAIClient.for_openrouter(model="openai/some")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden-1234567890")
-    there = OpenAIClient.for_openrouter("openai/some")
+    there = OpenAIClient.for_openrouter(model="openai/some")
     assert (there._url, there.model) == (OPENAI_URL, "some")
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-other-1234567890")
-    assert OpenAIClient.for_openrouter("openai/some")._url == OPENROUTER_URL
+    assert OpenAIClient.for_openrouter(model="openai/some")._url == OPENROUTER_URL
+    assert OpenAIClient()._url == OPENROUTER_URL
     server = chat_server(lambda asked, _: say(raw=str(asked.headers).encode(), status=400))
-    client = OpenAIClient(server.url, "m", "OPENAI_API_KEY", QUICK)
+    client = OpenAIClient("sk-hidden-1234567890", "m", server.url, manner=QUICK)
     with pytest.raises(RemoteError) as caught:
         asyncio.run(client.complete(TALK))
     assert server.asked[0].headers["Authorization"] == "Bearer sk-hidden-1234567890"
