@@ -71,20 +71,20 @@ class Evaluator:
         """Request the waiting matches again when the queue is empty: their jobs were taken off it without a result.
 
         The broker does not tell evaluators' deliveries apart, so a faulty one can acknowledge another's job. Within the
-        queue's duplicate window a repeated request does nothing.
+        queue's duplicate window this process's second repetition does nothing.
         """
         queued = work_subject(self._context.log.league, ">")
         if not await count_messages(self._context.client, WORK_STREAM, queued):
-            await self._submit_unfinished()
+            await self._submit_unfinished(are_lost=True)
 
-    async def _submit_unfinished(self) -> None:
+    async def _submit_unfinished(self, are_lost: bool = False) -> None:
         for evaluation in list(self._context.state.evaluations.values()):
             if evaluation.finished is None:
-                await self._submit(evaluation.requested)
+                await self._submit(evaluation.requested, are_lost)
 
-    async def _submit(self, requested: EvaluationRequested) -> None:
+    async def _submit(self, requested: EvaluationRequested, are_lost: bool = False) -> None:
         for job in evaluations.evaluation_jobs(self._context.state, requested, self.executor.evaluation_seat_counts):
-            await self._context.persistently(partial(self._context.work_queue.submit, job))
+            await self._context.persistently(partial(self._context.work_queue.submit, job, are_lost))
 
     async def play_jobs(self) -> None:
         """Play jobs from the queue, up to ``evaluation.games_in_flight`` at a time, until the worker is stopped."""

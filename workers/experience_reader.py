@@ -16,11 +16,9 @@ from trainer.buffer import BatchItem
 from trainer.buffer.buffer import BufferCapacity, TrajectoryBuffer
 from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
-from workers.runtime import Context, beside
+from workers.runtime import Context
 
 log = get_logger()
-
-_CLEANUP_INTERVAL_S = 60.0
 
 
 class ExperienceReader:
@@ -54,17 +52,9 @@ class ExperienceReader:
 
     async def receive(self) -> None:
         """Read trajectories from the stream, unaccounted earlier ones included; runs until cancelled."""
-
-        async def drop_foreign_messages() -> None:
-            while True:
-                await asyncio.sleep(_CLEANUP_INTERVAL_S)
-                if count := await self._context.persistently(self._context.experience.purge_foreign_subjects):
-                    log.warning("undecodable message dropped from the stream of trajectories", subjects=count)
-
-        async with beside(drop_foreign_messages()):
-            async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
-                if not self._consumed.is_accounted(received.sequence):
-                    await self._received.put(received)
+        async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
+            if not self._consumed.is_accounted(received.sequence):
+                await self._received.put(received)
 
     async def fill(self, version: int, is_over: Callable[[], bool]) -> bool:
         """Admit trajectories in stream order until a batch can be drawn; False if ``is_over`` ended the wait.

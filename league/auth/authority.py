@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from league.auth.permissions import ROLES, permissions
+from league.auth.permissions import IMPORTS, ROLES, permissions
 from league.auth.tokens import KeyKind, format_credentials, new_seed, public_key, sign_token
 from schemas.errors import AccessError, UsageError, format_choices
 from schemas.files import fsync_path
@@ -29,6 +29,9 @@ _MAX_DAYS = 1_000_000
 _UNLIMITED = dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), -1) | {"wildcards": True}
 _STORAGE_LIMITS = ("mem_storage", "disk_storage", "streams", "consumer", "max_ack_pending")
 _UNLIMITED_STORAGE = dict.fromkeys((*_STORAGE_LIMITS, "mem_max_stream_bytes", "disk_max_stream_bytes"), -1)
+_MAX_TOKEN_BYTES = 65_536
+_HEARTBEATS = {"name": "heartbeats", "subject": "metrics.>", "type": "stream"}
+"""Export of what operators' processes publish, for the users who listen to heartbeats."""
 
 
 class User(msgspec.Struct, frozen=True):
@@ -42,7 +45,7 @@ class User(msgspec.Struct, frozen=True):
     expires: int
     revoked: int | None = None
     league: str = ""
-    """League to which it is confined; empty for that of the keys."""
+    """League to which it is confined; ``*`` for all on the broker, as for every operator."""
 
     def status(self, now: float) -> str:
         """``good``, ``expired`` or ``revoked``."""
@@ -55,6 +58,9 @@ class _Secrets(msgspec.Struct, frozen=True):
     operator: str
     system: str
     account: str
+    """Account of the streams and of operators."""
+    users: str
+    """Account of all other users."""
     league: str
     """League in the users' subjects; ``*`` for all on the broker."""
     begun: int
@@ -82,8 +88,8 @@ class Authority:
         if (folder / "authority.json").exists():
             raise UsageError(f"{folder}: holds keys already; expected an empty folder, or `league auth add`")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        seeds = (new_seed("operator"), new_seed("account"), new_seed("account"))
-        secrets = _Secrets(*seeds, league, int(time.time()))
+        system, account, users = (new_seed("account") for _ in range(3))
+        secrets = _Secrets(new_seed("operator"), system, account, users, league, int(time.time()))
         _write_private_file(folder / "users.json", b"[]")
         _write_private_file(folder / "authority.json", msgspec.json.encode(secrets))
         authority = cls(folder)
@@ -113,20 +119,26 @@ class Authority:
         *,
         folder: Path | None = None,
         now: float | None = None,
-        league: str = "",
+        league: str | None = None,
     ) -> list[Path]:
         """Issue credentials to users: to all of them or, after an error, to none. Returns their files.
 
         They are valid for so many days from ``now``, in seconds since 1970, and confined to ``league``, by default that
-        of the keys. Workers have the workers' names. The files go to ``folder``, by default ``creds``.
+        of the keys; an operator's open all. Workers have the workers' names. The files go to ``folder``, by default
+        ``creds``.
 
         Raises:
             UsageError: no such role, name or time, another league than the keys', or a user who has good credentials.
         """
         now = time.time() if now is None else now
         own = self._secrets.league
-        if league and check_name("--league", league) != own != "*":
+        if league is not None and check_name("--league", league) != own != "*":
             raise UsageError(f"--league {league}: these keys belong to {own}; expected that, or no --league")
+        if league is not None and role == "operator":
+            raise UsageError(
+                f"--league {league}: an operator's credentials open every league of the broker; expected no --league"
+            )
+        opened = "*" if role == "operator" else league or own
         for name in names:
             check_name("NAME", name)
             if role not in ROLES:
@@ -145,16 +157,16 @@ class Authority:
         try:
             for name, path in zip(names, paths, strict=True):
                 seed = new_seed("user")
-                may = permissions(role, name, league or own)
+                may = permissions(role, name, opened)
                 claims = {
                     "pub": {"allow": may.publish},
                     "sub": {"allow": may.subscribe},
                     "tags": [f"role:{role}"],
                     **dict.fromkeys(("subs", "data", "payload"), -1),
                 }
-                user = User(name, role, public_key(seed), issued, expires, league=league or own)
+                user = User(name, role, public_key(seed), issued, expires, league=opened)
                 token = sign_token(
-                    "user", self._secrets.account, user.public, name, claims, issued=issued, expires=expires
+                    "user", self._account_of(role), user.public, name, claims, issued=issued, expires=expires
                 )
                 _write_private_file(path, format_credentials(token, seed).encode())
                 self.users = [*self.users, user]
@@ -177,31 +189,52 @@ class Authority:
         self._save()
         return len(users)
 
+    def _account_of(self, role: str) -> str:
+        return self._secrets.account if role == "operator" else self._secrets.users
+
     def _save(self) -> None:
         """Write the list of users and the brokers' configuration."""
         _write_private_file(self.folder / "users.json", msgspec.json.format(msgspec.json.encode(self.users), indent=2))
         keys = self._secrets
-        operator, system, account = (public_key(seed) for seed in (keys.operator, keys.system, keys.account))
-        # A broker compares it with the time in the user's token; one issued in the same second is revoked too.
-        revoked = {user.public: user.revoked + 1 for user in self.users if user.revoked is not None}
-        claims = {"limits": _UNLIMITED | _UNLIMITED_STORAGE, "default_permissions": {"pub": {}, "sub": {}}}
-        claims |= {"revocations": revoked} if revoked else {}
+        operator, system, account, users = map(public_key, (keys.operator, keys.system, keys.account, keys.users))
 
         def sign(kind: KeyKind, subject: str, name: str, claims: Mapping[str, Any]) -> str:
             return sign_token(kind, keys.operator, subject, name, claims, issued=keys.begun)
 
         system_token = sign("account", system, "SYSTEM", {"limits": _UNLIMITED})
+        exports = [_service(subject) | {"response_type": answers} for subject, answers in IMPORTS.items()]
+        imports = [_service(subject) | {"account": account} for subject in IMPORTS]
+        streams = self._account_claims(keys.account) | {"exports": [*exports, _HEARTBEATS]}
+        members = self._account_claims(keys.users) | {"imports": [*imports, _HEARTBEATS | {"account": account}]}
+        streams["limits"] |= _UNLIMITED_STORAGE
         config = f"""\
 # Written by `league auth`. No secrets. A broker reads it again on SIGHUP.
+# A user's token, with its permissions, is one line.
+max_control_line: {_MAX_TOKEN_BYTES}
 operator: "{sign("operator", operator, "league", {"system_account": system})}"
 system_account: "{system}"
 resolver: MEMORY
 resolver_preload: {{
   {system}: "{system_token}"
-  {account}: "{sign("account", account, "LEAGUE", claims)}"
+  {account}: "{sign("account", account, "LEAGUE", streams)}"
+  {users}: "{sign("account", users, "USERS", members)}"
 }}
 """
         _write_private_file(self.broker_config_path, config.encode())
+
+    def _account_claims(self, account: str) -> dict[str, Any]:
+        # A broker compares it with the time in the user's token; one issued in the same second is revoked too.
+        revoked = {
+            user.public: user.revoked + 1
+            for user in self.users
+            if user.revoked is not None and self._account_of(user.role) == account
+        }
+        claims = {"limits": dict(_UNLIMITED), "default_permissions": {"pub": {}, "sub": {}}}
+        return claims | ({"revocations": revoked} if revoked else {})
+
+
+def _service(subject: str) -> dict[str, Any]:
+    return {"name": subject, "subject": subject, "type": "service"}
 
 
 def _write_private_file(path: Path, data: bytes) -> None:

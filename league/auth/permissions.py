@@ -6,11 +6,15 @@ decides:
 
 - Headers: streams permit no roll-ups, no expiry, no schedules and no counters (``league/log/streams.py``).
 - Request bodies: a consumer is created on a subject that contains its name and filter, which have to be those of the
-  body, and readers' consumers that are left behind are removed. Requests whose body could reach further (creating and
-  changing streams, durable consumers, reading or deleting by sequence, purging, snapshots) are the operator's, except
-  for the rows that say so.
-- Direct reads are the operator's: their replies go to any requested subject, whatever the requester may publish on.
+  body. The names are a fixed few of each user (``consumer_names``), which bounds its consumers on a stream; those left
+  behind are removed. Requests whose body could reach further (creating and changing streams, durable consumers, reading
+  or deleting by sequence, purging, snapshots) are the operator's, except for the rows that say so.
+- Replies: a broker publishes its answer on the subject that a request names, whatever the requester may publish on.
+  The streams are therefore in an account of the operator, and all other users in a second one, which imports
+  ``IMPORTS`` from it. Answers to them are published in their own account, where no stream listens.
 """
+
+from typing import Literal
 
 import msgspec
 
@@ -42,6 +46,8 @@ _READERS = (*WORKERS, "dashboard")
 _STORERS = ("rollout", "evaluator", "trainer", "archivist")
 _API = "$JS.API"
 _BLOBS, _STATES = f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}"
+READERS_PER_USER = 8
+"""Largest number of consumers of a user on one stream."""
 STREAMS = (LEAGUE_STREAM, WORK_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, DEAD_LETTER_STREAM, _BLOBS, _STATES)
 
 
@@ -67,6 +73,28 @@ def inbox_prefix(name: str) -> str:
     return f"_INBOX.{name}"
 
 
+def consumer_names(name: str) -> list[str]:
+    """Names under which a user may create consumers, on each stream."""
+    return [f"read-{nth}-{name}" for nth in range(1, READERS_PER_USER + 1)]
+
+
+_Answers = Literal["Singleton", "Stream"]
+IMPORTS: dict[str, _Answers] = {
+    **dict.fromkeys(("league.>", "work.>", "experience.>", "metrics.>", "dead.>", "$O.>"), "Singleton"),
+    # ``INFO``, the account's figures.
+    f"{_API}.*": "Singleton",
+    **dict.fromkeys((f"{_API}.STREAM.{verb}.*" for verb in ("INFO", "PURGE", "MSG.GET", "MSG.DELETE")), "Singleton"),
+    **dict.fromkeys((f"{_API}.CONSUMER.{verb}.*.*" for verb in ("INFO", "DELETE")), "Singleton"),
+    f"{_API}.CONSUMER.CREATE.>": "Singleton",
+    f"{_API}.CONSUMER.MSG.NEXT.*.*": "Stream",
+    "$JS.ACK.>": "Singleton",
+}
+"""Subjects that pass from the users' account to the streams', with the number of answers to a message.
+
+Each ends in a wildcard: an answer directed to an imported subject passes on under its own random subject, but to a
+literal one as a request.
+"""
+
 _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
     WORKERS: (e.WorkerJoined, e.WorkerLeft, e.ArtifactStored),
     ("rollout",): (e.OpponentsSampled,),
@@ -90,12 +118,12 @@ _PURPOSES = {
 
 
 def _read_grants(roles: tuple[str, ...], stream: str, *filters: str) -> list[Grant]:
-    """Grants for reading what a filter covers, with consumers of the reader's own."""
+    """Grants for reading what a filter covers, with consumers of the reader's own names."""
     creating = "name and filter are those of the subject; removed when idle"
     return [
-        *(Grant(roles, f"{_API}.CONSUMER.CREATE.{stream}.*.{each}", creating) for each in filters),
-        Grant(roles, f"{_API}.CONSUMER.MSG.NEXT.{stream}.*", "of a consumer whose random name is known"),
-        Grant(roles, f"{_API}.CONSUMER.DELETE.{stream}.*", "of a consumer whose random name is known"),
+        Grant(roles, f"{_API}.CONSUMER.CREATE.{stream}.{consumer}.{each}", creating)
+        for each in filters
+        for consumer in consumer_names("{name}")
     ]
 
 
@@ -141,8 +169,13 @@ GRANTS: tuple[Grant, ...] = (
     Grant(("trainer",), f"{_API}.STREAM.PURGE.{EXPERIENCE_STREAM}", "any filter: trajectories of all leagues"),
     Grant(("trainer",), f"{_API}.STREAM.MSG.DELETE.{EXPERIENCE_STREAM}", "any sequence: trajectories of all leagues"),
     *_read_grants(_READERS, LEAGUE_STREAM, league_subjects("{league}")),
-    *_read_grants(_READERS, _BLOBS, *(f"$O.{BLOB_BUCKET}.{part}.{{league}}.>" for part in "MC")),
-    *_read_grants(_READERS, _STATES, *(f"$O.{STATE_BUCKET}.{part}.{{league}}.>" for part in "MC")),
+    *_read_grants(_READERS, _BLOBS, f"$O.{BLOB_BUCKET}.*.{{league}}.>"),
+    *_read_grants(_READERS, _STATES, f"$O.{STATE_BUCKET}.*.{{league}}.>"),
+    *(
+        Grant(_READERS, f"{_API}.CONSUMER.{verb}.*.{consumer}", "of the reader's own consumers")
+        for verb in ("MSG.NEXT", "DELETE")
+        for consumer in consumer_names("{name}")
+    ),
     *_read_grants(("trainer",), EXPERIENCE_STREAM, experience_subject("{league}", "*")),
     *_read_grants(("tracker", "dashboard"), METRICS_STREAM, metrics_subject("{league}", "*")),
     *_read_grants(("dashboard",), DEAD_LETTER_STREAM, dead_letter_subject("{league}", ">")),
@@ -150,6 +183,7 @@ GRANTS: tuple[Grant, ...] = (
         Grant(_READERS, f"{_API}.STREAM.INFO.{stream}", "any filter: names and numbers, no contents")
         for stream in STREAMS
     ),
+    Grant(("dashboard",), f"{_API}.INFO", "none: bytes stored, and the limit"),
     Grant(("operator",), ">", "any"),
 )
 

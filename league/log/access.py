@@ -95,6 +95,8 @@ class FailFastClient(Client):  # type: ignore[misc]
         self.identity: UserIdentity | None = None
         self.access_error: AccessError | None = None
         """Why this connection will not reconnect; None while it may."""
+        self.consumers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
+        """Names of the consumers by which this connection reads, by stream (``pull``)."""
         self._refusals = 0
         """Refused connections since the last accepted one."""
 

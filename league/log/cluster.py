@@ -32,6 +32,7 @@ jetstream {{
   store_dir: "{store}"
   # Always: acknowledged means on the disks of two nodes. Else a loss of power to all loses what was not flushed.
   sync_interval: {sync}
+  {batches}
 }}
 {access}
 """
@@ -143,7 +144,8 @@ class LocalCluster:
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
         places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
         access = self._access.read_text() if self._access is not None else ""
-        config.write_text(_CONFIG.format(number=number, routes=routes, sync=self._sync, access=access, **places))
+        settings = {"sync": self._sync, "batches": server.BATCH_LIMITS, "access": access}
+        config.write_text(_CONFIG.format(number=number, routes=routes, **settings, **places))
         return config
 
     def reload(self) -> None:

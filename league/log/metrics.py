@@ -13,7 +13,6 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import DeliverPolicy
 
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import present_messages
@@ -44,10 +43,8 @@ class MetricsStream:
         if now_s is None:
             return {}
         latest: dict[str, WorkerHeartbeat] = {}
-        batches = present_messages(
-            self._client, METRICS_STREAM, metrics_subject(self.league, "*"), deliver=DeliverPolicy.LAST_PER_SUBJECT
-        )
-        async for batch in batches:
+        # The stream keeps one message on a subject.
+        async for batch in present_messages(self._client, METRICS_STREAM, metrics_subject(self.league, "*")):
             for each in batch:
                 if (heartbeat := self._decode(each.msg)) is not None:
                     age_s = max(now_s - each.time_ns / 1e9, 0.0)

@@ -21,7 +21,7 @@ from league.log.connection import REQUEST_TIMEOUT_S, is_clustered
 from league.log.pull import message_at
 from schemas.codec import decode_event
 from schemas.errors import DecodeError, MessageIdError
-from schemas.subjects import LEAGUE_STREAM, WORK_STREAM, league_subjects
+from schemas.subjects import LEAGUE_STREAM, league_subjects
 
 ID_HEADER = "Nats-Msg-Id"
 EXPECTED_HEADER = "Nats-Expected-Last-Subject-Sequence"
@@ -46,14 +46,16 @@ class OutgoingMessage(NamedTuple):
 
 
 class Publisher:
-    """Publisher to one stream, which stores the subjects published to. The connection stays the caller's."""
+    """Publisher to one stream, which stores the subjects published to. The connection stays the caller's.
 
-    def __init__(self, client: Client, stream: str) -> None:
+    ``key`` is the secret of the message ids, by default the connection's; empty for ids that are equal for all.
+    """
+
+    def __init__(self, client: Client, stream: str, key: bytes | None = None) -> None:
         self._client = client
         self._stream = stream
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
-        # Several evaluators request the same jobs, which are to be stored once; no other role may publish there.
-        self._key: bytes = b"" if stream == WORK_STREAM else getattr(client, "id_key", b"")
+        self._key: bytes = getattr(client, "id_key", b"") if key is None else key
 
     async def publish(
         self, messages: Sequence[OutgoingMessage], condition: Mapping[str, str] | None = None, scope: str = ""

@@ -4,37 +4,35 @@ The client library's ordered consumer does not notice when the server has lost i
 a second of processor time where this reader reads 139,000 (890 bytes each). Each pull here ends by itself, so silence
 means that the consumer is lost, and the reader makes a new one where it stopped. It does the same at a gap in the
 numbers of deliveries: messages between two servers of a cluster are lost when their connection is.
-
-The filter is part of the subject on which a consumer is created, so that a worker's permissions bound what it can read
-(``league/auth/permissions.py``). Names of consumers are random: a client that knows a consumer's name can pull from it.
 """
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import NamedTuple
 
 import msgspec
 import nats.errors
-import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from nats.js.api import DeliverPolicy
 
 from league.log.access import check_access
-from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
-from schemas.errors import AccessError, LogUnavailableError
+from league.log.consumers import ConsumerLostError, reading_consumer
+from schemas.errors import AccessError, BackpressureError, LogUnavailableError
+from schemas.loggers import get_logger
 
 _BATCH = 5_000
 _BYTES = 16 * 1024 * 1024
 _PULL_S = 5.0
-_FORGET_S = 60.0
 _LOOK_S = 1.0
 _RETRY_PAUSE_S = 0.25
 _PRESENT_ATTEMPTS = 3
 """Consumers that are made for one reading of what is present, before it fails."""
+
+
+log = get_logger()
 
 
 class PulledMessage(NamedTuple):
@@ -66,33 +64,39 @@ async def pull_messages(
     """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once, as many as have arrived.
 
     ``subject`` may have wildcards. ``last`` is the last sequence, at or after which there must be a message on
-    ``subject``; None ends with the connection only. LogError if there is no such stream, AccessError once the
-    connection's credentials are no longer accepted, LogUnavailableError if it is closed before ``last``.
+    ``subject``; None ends with the connection only. Waits for a consumer while the broker or the user has no more of
+    them. LogError if there is no such stream, AccessError once the connection's credentials are no longer accepted,
+    LogUnavailableError if it is closed before ``last``.
     """
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
         try:
-            async for messages in _consumer_session(client, stream, subject, next_sequence):
-                next_sequence = messages[-1].sequence + 1
-                if last is None or next_sequence <= last:
-                    yield messages
-                    continue
-                yield [pulled for pulled in messages if pulled.sequence <= last]
-                break
+            async with contextlib.aclosing(_consumer_session(client, stream, subject, next_sequence)) as session:
+                async for messages in session:
+                    next_sequence = messages[-1].sequence + 1
+                    if last is None or next_sequence <= last:
+                        yield messages
+                        continue
+                    yield [pulled for pulled in messages if pulled.sequence <= last]
+                    break
         except (
+            BackpressureError,
             nats.errors.TimeoutError,
             nats.errors.ConnectionClosedError,
             nats.errors.NoRespondersError,
-            _ConsumerLostError,
-        ):
+            ConsumerLostError,
+        ) as error:
             check_access(client)
+            if isinstance(error, BackpressureError):
+                log.warning("waiting to read", error=str(error))
             if client.is_closed:
                 if last is None:
                     return
                 # To end here would look like the end of the history.
                 where = f"{stream} from {next_sequence} to {last}"
                 raise LogUnavailableError(f"reading {where}: the connection was closed") from None
-            await asyncio.sleep(_RETRY_PAUSE_S)
+            if not isinstance(error, _PullCutError):
+                await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def present_messages(
@@ -101,7 +105,8 @@ async def present_messages(
     """Messages of ``stream`` on ``subject`` that can be read now; ends without waiting for further ones.
 
     ``first`` is the sequence to begin at, for the default of ``deliver``. LogError if there is no such stream,
-    LogUnavailableError if the broker did not answer, after a few attempts that continue where it stopped.
+    BackpressureError if there is no consumer to be had, LogUnavailableError if the broker did not answer, after a few
+    attempts that continue where it stopped.
     """
     attempts, has_started = 0, False
     while True:
@@ -111,14 +116,15 @@ async def present_messages(
                     first, has_started = messages[-1].sequence + 1, True
                     yield messages
             return
-        except (nats.errors.Error, _ConsumerLostError) as error:
+        except (nats.errors.Error, ConsumerLostError) as error:
             check_access(client)
-            attempts += 1
+            attempts += not isinstance(error, _PullCutError)
             # Other policies would deliver again what was read.
             can_continue = deliver == DeliverPolicy.BY_START_SEQUENCE or not has_started
             if attempts == _PRESENT_ATTEMPTS or client.is_closed or not can_continue:
                 raise LogUnavailableError(f"reading {stream}: the broker did not answer") from error
-            await asyncio.sleep(_RETRY_PAUSE_S)
+            if not isinstance(error, _PullCutError):
+                await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 async def newest_present(client: Client, stream: str, subject: str) -> PulledMessage | None:
@@ -134,27 +140,8 @@ async def message_at(client: Client, stream: str, subject: str, sequence: int) -
     return message if message is not None and message.sequence == sequence else None
 
 
-class _ConsumerLostError(Exception):
-    """The consumer is gone or silent, or a message from it was lost."""
-
-
-async def _add_consumer(client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy) -> ConsumerInfo:
-    config = ConsumerConfig(
-        name=secrets.token_hex(16),
-        deliver_policy=deliver,
-        opt_start_seq=max(first, 1) if deliver == DeliverPolicy.BY_START_SEQUENCE else None,
-        ack_policy=AckPolicy.NONE,
-        filter_subject=subject,
-        inactive_threshold=_FORGET_S,
-        mem_storage=True,
-    )
-    with translate_broker_errors(f"reading {stream}"):
-        try:
-            return await client.jetstream(timeout=REQUEST_TIMEOUT_S).add_consumer(stream, config)
-        except nats.errors.Error as error:
-            if isinstance(error, nats.js.errors.NotFoundError):
-                raise
-            raise _ConsumerLostError from error
+class _PullCutError(ConsumerLostError):
+    """A message without headers and bytes, which a broker takes for the last answer to a user's request."""
 
 
 async def _consumer_session(
@@ -162,17 +149,8 @@ async def _consumer_session(
 ) -> AsyncGenerator[list[PulledMessage], None]:
     """Read with one consumer until it is lost; with ``present`` until what that policy delivers now has been read."""
     connection = client.stats["reconnects"]
-    info = await _add_consumer(client, stream, subject, first, present or DeliverPolicy.BY_START_SEQUENCE)
-    arrived: list[Msg] = []
-    something = asyncio.Event()
-
-    async def arrive(msg: Msg) -> None:
-        arrived.append(msg)
-        something.set()
-
-    # A list of our own: the library's next_msg costs a task for every message.
-    inbox = await client.subscribe(client.new_inbox(), cb=arrive, pending_msgs_limit=-1, pending_bytes_limit=-1)
-    try:
+    deliver = present or DeliverPolicy.BY_START_SEQUENCE
+    async with _inbox(client) as inbox, reading_consumer(client, stream, subject, first, deliver) as info:
         if present is not None and not info.num_pending:
             return
         waits = {"no_wait": True} if present is not None else {"expires": int(_PULL_S * 1e9)}
@@ -182,9 +160,8 @@ async def _consumer_session(
             if due <= 0:
                 await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}", request, reply=inbox.subject)
                 due = _BATCH
-            await _wait_for_arrival(client, connection, something)
-            something.clear()
-            taken, arrived[:] = arrived[:], []
+            await _wait_for_arrival(client, connection, inbox.something)
+            taken = inbox.take()
             ends = [msg for msg in taken if not msg.reply]
             messages = [_parse_position(msg) for msg in taken if msg.reply]
             whole = [pulled for place, pulled in enumerate(messages, count + 1) if pulled.nth == place]
@@ -194,13 +171,41 @@ async def _consumer_session(
                 yield whole
             if present is not None and (whole[-1].pending == 0 if whole else ends and not is_lost):
                 return
+            if any(not pulled.msg.headers and not pulled.msg.data for pulled in messages):
+                raise _PullCutError
             if is_lost:
-                raise _ConsumerLostError
+                raise ConsumerLostError
             due = 0 if ends else due
+
+
+class _Inbox:
+    """Messages that arrive on a subject. They are a list: the library's ``next_msg`` costs a task for each."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.something = asyncio.Event()
+        self._arrived: list[Msg] = []
+
+    async def arrive(self, msg: Msg) -> None:
+        self._arrived.append(msg)
+        self.something.set()
+
+    def take(self) -> list[Msg]:
+        """All that have arrived."""
+        self.something.clear()
+        taken, self._arrived = self._arrived, []
+        return taken
+
+
+@contextlib.asynccontextmanager
+async def _inbox(client: Client) -> AsyncIterator[_Inbox]:
+    inbox = _Inbox(client.new_inbox())
+    subscription = await client.subscribe(inbox.subject, cb=inbox.arrive, pending_msgs_limit=-1, pending_bytes_limit=-1)
+    try:
+        yield inbox
     finally:
         with contextlib.suppress(nats.errors.Error, ValueError, AccessError):
-            await inbox.unsubscribe()
-            await client.jetstream(timeout=REQUEST_TIMEOUT_S).delete_consumer(stream, info.name)
+            await subscription.unsubscribe()
 
 
 async def _wait_for_arrival(client: Client, connection: int, something: asyncio.Event) -> None:
@@ -214,7 +219,7 @@ async def _wait_for_arrival(client: Client, connection: int, something: asyncio.
             check_access(client)
             # A restarted broker has lost the consumer.
             if client.is_closed or client.stats["reconnects"] != connection or time.monotonic() > deadline:
-                raise _ConsumerLostError from None
+                raise ConsumerLostError from None
 
 
 _PENDING_HEADER = "Nats-Pending-Messages"

@@ -14,16 +14,27 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, has_no_responder, translate_broker_errors
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, pull_messages
 from schemas.codec import decode_job, decode_trajectory, encode_job, encode_trajectory
-from schemas.errors import BackpressureError, DecodeError, LogError, LogUnavailableError, MessageTooLargeError
+from schemas.errors import (
+    BackpressureError,
+    DecodeError,
+    LogError,
+    LogUnavailableError,
+    MessageIdError,
+    MessageTooLargeError,
+)
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
+from schemas.loggers import get_logger
 from schemas.subjects import EXPERIENCE_STREAM, WORK_STREAM, experience_subject, work_consumer, work_subject
 from schemas.trajectories import Trajectory
+
+log = get_logger()
 
 # Time after which a dead worker's jobs go to another one.
 ACK_WAIT_S = 15.0
@@ -57,17 +68,27 @@ class WorkQueue:
         self._consumer = work_consumer(league)
         self._client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
-        self._publisher = Publisher(client, WORK_STREAM)
+        # Several evaluators request the same jobs, which are to be stored once: under ids without a key.
+        self._publisher = Publisher(client, WORK_STREAM, key=b"")
+        self._own_publisher = Publisher(client, WORK_STREAM)
         self._dead = DeadLetters(client, league)
         self._buried = 0
 
-    async def submit(self, job: PlayMatch) -> None:
+    async def submit(self, job: PlayMatch, is_lost: bool = False) -> None:
         """Request a match; an equal request within the duplicate window, by any evaluator, does nothing.
 
-        MessageIdError if another message is stored under this one's message id; nothing was requested then.
+        Another evaluator can take the request's message id for another message. The request is then repeated under an
+        id that only these credentials can make, as is one that ``is_lost``, since its first message is gone.
         """
+        message = OutgoingMessage(self._subject, encode_job(job), {})
         with translate_broker_errors(f"submitting {job.key}"):
-            await self._publisher.publish([OutgoingMessage(self._subject, encode_job(job), {})])
+            if not is_lost:
+                try:
+                    await self._publisher.publish([message])
+                    return
+                except MessageIdError as error:
+                    log.warning("a job's message id is taken, requesting it under another", error=str(error))
+            await self._own_publisher.publish([message], scope=f"requested by {user_name(self._client)}")
 
     async def create_consumer(self) -> None:
         """Create the shared consumer, or set it right: for the operator, when the league is opened.
@@ -137,7 +158,6 @@ def _make_dead_letter(msg: Msg, error: str, match_id: str = "") -> DeadLetter:
 LABEL_HEADER = "League-Trajectory"
 """Match and seat of a trajectory, ``<match>:<seat>``, so that a damaged message still says whose it was."""
 _GONE_ERRORS = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.errors.ServerError)
-_FIRST_TOKEN = experience_subject("", "").partition(".")[0]
 _MAX_KEPT_DAMAGED = 32
 """Undecodable messages with a label that stay in the stream until a step accounts for them: trajectories damaged in
 transit. Bounded, since a stream full of them would accept no trajectory, and no step would come."""
@@ -225,19 +245,6 @@ class ExperienceStream:
         subject = experience_subject(self.league, policy)
         with translate_broker_errors(f"purging {EXPERIENCE_STREAM}"), contextlib.suppress(nats.js.errors.NotFoundError):
             await self._js.purge_stream(EXPERIENCE_STREAM, seq=sequence + 1, subject=subject)
-
-    async def purge_foreign_subjects(self) -> int:
-        """Drop messages on subjects of no league; returns the number of such subjects.
-
-        A broker that is asked to send a message of another stream to a subject of this one stores it here under its own
-        subject: no trainer reads it, and in time such messages would fill the stream.
-        """
-        with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"):
-            subjects = (await self._js.stream_info(EXPERIENCE_STREAM, subjects_filter=">")).state.subjects or {}
-            strange = [subject for subject in subjects if subject.partition(".")[0] != _FIRST_TOKEN]
-            for subject in strange:
-                await self._js.purge_stream(EXPERIENCE_STREAM, subject=subject)
-        return len(strange)
 
     async def delete(self, sequences: Iterable[int]) -> None:
         """Drop single trajectories that recorded steps account for; missing ones are skipped.

@@ -30,6 +30,8 @@ from schemas.files import try_lock
 
 START_TIMEOUT_S = 30.0
 
+BATCH_LIMITS = 'limits { batch { max_inflight_per_stream: 1000, max_inflight_total: 1000, timeout: "3s" } }'
+"""Setting of JetStream. By default 50 batches that nobody commits, 5 a second, keep all others from being stored."""
 _CONFIG = """\
 server_name: "league-{name}"
 listen: "127.0.0.1:{port}"
@@ -38,6 +40,7 @@ jetstream {{
   store_dir: "{store}"
   # Acknowledged means on disk: the default flushes every two minutes only.
   sync_interval: always
+  {batches}
   {limit}
 }}
 """
@@ -204,7 +207,8 @@ class EmbeddedServer:
         if self.port:
             check_port_is_free(self.port)
         limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
-        config = _CONFIG.format(name=self._server_name, port=port, store=self.folder / "store", limit=limit)
+        limits = {"batches": BATCH_LIMITS, "limit": limit}
+        config = _CONFIG.format(name=self._server_name, port=port, store=self.folder / "store", **limits)
         self._config_file.write_text(config)
         command = [find_nats_server(), "-c", str(self._config_file)]
         pid = spawn(command, self.folder / "server.log", self._users_file)

@@ -30,7 +30,7 @@ def test_a_reading_continues_after_lost_consumers_up_to_a_bound(
                 if len(lost) < failures:
                     lost.append(batch[0].sequence)
                     yield batch[:1]
-                    raise pull._ConsumerLostError
+                    raise pull.ConsumerLostError
                 yield batch
 
     monkeypatch.setattr(pull, "_consumer_session", lossy)

@@ -209,7 +209,7 @@ def add(
     count: Annotated[
         int | None, Option(min=1, help="Number of workers: NAME-1, NAME-2, … after existing ones.")
     ] = None,
-    league: Annotated[str, Option(help="Only league that they open; by default that of the keys.")] = "",
+    league: Annotated[str | None, Option(help="Only league that they open; by default that of the keys.")] = None,
     to: Annotated[Path | None, Option(help="Folder to write NAME.creds to, for another machine.")] = None,
     folder: _DirOption = _DEFAULT_DIR,
 ) -> None:
@@ -241,7 +241,7 @@ def list_users(folder: _DirOption = _DEFAULT_DIR, as_json: JsonOption = False) -
     rows = []
     for user in users:
         until = f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}"
-        rows.append((user.name, user.role, user.league or "*", user.status(now), until, user.public))
+        rows.append((user.name, user.role, user.league, user.status(now), until, user.public))
     columns = ["name", "role", "league", "standing", "until (UTC)", "public key"]
     print_table(Console(), columns, rows, ("public key", "role"))
 

@@ -224,6 +224,8 @@ class JetStreamApi:
         name = config.get("durable_name") or config.get("name") or (names[1] if len(names) > 1 else "")
         known = self._disk.consumers.get((stream.name, name))
         if known is not None:
+            if body.get("action") == "create" and known.config != config:
+                raise errors.ApiError(400, 10148, "consumer already exists")
             return known.info()
         name = name or self._host.ephemeral_name()
         made = Consumer(name, config, stream, self._host, self._host.server_of_consumer())
