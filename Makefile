@@ -16,17 +16,17 @@ HASH := \#
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Pinned packages: by uv where there is one that reaches the packages, else by pip; a line each as they come. Python compiles
-# what it imports, which is a small part of them.
+# Pinned packages: by uv where there is one that reaches the packages, else by pip; a line each as they come. uv takes torch's
+# CPU build where there is no GPU. Python compiles what it imports, which is a small part of them.
 define install
-	@{ command -v uv > /dev/null && uv pip install --python $(BIN)/python -c constraints.txt $(1); } || \
+	@{ command -v uv > /dev/null && uv pip install --torch-backend auto --python $(BIN)/python -c constraints.txt $(1); } || \
 	  { set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt $(1) \
 	    | sed -u -n -e 's/^Collecting \([^ ]*\).*/    \1/p' -e 's/^Installing collected .*/    installing them/p'; }
 endef
 
 # What a league of the demo needs; the rest is for tests, documentation and benchmarks.
 $(LEAGUE): pyproject.toml constraints.txt
-	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
+	@echo "==> creating $(VENV) and installing pinned packages: about 1.5 GB with the CPU build of torch, 6 GB with CUDA (a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@# The pip that Python brings takes twice as long to choose packages as the present one.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'pip>=26' || true
