@@ -3,7 +3,7 @@
 They list no legal moves: an action is free text, and the environment judges it. A move that it rejects is recorded,
 penalised by the environment's rules, and counted. Models answer freely (``[prompts] reply = "free"``); where candidate
 moves can be found by trial, bots and models made here choose among those. ``library`` has environments with their own
-random state, ``language`` observations, replies and candidate moves.
+random state, ``language`` observations and replies, ``moves`` candidate moves of environments that show none.
 """
 
 from collections.abc import Mapping, Sequence
