@@ -13,6 +13,7 @@ MAX_CANDIDATES = 300
 """Maximum number of candidate moves that are tried in a position."""
 
 LISTED: Mapping[str, tuple[str, ...]] = {
+    "Battleship": tuple(f"[{row}{column}]" for row, column in product("ABCDEFGHIJ", range(10))),
     "Briscola": tuple(f"[play {card}]" for card in range(1, 4)),
     "Chopsticks": (
         *(f"[attack {own} {other}]" for own, other in product(range(2), repeat=2)),
@@ -28,8 +29,18 @@ LISTED: Mapping[str, tuple[str, ...]] = {
     "IteratedRockPaperScissors": ("[rock]", "[paper]", "[scissors]"),
     "IteratedTwoThirdsAverage": tuple(f"[{number}]" for number in range(101)),
     "LiarsDice": ("[Call]", *(f"[Bid: {count}, {face}]" for count, face in product(range(1, 9), range(1, 7)))),
+    # Eight issues with five choices each: some of the 390,625 offers.
+    "NewRecruit": (
+        *("[Accept]", "[Reject]"),
+        *(
+            f"[Propose] {''.join('ABCDE'[(first + step * at) % 5] for at in range(8))}"
+            for first, step in product(range(5), repeat=2)
+        ),
+    ),
     "Nim": tuple(f"[{pile} {count}]" for pile, count in product(range(4), range(1, 10))),
+    "PegJump": tuple(f"[{start} {end}]" for start, end in product(range(1, 16), repeat=2)),
     "QuantumTicTacToe": tuple(f"[{one},{other}]" for one, other in combinations(range(9), 2)),
+    "RushHour": tuple(f"[{car}{way}]" for car, way in product("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "+-")),
     "Snake": ("[up]", "[down]", "[left]", "[right]"),
     "Surround": ("[up]", "[down]", "[left]", "[right]"),
     "ThreePlayerIPD": tuple(
@@ -50,6 +61,10 @@ def _alquerque(env: Any, seat: int) -> Iterator[str]:
                 yield f"[{name(row, column)} {name(to_row, to_column)}]"
 
 
+def _bandit(env: Any, seat: int) -> Iterator[str]:
+    return (f"[{button}]" for button in env.buttons)
+
+
 def _breakthrough(env: Any, seat: int) -> Iterator[str]:
     for row, column in _squares(env.state.game_state["board"], "WB"[seat]):
         to_row = row + (1, -1)[seat]
@@ -68,6 +83,10 @@ def _colonel_blotto(env: Any, seat: int) -> Iterator[str]:
         yield f"[{' '.join(f'{name}{share}' for name, share in zip(env.field_names, shares, strict=True))}]"
 
 
+def _guess_the_number(env: Any, seat: int) -> Iterator[str]:
+    return (f"[{number}]" for number in range(env.min_number, env.max_number + 1))
+
+
 def _lines_of_action(env: Any, seat: int) -> Iterator[str]:
     board = env.state.game_state["board"]
     for row, column in _squares(board, "OX"[seat]):
@@ -76,6 +95,10 @@ def _lines_of_action(env: Any, seat: int) -> Iterator[str]:
                 to_row, to_column = row + down * distance, column + right * distance
                 if (down or right) and 0 <= to_row < len(board) and 0 <= to_column < len(board):
                     yield f"[{env.rc_to_coord(row, column)}{env.rc_to_coord(to_row, to_column)}]"
+
+
+def _minesweeper(env: Any, seat: int) -> Iterator[str]:
+    return (f"[{row} {column}]" for row, column in product(range(env.rows), range(env.cols)))
 
 
 def _tak(env: Any, seat: int) -> Iterator[str]:
@@ -98,9 +121,12 @@ def _squares(board: Any, piece: str) -> Iterator[tuple[int, int]]:
 
 FROM_POSITION: Mapping[str, Callable[[Any, int], Iterator[str]]] = {
     "Alquerque": _alquerque,
+    "Bandit": _bandit,
     "Breakthrough": _breakthrough,
     "ColonelBlotto": _colonel_blotto,
+    "GuessTheNumber": _guess_the_number,
     "LinesOfAction": _lines_of_action,
+    "Minesweeper": _minesweeper,
     "Tak": _tak,
 }
 """Listings by the environment's name without its version, from the unwrapped environment and the seat to move."""

@@ -430,6 +430,7 @@ def test_an_environment_that_cannot_be_copied_fails_the_match_by_name():
 @pytest.mark.parametrize(
     "name",
     [
+        *("Bandit", "Battleship", "GuessTheNumber", "Minesweeper", "NewRecruit", "PegJump", "RushHour"),
         *("Alquerque", "Breakthrough", "Briscola", "Chopsticks", "ColonelBlotto", "GermanWhist", "Golf"),
         *("IteratedTwoThirdsAverage", "LinesOfAction", "QuantumTicTacToe", "Tak", "TwoDollar"),
     ],

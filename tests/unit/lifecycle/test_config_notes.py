@@ -56,7 +56,7 @@ def test_a_group_larger_than_a_step_is_refused() -> None:
 def test_an_environment_whose_moves_cannot_be_listed_is_named() -> None:
     pytest.importorskip("textarena")
     notes = config_notes(
-        config(game={"name": "textarena", "settings": {"env": ["Bandit-v0-train", "Chopsticks-v0-train"]}})
+        config(game={"name": "textarena", "settings": {"env": ["Cryptarithm-v0-train", "Chopsticks-v0-train"]}})
     )
     (note,) = [note for note in notes if "forfeits" in note]
-    assert "every game of Bandit-v0-train, whose moves cannot be listed" in note
+    assert "every game of Cryptarithm-v0-train, whose moves cannot be listed" in note
