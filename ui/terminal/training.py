@@ -17,7 +17,7 @@ _METRICS = {
     "reward_mean": "mean reward",
     "entropy": "entropy, nats",
     "kl": "KL divergence, nats",
-    "reply_tokens": "sampled tokens per reply",
+    "reply_tokens": "tokens per reply",
 }
 _MAX_POLICIES = 4
 _MAX_BENCHMARKS = 6

@@ -28,10 +28,9 @@ _POINTS = 500
 """Points of one curve; steps that share a point are shown by their mean, minimum and maximum."""
 _MAX_CURVES = 24
 
-# Besides the metrics of a step: its counters, the share of its time spent waiting, and sampled tokens per model call.
+# Besides the metrics of a step: its counters, and the share of its time that it spent waiting.
 _COUNTER_COLUMNS = {name: f"{name}::DOUBLE" for name in ("accepted", "stale", "filtered", "refused", "voided")} | {
-    "wait_share": "least(map_extract(metrics, 'wait_s')[1] / nullif(map_extract(metrics, 'wall_s')[1], 0), 1)",
-    "reply_tokens": "map_extract(metrics, 'branches')[1] / nullif(map_extract(metrics, 'sequences')[1], 0)",
+    "wait_share": "least(map_extract(metrics, 'wait_s')[1] / nullif(map_extract(metrics, 'wall_s')[1], 0), 1)"
 }
 _METRIC_COLUMN = "map_extract(metrics, ?)[1]"
 _ALL_COUNTERS = ", ".join(f"'{name}': {value}" for name, value in _COUNTER_COLUMNS.items())

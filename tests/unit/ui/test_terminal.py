@@ -93,7 +93,7 @@ def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
 ) -> None:
     said = {
         "league": "games       ",
-        "training": "sampled tokens per reply",
+        "training": "tokens per reply",
         "board": "Bradley–Terry ratings",
         "ratings": "rating under",
         "payoff": "points won",

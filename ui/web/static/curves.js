@@ -24,7 +24,6 @@ const NAMES = {
   reply_truncated: "share of truncated replies", reply_empty: "share of empty replies",
   reply_unparsable: "share of replies without a readable move", reply_illegal: "share of replies with an illegal move",
   tokens_per_s: "tokens a second", learning_rate: "learning rate",
-  reply_tokens: "sampled tokens a reply",
 };
 /**
  * The charts, and the form that says which. `runs` are the names of those side by side; null is the one that the page shows.
