@@ -216,10 +216,10 @@ class RunReader:
             agent: A checkpoint or published version, such as ``main@20``.
             folder: The folder to make; it must not exist.
         """
-        place = ["--nats", self._run.nats] if self._run.nats else []
-        place += ["--league", self._run.name] if self._run.nats and self._run.name else []
+        broker = ["--nats", self._run.nats] if self._run.nats else []
+        broker += ["--league", self._run.name] if self._run.nats and self._run.name else []
         _run_command(
-            module_command("ui", "model", "export", agent, os.fspath(folder), "--run", str(self._run.folder), *place)
+            module_command("ui", "model", "export", agent, os.fspath(folder), "--run", str(self._run.folder), *broker)
         )
         return Path(folder)
 
@@ -275,7 +275,7 @@ class RunReader:
         try:
             batches = _wait(self._open_batches(stack, first))
             while (batch := _wait(_next_batch(batches))) is not None:
-                yield from (one for one in batch if not names or type(one.event).__name__ in names)
+                yield from (recorded for recorded in batch if not names or type(recorded.event).__name__ in names)
         finally:
             _wait(stack.aclose())
 

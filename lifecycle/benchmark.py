@@ -186,9 +186,9 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     check_api_keys(config, sorted(agents & set(config.agents)))
     # The league's own inference servers stop with it; those that the configuration names go on.
     has_servers = bool(config.inference.urls) or await _has_worker(context, "inference")
-    known = context.state.standings().agents
+    registered = context.state.standings().agents
     kinds = dict.fromkeys(make_environment(config.game.name, config.game.settings).bots, "bot")
-    kinds |= {name: agent.kind for name, agent in known.items()}
+    kinds |= {name: agent.kind for name, agent in registered.items()}
     modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor(context, between_agents(context, models))

@@ -179,8 +179,8 @@ async def restore_run(
         async with contextlib.AsyncExitStack() as connection:
             is_there = source.nats is not None or source.exists()
             client = await connection.enter_async_context(source.connect("restore")) if is_there else None
-            places = (str(source.folder / "artifacts"), *archives)
-            stores: list[BlobStore] = [copy_location(place).open() for place in places]
+            locations = (str(source.folder / "artifacts"), *archives)
+            stores: list[BlobStore] = [copy_location(location).open() for location in locations]
             if client is not None:
                 with contextlib.suppress(nats.js.errors.NotFoundError):
                     await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")

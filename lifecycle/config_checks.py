@@ -129,8 +129,8 @@ def _check_agents(config: LeagueConfig, contest: EnvironmentSpec) -> None:
     drawn = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in contest.bots:
-            known = format_choices(contest.bots, name)
-            raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {known}")
+            expected = format_choices(contest.bots, name)
+            raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {expected}")
         if agent.search is not None:
             if isinstance(contest, ArenaSpec):
                 raise ConfigError(f"agents.{name}.search: {contest.name} has no positions to copy; expected a game")

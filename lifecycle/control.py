@@ -206,10 +206,10 @@ def resolve_agent(state: LeagueState, agent: str, option: str, bots: Sequence[st
         return agent_name(agent, live.version)
     is_published = named is not None and named[1] in state.published.get(named[0], {})
     if agent not in state.agents and agent not in bots and not is_published:
-        known = dict.fromkeys([*state.agents, *state.policies, *bots])
+        names = dict.fromkeys([*state.agents, *state.policies, *bots])
         raise UsageError(
-            f"{option}: {agent!r} is not an agent; expected {format_choices(known)}, or a published version"
-            + suggest(agent, known)
+            f"{option}: {agent!r} is not an agent; expected {format_choices(names)}, or a published version"
+            + suggest(agent, names)
         )
     if state.budget_left(agent) <= 0:
         raise UsageError(f"{option}: the budget of {agent!r} is spent; expected agents.{agent}.remote.budget raised")
@@ -223,9 +223,9 @@ def _require_config(state: LeagueState) -> LeagueConfig:
 
 
 def _last_pause(state: LeagueState, policy: str) -> Any:
-    known = _require_config(state).trained_policies
-    if policy and policy not in known:
-        raise UsageError(f"--policy {policy}: no such policy; expected {format_choices(known, policy)}")
+    policies = _require_config(state).trained_policies
+    if policy and policy not in policies:
+        raise UsageError(f"--policy {policy}: no such policy; expected {format_choices(policies, policy)}")
     return state.pauses.last_state(policy)
 
 

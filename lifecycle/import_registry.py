@@ -154,8 +154,8 @@ def _read_adapters(
                 raise ModelError(f"agents.{checkpoint.name}: {error}") from None
             without[checkpoint.name] = str(error)
             continue
-        place = f"agents.{checkpoint.name}: {path}"
-        _check_digest(place, adapters[checkpoint.name].data, checkpoint.adapter_digest)
+        where = f"agents.{checkpoint.name}: {path}"
+        _check_digest(where, adapters[checkpoint.name].data, checkpoint.adapter_digest)
     return adapters, without
 
 

@@ -68,10 +68,10 @@ async def import_results(
         agents = _resolve_agents(results, named, state)
         ends = [_external_event(result, origin, game, agents) for result in results]
         async with open_tables(run, history) as tables:
-            known = await _known_ends(tables.query, origin)
+            recorded_ends = await _known_ends(tables.query, origin)
             is_same = f"origin = {sql_literal(origin)} AND digest = {sql_literal(digest(data))}"
             is_announced = bool(await tables.query(f"SELECT 1 FROM result_imports WHERE {is_same}"))
-        fresh = [end for end in ends if not _is_known(end, known)]
+        fresh = [end for end in ends if not _is_known(end, recorded_ends)]
         added = sorted(set(agents.values()) - set(state.agents))
         if fresh and not dry_run:
             events: list[Event] = []

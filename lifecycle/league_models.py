@@ -78,8 +78,8 @@ def _call_examples(
     end = [] if tokenizer.eos is None else [tokenizer.eos]
     buffer = list(islice(calls, _SHUFFLE_BUFFER))
     for following in calls:
-        place = rng.randrange(len(buffer))
-        call, buffer[place] = buffer[place], following
+        index = rng.randrange(len(buffer))
+        call, buffer[index] = buffer[index], following
         prompt = encode_conversation(tokenizer, call.messages, prompts)
         reply = [*tokenizer.encode_text(call.reply), *end]
         if len(prompt) + len(reply) > max_tokens:
@@ -167,5 +167,5 @@ def _find_adapter(state: LeagueState, name: str) -> str:
         return adapter
     if agent is not None:
         raise UsageError(f"{name}: an agent of kind {agent.kind!r}, without an adapter; expected a checkpoint")
-    known = format_choices(sorted(each.name for each in state.agents.values() if each.adapter is not None), name)
-    raise UsageError(f"{name}: no agent or published version of that name; checkpoints are {known}")
+    expected = format_choices(sorted(each.name for each in state.agents.values() if each.adapter is not None), name)
+    raise UsageError(f"{name}: no agent or published version of that name; checkpoints are {expected}")

@@ -185,7 +185,7 @@ async def _try_store(place: BlobLocation, size: int, free_gb: float) -> None:
 @contextlib.contextmanager
 def _draft_folder(folder: Path, free_gb: float) -> Iterator[Path]:
     """Yield a temporary folder in a folder, or in the nearest one above it that there is."""
-    above = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    above = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     where = f"{above}, where it would be made" if above != folder else str(folder)
     if not above.is_dir():
         raise ConfigError(f"{above} is not a folder; expected a folder, or nothing there")

@@ -41,7 +41,7 @@ def run_checks(run: Run) -> Iterator[Finding]:
         there = importlib.util.find_spec(package) is not None
         yield Finding(package, there, "installed" if there else f"not installed, needed for {why}")
     # The run may not be made yet, nor the folder that it will be in.
-    folder = next(place for place in (run.folder, *run.folder.parents) if place.exists())
+    folder = next(path for path in (run.folder, *run.folder.parents) if path.exists())
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield Finding("disk", free_gb > _MIN_FREE_GB, f"{free_gb:.1f} GB free")
     if run.nats is None:

@@ -61,8 +61,8 @@ def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: League
 
     ``opened`` is the configuration that the league was opened with, ``now`` the one in force.
     """
-    known = {*opened.get("agents", {}), *file.agents}
-    later = {name: agent for name, agent in now.agents.items() if name not in known}
+    agents = {*opened.get("agents", {}), *file.agents}
+    later = {name: agent for name, agent in now.agents.items() if name not in agents}
     return msgspec.structs.replace(file, agents=file.agents | later) if later else file
 
 

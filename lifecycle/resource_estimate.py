@@ -299,14 +299,14 @@ def _device_estimates(
             parts.setdefault(device, []).extend([*_playing_memory(config, role, sizes, gpu_gb)] * roles[role])
     if trainer.device != "cpu":
         for device in _gpus(trainer.device, trainer.ranks if trainer.device == "cuda" else 1):
-            held = trainer_device_memory(config, sizes)
-            parts.setdefault(device, []).extend(held * (roles["trainer"] if trainer.ranks == 1 else 1))
-    for name, held in sorted(parts.items()):
+            items = trainer_device_memory(config, sizes)
+            parts.setdefault(device, []).extend(items * (roles["trainer"] if trainer.ranks == 1 else 1))
+    for name, items in sorted(parts.items()):
         if inference.colocate:
-            turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in held]
-            held = [msgspec.structs.replace(part, turn=turn) for part, turn in zip(held, turns, strict=True)]
-            held.append(MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer"))
-        yield DeviceEstimate(name, held, gpu_gb)
+            turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in items]
+            items = [msgspec.structs.replace(part, turn=turn) for part, turn in zip(items, turns, strict=True)]
+            items.append(MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer"))
+        yield DeviceEstimate(name, items, gpu_gb)
 
 
 def _gpus(device: str, count: int) -> list[str]:
@@ -343,8 +343,8 @@ def _vllm_config(config: LeagueConfig) -> "VllmConfig":
     """Settings of vLLM, without those of a server's client."""
     from inference.vllm.settings import VllmConfig
 
-    known = VllmConfig.__struct_fields__
-    settings = {name: value for name, value in backend_settings(config).items() if name in known}
+    fields = VllmConfig.__struct_fields__
+    settings = {name: value for name, value in backend_settings(config).items() if name in fields}
     return convert(settings, VllmConfig, "inference")
 
 

@@ -293,13 +293,13 @@ def unconstrained_model_call(
 
     ``logprobs`` has one (nats) for each of ``completion_ids``, at ``temperature``.
     """
-    places = list(range(len(completion_ids)))
+    positions = list(range(len(completion_ids)))
     return trajectories.ModelCall(
         prompt_ids=list(prompt_ids),
         completion_ids=list(completion_ids),
-        branches=places,
+        branches=positions,
         logprobs=list(logprobs),
-        allowed=[[] for _ in places],
+        allowed=[[] for _ in positions],
         version=version,
         clock=0,
         progress=0.0,

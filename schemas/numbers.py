@@ -80,8 +80,8 @@ def ranges_above(ranges: Sequence[Sequence[int]], floor: int) -> Ranges:
 
 def in_ranges(ranges: Sequence[Sequence[int]], number: int) -> bool:
     """Whether a number is in merged ranges."""
-    place = bisect_right(ranges, number, key=lambda r: r[0])
-    return place > 0 and number <= ranges[place - 1][1]
+    index = bisect_right(ranges, number, key=lambda r: r[0])
+    return index > 0 and number <= ranges[index - 1][1]
 
 
 def range_size(ranges: Sequence[Sequence[int]]) -> int:

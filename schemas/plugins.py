@@ -36,14 +36,14 @@ def plugin_modules(package: str) -> list[str]:
     Afterwards all of them can be imported as modules of ``package``. ``ConfigError`` if ``LEAGUE_PLUGINS`` names no
     folder, or a file in it has the name of one that is there.
     """
-    places = importlib.import_module(package).__path__
+    folders = importlib.import_module(package).__path__
     for folder in _own_folders(package):
-        if str(folder) in places:
+        if str(folder) in folders:
             continue
-        if clashes := _module_names(places) & _module_names([str(folder)]):
+        if clashes := _module_names(folders) & _module_names([str(folder)]):
             raise ConfigError(f"LEAGUE_PLUGINS: {folder}: {min(clashes)!r} exists already; expected another name")
-        places.append(str(folder))
-    return sorted(_module_names(places))
+        folders.append(str(folder))
+    return sorted(_module_names(folders))
 
 
 def _module_names(places: Sequence[str]) -> set[str]:

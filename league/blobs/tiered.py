@@ -186,11 +186,11 @@ class TieredBlobStore:
             faults = [error]
         tried = set[BlobLocation]()
         for again in (False, True):
-            for place in _locations(await self._locate(again)):
-                if place not in tried:
-                    tried.add(place)
+            for location in _locations(await self._locate(again)):
+                if location not in tried:
+                    tried.add(location)
                     try:
-                        return await read(self._open(place))
+                        return await read(self._open(location))
                     except ArtifactError as error:
                         faults.append(error)
         raise faults[0] if len(faults) == 1 else ArtifactError("; ".join(map(str, faults)))
@@ -198,17 +198,17 @@ class TieredBlobStore:
     async def stored(self) -> list[BlobInfo]:
         """List the blobs of all stores; a blob in several has its newest time."""
         blobs = {blob.name: blob for blob in await self.broker.stored()}
-        for place in _locations(await self._locate(again=True)):
-            for blob in await self._open(place).stored():
-                known = blobs.setdefault(blob.name, blob)
-                blobs[blob.name] = msgspec.structs.replace(known, time_ns=max(known.time_ns, blob.time_ns))
+        for location in _locations(await self._locate(again=True)):
+            for blob in await self._open(location).stored():
+                listed = blobs.setdefault(blob.name, blob)
+                blobs[blob.name] = msgspec.structs.replace(listed, time_ns=max(listed.time_ns, blob.time_ns))
         return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
         """Delete a blob from all stores."""
         await self.broker.delete(name)
-        for place in _locations(await self._locate()):
-            await self._open(place).delete(name)
+        for location in _locations(await self._locate()):
+            await self._open(location).delete(name)
 
 
 def _locations(leagues: Iterable[BlobLocations]) -> list[BlobLocation]:

@@ -73,8 +73,8 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
     round, so that every seat and every opponent comes up equally often. In pair p of a promotion test the candidate
     sits at p, p + 2, p + 4 … (modulo the seats), half of them rounded up, and in its second match in the others.
     """
-    known = state.evaluations.get(requested.evaluation_id)
-    waiting = set(requested.matches) if known is None else known.waiting
+    evaluation = state.evaluations.get(requested.evaluation_id)
+    waiting = set(requested.matches) if evaluation is None else evaluation.waiting
     return [
         PlayMatch(
             match_id=match_id,
@@ -165,7 +165,9 @@ class _Allowance:
 
     def _matches_of(self, agent: str) -> Counter[str]:
         if agent not in self._used:
-            requests = [one.requested for one in self._state.evaluations.values() if one.agent == agent]
+            requests = [
+                evaluation.requested for evaluation in self._state.evaluations.values() if evaluation.agent == agent
+            ]
             self._used[agent] = Counter(
                 unit.environment
                 for request in requests
@@ -223,9 +225,13 @@ def _newest_request(
     if live is None or not live.version or state.training_finished(policy) is not None:
         return None
     agent = agent_name(policy, live.version)
-    known = [one for one in state.evaluations.values() if (one.suite, one.agent.rpartition("@")[0]) == (NEWEST, policy)]
-    missing = config.evaluation.newest_games - sum(len(one.waiting) for one in known)
-    earlier = [one.requested for one in known if one.agent == agent]
+    newest = [
+        evaluation
+        for evaluation in state.evaluations.values()
+        if (evaluation.suite, evaluation.agent.rpartition("@")[0]) == (NEWEST, policy)
+    ]
+    missing = config.evaluation.newest_games - sum(len(evaluation.waiting) for evaluation in newest)
+    earlier = [evaluation.requested for evaluation in newest if evaluation.agent == agent]
     first = max((index + 1 for request in earlier for index in _indices(request)), default=0)
     opponents = [name for name in config.evaluation.benchmark_opponents if _is_available(state, name) and name != agent]
     matches: list[int] = []

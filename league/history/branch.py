@@ -96,14 +96,14 @@ async def last_step_boundary(history: EventLog, at: int) -> int:
 def _is_same_step(event: e.Event | None, following: e.Event | None) -> bool:
     match event, following:
         case (
-            (e.PolicyPublished(policy=one, version=step), e.GradientStepTaken(policy=other, step=after))
-            | (e.GradientStepTaken(policy=one, step=step), e.CheckpointAdded(policy=other, version=after))
-            | (e.GradientStepTaken(policy=one, step=step), e.PolicyReset(policy=other, version=after))
-            | (e.CheckpointAdded(policy=one, version=step), e.PolicyReset(policy=other, version=after))
+            (e.PolicyPublished(policy=policy, version=step), e.GradientStepTaken(policy=other, step=after))
+            | (e.GradientStepTaken(policy=policy, step=step), e.CheckpointAdded(policy=other, version=after))
+            | (e.GradientStepTaken(policy=policy, step=step), e.PolicyReset(policy=other, version=after))
+            | (e.CheckpointAdded(policy=policy, version=step), e.PolicyReset(policy=other, version=after))
         ):
-            return (one, step) == (other, after)
-        case e.PolicyReset(policy=one, version=step), e.PolicyPublished(policy=other, version=after):
-            return (one, step + 1) == (other, after)
+            return (policy, step) == (other, after)
+        case e.PolicyReset(policy=policy, version=step), e.PolicyPublished(policy=other, version=after):
+            return (policy, step + 1) == (other, after)
     return False
 
 
@@ -118,7 +118,7 @@ async def trainer_starts(history: EventLog, state: LeagueState, at: int, availab
     steps = [step async for step in history.read_events(e.GradientStepTaken, last=at)]
     starts = []
     for policy in state.policies:
-        own = [(place, step) for place, step in steps if step.policy == policy]
+        own = [(sequence, step) for sequence, step in steps if step.policy == policy]
         last = own[-1][1] if own else None
         # A step that ended with a reset needs nothing from before it.
         if last is None or last.state in available or state.training_start(policy) > last.step:

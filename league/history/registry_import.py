@@ -230,8 +230,8 @@ def merge_baselines(config: LeagueConfig, registry: ImportedRegistry) -> LeagueC
     """
     agents = dict(config.agents)
     for baseline in registry.baselines:
-        known = agents.get(baseline.name, AgentConfig(kind="bot", rating=baseline.elo, baseline=True))
-        agents[baseline.name] = msgspec.structs.replace(known, rating=baseline.elo)
+        configured = agents.get(baseline.name, AgentConfig(kind="bot", rating=baseline.elo, baseline=True))
+        agents[baseline.name] = msgspec.structs.replace(configured, rating=baseline.elo)
     return msgspec.structs.replace(config, agents=agents)
 
 

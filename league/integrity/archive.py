@@ -221,17 +221,17 @@ async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") 
     Each file is written once, the manifest after all others. LeagueError if the place cannot be written, or holds other
     bytes under a digest.
     """
-    place = (await find_locations(history)).copy_of_archive(to)
+    destination = (await find_locations(history)).copy_of_archive(to)
     manifest = await newest_manifest(history, blobs)
-    if place is None or manifest is None:
+    if destination is None or manifest is None:
         return None
-    store = place.open()
+    store = destination.open()
     present = {blob.name for blob in await store.stored()}
     added = {file.digest: file.bytes for _, file in manifest.files() if file.digest not in present}
     for name in added:
         await store.put(await blobs.fetch(name))
     await store.put(manifest.encode())
-    where = f"{place.url}/{place.folder}"
+    where = f"{destination.url}/{destination.folder}"
     log.info("archive copied", to=where, last=manifest.last, files=len(added))
     return CopiedArchive(where, manifest.last, len(added), sum(added.values()))
 

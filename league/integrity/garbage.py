@@ -125,8 +125,8 @@ class BlobReferences:
         elif isinstance(event, e.MatchVoided):
             self.optional.add(event.match.record)
         elif isinstance(event, e.PolicyPublished):
-            place = (event.adapter, recorded.sequence, recorded.time_ns)
-            self._published.setdefault(event.policy, {}).setdefault(event.version, place)
+            publication = (event.adapter, recorded.sequence, recorded.time_ns)
+            self._published.setdefault(event.policy, {}).setdefault(event.version, publication)
             self.events.setdefault(event.adapter, []).append(recorded.sequence)
         elif isinstance(event, e.AdaptersDropped):
             self._dropped[event.policy] = merge_ranges(self._dropped.get(event.policy, []), event.versions)

@@ -98,11 +98,11 @@ def _choose_active(state: LeagueState, members: list[Agent], most: int, active: 
         (agent for agent in members if agent.name not in chosen),
         key=lambda agent: (_distance(agent, live) - ACTIVE_MARGIN * (agent.name in active), -agent.version, agent.name),
     )
-    for one in near[: most - len(chosen)]:
-        chosen[one.name] = "there is room"
+    for member in near[: most - len(chosen)]:
+        chosen[member.name] = "there is room"
         if live is not None:
-            distance, hero = _distance(one, live), agent_name(live.policy, live.version)
-            chosen[one.name] = f"rated {distance:.0f} points from {hero}"
+            distance, hero = _distance(member, live), agent_name(live.policy, live.version)
+            chosen[member.name] = f"rated {distance:.0f} points from {hero}"
     return chosen
 
 
@@ -128,7 +128,7 @@ def _spaced_landmarks(state: LeagueState, members: list[Agent], count: int) -> d
     if count <= 0:
         return {}
     config = state.config_or_default
-    landmarks = [one for one in members if one.reason == LANDMARK and one.policy == config.trainer.policy]
+    landmarks = [member for member in members if member.reason == LANDMARK and member.policy == config.trainer.policy]
     spacing = config.schedule.landmark_every
     while len(landmarks) > count:
         spacing *= 2

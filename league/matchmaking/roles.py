@@ -105,14 +105,14 @@ def _weakness(standings: Standings, config: LeagueConfig, policy: str, role: Pol
     others = (set(role.reset_parents) or members | {config.trainer.policy}) - {policy}
     by_reward = role.reset_by == "reward"
     measures = standings.rewards if by_reward else {name: live.rating for name, live in standings.live.items()}
-    known = {name: measure for name, measure in measures.items() if name in others}
+    measured = {name: measure for name, measure in measures.items() if name in others}
     mine = measures.get(policy)
-    if mine is None or not known or mine >= min(known.values()):
+    if mine is None or not measured or mine >= min(measured.values()):
         return None
-    best = max(sorted(known), key=known.__getitem__)
+    best = max(sorted(measured), key=measured.__getitem__)
     if by_reward:
-        return f"earned {mine:.2f} a match, the least of {len(known) + 1}; {best} earned {known[best]:.2f}"
-    return f"rated {mine:.0f}, the weakest of {len(known) + 1}; {best} is at {known[best]:.0f}"
+        return f"earned {mine:.2f} a match, the least of {len(measured) + 1}; {best} earned {measured[best]:.2f}"
+    return f"rated {mine:.0f}, the weakest of {len(measured) + 1}; {best} is at {measured[best]:.0f}"
 
 
 def _decisive_share(

@@ -58,10 +58,10 @@ def session_distribution(
     if name in _sampler_names():
         return _eligible_buckets(standings, config, name, agent, is_eligible)
     if name == BEST:
-        rated = [one for one in standings.agents.values() if one.active and is_eligible(one.name)]
+        rated = [entrant for entrant in standings.agents.values() if entrant.active and is_eligible(entrant.name)]
         if not rated:
             raise UsageError(f"model {model!r}: no active agent of the league can answer; expected at least one")
-        return {BEST: Bucket(1.0, {max(rated, key=lambda one: (one.rating, one.name)).name: 1.0})}
+        return {BEST: Bucket(1.0, {max(rated, key=lambda entrant: (entrant.rating, entrant.name)).name: 1.0})}
     live = standings.live.get(name)
     fixed = name if live is None else agent_name(name, live.version)
     if not is_eligible(fixed):

@@ -132,7 +132,7 @@ def payoff_picture(agents: Sequence[str], pairs: Sequence[dict[str, Any]], game:
     shares = [
         [met[row, column]["share"] if (row, column) in met else float("nan") for column in agents] for row in agents
     ]
-    edges = [place - 0.5 for place in range(size + 1)]
+    edges = [edge - 0.5 for edge in range(size + 1)]
     mesh = axes.pcolormesh(edges, edges, shares, cmap="RdBu", vmin=0.0, vmax=1.0)
     axes.invert_yaxis()
     figure.colorbar(mesh, ax=axes, label="share of the points that the row's agent took")
@@ -159,12 +159,12 @@ def draws_picture(windows: Sequence[DrawWindow], upto: int) -> Picture:
     figure, (axes,) = _make_figure(title, ("share of the opponents drawn",))
     for number, bucket in enumerate(sorted({bucket for window in windows for bucket in window.picks})):
         look = _line_style(number)
-        places = [(window.first_step + window.last_step) / 2 for window in windows]
+        middles = [(window.first_step + window.last_step) / 2 for window in windows]
         counts = [(window.picks.get(bucket, 0), sum(window.picks.values())) for window in windows]
         shares = [drawn / picks for drawn, picks in counts]
-        axes.plot(places, shares, color=look.colour, marker=look.marker, markersize=4, label=escape_label(bucket))
+        axes.plot(middles, shares, color=look.colour, marker=look.marker, markersize=4, label=escape_label(bucket))
         low, high = zip(*(wilson_interval(drawn, picks) for drawn, picks in counts), strict=True)
-        _draw_interval(axes, look, places, low, high)
+        _draw_interval(axes, look, middles, low, high)
     axes.set(ylim=(-0.02, 1.02), xlabel="gradient step")
     _finish_axes(figure, axes)
     picks = sum(sum(window.picks.values()) for window in windows)

@@ -28,8 +28,8 @@ def line_chart(series: Sequence[Points], width: int, height: int, *, stepped: bo
     plotext.plotsize(max(width, _MIN_WIDTH), height)
     plotext.limitsize(False, False)
     for number, points in enumerate(series):
-        places = _stepped(points) if stepped else points
-        xs, ys = ([point[axis] for point in places] for axis in (0, 1))
+        corners = _stepped(points) if stepped else points
+        xs, ys = ([point[axis] for point in corners] for axis in (0, 1))
         plotext.plot(xs, ys, marker="braille", color=_COLOURS[number % len(_COLOURS)])
     for axis, set_ticks, most in ((0, plotext.xticks, _TICKS), (1, plotext.yticks, min(height // 2, _TICKS))):
         values = [point[axis] for points in series for point in points]
@@ -69,10 +69,10 @@ def training_chart(curve: RatingCurve, width: int, height: int) -> list[Text]:
 
 
 def _stepped(points: Points) -> list[Sequence[float]]:
-    places = [points[0]]
+    corners = [points[0]]
     for before, after in pairwise(points):
-        places += [(after[0], before[1]), after]
-    return places
+        corners += [(after[0], before[1]), after]
+    return corners
 
 
 def _ticks(low: float, high: float, most: int) -> tuple[list[float], list[str]]:

@@ -147,15 +147,15 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     if (language := as_grammar_text(text)) is not None:
         return Decision(prompt, language.write_reply(game, seat, action), [], "record", _WITHOUT_CHOICES)
     pieces = text.write(game, seat, action)
-    place = text.completions(game, seat)
+    completion = text.completions(game, seat)
     choices = []
     for piece in pieces:
-        options = place.options()
+        options = completion.options()
         if len(options) > 1:
             choices.append(_make_choice(piece, sorted(options)))
         if piece not in options:
             break
-        place = options[piece]
+        completion = options[piece]
     return Decision(prompt, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
 
 
@@ -218,9 +218,9 @@ async def find_pending_trajectory(
     """
     stream = client.jetstream()
     with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"), contextlib.suppress(*_NOT_FOUND_ERRORS):
-        place = await _find_message_sequence(client, experience_subject(league, policy), f"{match_id}:{seat}")
-        if place is not None:
-            message = await stream.get_msg(EXPERIENCE_STREAM, place)
+        sequence = await _find_message_sequence(client, experience_subject(league, policy), f"{match_id}:{seat}")
+        if sequence is not None:
+            message = await stream.get_msg(EXPERIENCE_STREAM, sequence)
             with contextlib.suppress(DecodeError):
                 return decode_trajectory(message.data or b"")
     return None

@@ -81,11 +81,11 @@ def read_page(connection: Any, page: PageQuery, upto: int) -> list[dict[str, Any
     sequences = [sequence for (sequence,) in connection.execute(page.sql, page.parameters).fetchall()]
     if not sequences:
         return []
-    place = {"first": sequences[-1], "last": sequences[0], "wanted": sequences}
+    page_range = {"first": sequences[-1], "last": sequences[0], "wanted": sequences}
     seats: dict[int, list[dict[str, Any]]] = {sequence: [] for sequence in sequences}
-    for seat in row_dicts(connection.execute(_SEATS, place)):
+    for seat in row_dicts(connection.execute(_SEATS, page_range)):
         seats[seat.pop("sequence")].append(seat)
-    rows = row_dicts(connection.execute(_ROWS, {**place, "upto": upto}))
+    rows = row_dicts(connection.execute(_ROWS, {**page_range, "upto": upto}))
     return [{**row, "seats": seats[row["sequence"]]} for row in rows]
 
 
@@ -156,7 +156,7 @@ def _event_fields(recorded: RecordedEvent | None) -> dict[str, Any] | None:
 
 def agent_kind(league: LiveLeague, name: str) -> str:
     """The kind of an agent: ``person`` for people, ``policy`` for versions that never joined."""
-    known = league.state.agents.get(name)
-    if known is not None:
-        return known.kind
+    agent = league.state.agents.get(name)
+    if agent is not None:
+        return agent.kind
     return "person" if name == HUMAN else "policy"

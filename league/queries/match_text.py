@@ -42,8 +42,8 @@ def match_header(match: MatchEvents) -> dict[str, Any]:
 def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
     """Print a match's seats, its outcome, and its moves, or why there are none to show."""
     result = match.result
-    place = event_position(match.finished or match.failed or match.sampled)
-    where = f"event {place['sequence']}, {place['time']}"
+    position = event_position(match.finished or match.failed or match.sampled)
+    where = f"event {position['sequence']}, {position['time']}"
     if result is not None:
         game = f"{result.game} {result.environment}".strip()
         _print_line(console, f"match {match.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")

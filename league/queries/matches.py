@@ -306,7 +306,7 @@ def _episode_nodes(episode: RecordedEpisode, depth: int) -> list[EpisodeNode]:
         metrics=episode.metrics,
         calls=calls,
     )
-    return [this, *(one for child in episode.children for one in _episode_nodes(child, depth + 1))]
+    return [this, *(node for child in episode.children for node in _episode_nodes(child, depth + 1))]
 
 
 def _truncate(text: str) -> str:

@@ -66,10 +66,10 @@ def match_options(state: LeagueState) -> dict[str, Any]:
         # External agents play elsewhere: nothing here could act for them.
         if agent.kind != "external" and (agent.kind != "bot" or agent.name in contest.bots)
     ]
-    known = {row["agent"] for row in agents}
+    registered = {row["agent"] for row in agents}
     for policy in state.policies:
         live = state.live_version(policy)
-        if live is not None and (name := agent_name(policy, live.version)) not in known:
+        if live is not None and (name := agent_name(policy, live.version)) not in registered:
             agents.append({"agent": name, "kind": "newest", "rating": None, "active": True})
     learned = [row for row in agents if row["kind"] in ("checkpoint", "newest")] if find_spec("torch") else []
     usual = max(

@@ -56,8 +56,8 @@ async def compare_counterfactual(
         played = await _matching_matches(run, history, f"worker = {sql_literal(name)}", until)
         if not played:
             statement = "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20"
-            known = [row[0] for row in (await query_history(run, history, statement)).rows]
-            raise UsageError(f"--without-worker {name}: played no match; expected {format_choices(known)}")
+            names = [row[0] for row in (await query_history(run, history, statement)).rows]
+            raise UsageError(f"--without-worker {name}: played no match; expected {format_choices(names)}")
         left_out |= played
     for predicate in predicates:
         left_out |= await _matching_matches(run, history, predicate, until)

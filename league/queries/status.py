@@ -302,7 +302,11 @@ def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
     """
     for policy, role in sorted(state.config_or_default.trained_policies.items()):
         newest = max(
-            ((named[1], one) for one in state.evaluations.values() if (named := _settled(one)) and named[0] == policy),
+            (
+                (named[1], evaluation)
+                for evaluation in state.evaluations.values()
+                if (named := _settled(evaluation)) and named[0] == policy
+            ),
             key=lambda pair: pair[0],
             default=None,
         )

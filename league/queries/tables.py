@@ -252,13 +252,13 @@ async def parse_sequence(history: EventLog, text: str, option: str) -> int:
 async def sequence_at_time(query: QueryFunction, moment: datetime, option: str) -> int:
     """Sequence of the newest event recorded at or before a time; raises as ``resolve_sequence`` does."""
     utc = moment.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
-    [(place, began, ended)] = await query(f"SELECT sequence_at(TIMESTAMP '{utc}'), min(time), max(time) FROM events")
-    if not place:
+    [(sequence, began, ended)] = await query(f"SELECT sequence_at(TIMESTAMP '{utc}'), min(time), max(time) FROM events")
+    if not sequence:
         raise UsageError(
             f"{option} {utc} UTC: before the first event; the history spans {began:%Y-%m-%d %H:%M:%S} to "
             f"{ended:%Y-%m-%d %H:%M:%S} UTC"
         )
-    return int(place)
+    return int(sequence)
 
 
 def parse_time(text: str, option: str) -> datetime:

@@ -43,13 +43,13 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
 
     def steps_of(self, sequence: int) -> Ranges:
         """Steps of a pending trajectory that were trained on."""
-        return next((one.steps for one in self.begun if one.sequence == sequence), [])
+        return next((trajectory.steps for trajectory in self.begun if trajectory.sequence == sequence), [])
 
     def advance(self, step: GradientStepTaken) -> "ExperiencePosition":
         """Return the position after a step."""
         floor = max(self.floor, step.floor)
         left = ranges_above(merge_ranges(self.above, step.trained, *(group.sequences for group in step.dropped)), floor)
-        trained_steps = {one.sequence: one.steps for one in self.begun}
+        trained_steps = {trajectory.sequence: trajectory.steps for trajectory in self.begun}
         for part in step.parts:
             trained_steps[part.sequence] = merge_ranges(trained_steps.get(part.sequence, []), part.steps)
         begun = [
@@ -59,8 +59,8 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
         ]
         gathered = step.gathered
         if gathered is not None:
-            known = self.gathered.over if self.gathered is not None else []
-            gathered = replace(gathered, over=[*known, *gathered.over][-MAX_CLOSED_GROUPS:])
+            over = self.gathered.over if self.gathered is not None else []
+            gathered = replace(gathered, over=[*over, *gathered.over][-MAX_CLOSED_GROUPS:])
         return ExperiencePosition(floor, max(self.looked_at, step.experience_to, floor), left, begun, gathered)
 
 
@@ -122,8 +122,8 @@ def _trajectory_key(match_id: str, seat: int) -> str:
 
 
 def _trajectory_keys(matches: Sequence[str], seats: Sequence[int]) -> list[str]:
-    known = [*seats[: len(matches)], *repeat(-1, len(matches) - len(seats))]
-    return [_trajectory_key(match_id, seat) for match_id, seat in zip(matches, known, strict=True)]
+    padded = [*seats[: len(matches)], *repeat(-1, len(matches) - len(seats))]
+    return [_trajectory_key(match_id, seat) for match_id, seat in zip(matches, padded, strict=True)]
 
 
 _DROP_REASONS = ("stale", "filtered", "refused", "voided", "given_up", "late")

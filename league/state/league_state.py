@@ -313,10 +313,10 @@ class LeagueState:
         return LivePolicy(policy, version, adapter, self.rating(name), self.rating_table.deviation(name))
 
     def _table(self, game: str, system: str) -> RatingTable:
-        place = (game, system)
-        if place not in self._tables:
-            self._tables[place] = RatingTable(self._starts, self._systems.get(system, UnknownSystem(system)))
-        return self._tables[place]
+        key = (game, system)
+        if key not in self._tables:
+            self._tables[key] = RatingTable(self._starts, self._systems.get(system, UnknownSystem(system)))
+        return self._tables[key]
 
     # Handlers, by the types in their signatures; they return whether the standings changed.
 
@@ -449,15 +449,15 @@ class LeagueState:
         return any(changed)
 
     def _on_ratings_corrected(self, event: e.RatingsCorrected) -> bool:
-        place = (event.game, event.system)
-        if event.through <= self._rated_to.get(place, 0):
+        key = (event.game, event.system)
+        if event.through <= self._rated_to.get(key, 0):
             return False
-        self._rated_to[place] = event.through
-        self._table(*place).replace(event.ratings)
+        self._rated_to[key] = event.through
+        self._table(*key).replace(event.ratings)
         self._rated = None
         for match_id in event.waited:
             self._settle_verdict(self.evaluation_table.rate_match(match_id, event.system))
-        return self._tables[place] is self.rating_table
+        return self._tables[key] is self.rating_table
 
     def _on_league_branched(self, event: e.LeagueBranched) -> bool:
         if event.at <= self._branched_at:
@@ -472,16 +472,16 @@ class LeagueState:
         return self._workers.slots != slots
 
     def _on_rating_updated(self, event: e.RatingUpdated) -> bool:
-        place = (event.game, event.system)
+        key = (event.game, event.system)
         # Ratings are recorded in the order of the matches, so an older match is a duplicate.
-        if event.match_sequence <= self._rated_to.get(place, 0):
+        if event.match_sequence <= self._rated_to.get(key, 0):
             return False
-        self._rated_to[place] = event.match_sequence
-        self._table(*place).update(event.changes)
+        self._rated_to[key] = event.match_sequence
+        self._table(*key).update(event.changes)
         self._rated = None
         self._settle_verdict(self.evaluation_table.rate_match(event.match_id, event.system))
         # Only the official system's ratings are in the standings.
-        return self._tables[place] is self.rating_table
+        return self._tables[key] is self.rating_table
 
     def _on_policy_published(self, event: e.PolicyPublished) -> bool:
         versions = self.published.setdefault(event.policy, {})

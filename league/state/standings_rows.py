@@ -132,7 +132,7 @@ class RecentRewards(msgspec.Struct):
     def means(self) -> dict[str, float]:
         """The mean of each policy that has enough matches."""
         return {
-            policy: sum(one.reward for one in newest) / len(newest)
+            policy: sum(match.reward for match in newest) / len(newest)
             for policy, newest in sorted(self.newest.items())
             if len(newest) >= FEWEST_REWARDS
         }

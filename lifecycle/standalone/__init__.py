@@ -102,8 +102,8 @@ def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
     configured = config.trainer.advantage
     name = "grpo" if configured.name == "group_relative" else configured.name
     if name not in CREDIT_ASSIGNERS.names():
-        known = ("group_relative", *(name for name in CREDIT_ASSIGNERS.names() if name != "grpo"))
-        raise ConfigError(f"trainer.advantage: {configured.name!r} credits no trees; expected {format_choices(known)}")
+        names = ("group_relative", *(name for name in CREDIT_ASSIGNERS.names() if name != "grpo"))
+        raise ConfigError(f"trainer.advantage: {configured.name!r} credits no trees; expected {format_choices(names)}")
     return Plugin(name, {key: value for key, value in configured.settings.items() if key != "by"})
 
 

@@ -91,14 +91,14 @@ def _expand_names(value: Any, into: Any) -> Any:
 def _explain(message: str, value: Any, into: Any, where: str) -> str:
     text, _, path = message.partition(" - at `$")
     path, kind, found = _follow(path, into, value)
-    place = ".".join(part for part in (where, path) if part)
+    key = ".".join(part for part in (where, path) if part)
     if unknown := re.search(r"unknown field `(.*)`", text):
         known = format_choices(kind.__struct_fields__, unknown[1])
-        prefix = f"{place}." if place else ""
+        prefix = f"{key}." if key else ""
         return f"{prefix}{unknown[1]}: unknown key; expected {known}"
     if re.match(r"Invalid enum|Expected `\w+` [<>]", text):
-        return f"{place}: {found!r}; expected {_expectation(inspect.type_info(kind), found)}"
-    return f"{place or 'configuration'}: {text[0].lower()}{text[1:]}"
+        return f"{key}: {found!r}; expected {_expectation(inspect.type_info(kind), found)}"
+    return f"{key or 'configuration'}: {text[0].lower()}{text[1:]}"
 
 
 def _follow(path: str, into: Any, value: Any) -> tuple[str, Any, Any]:

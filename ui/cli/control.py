@@ -85,8 +85,8 @@ async def config_show(
     settings: Any = to_builtins(state.config) if state.config is not None else {}
     for part in filter(None, key.split(".")):
         if not isinstance(settings, dict) or part not in settings:
-            known = format_choices(settings) if isinstance(settings, dict) and settings else "no further key"
-            raise UsageError(f"{key}: no {part!r} there; expected {known}")
+            expected = format_choices(settings) if isinstance(settings, dict) and settings else "no further key"
+            raise UsageError(f"{key}: no {part!r} there; expected {expected}")
         settings = settings[part]
     print(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode())
 

@@ -112,8 +112,15 @@ async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
         number, sequence, tries = number_columns("number", "sequence", "tries")
         columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
         rows = [
-            (one.number, _filed_time(one), one.letter.stream, one.letter.sequence, one.letter.tries, one.letter.error)
-            for one in letters
+            (
+                filed.number,
+                _filed_time(filed),
+                filed.letter.stream,
+                filed.letter.sequence,
+                filed.letter.tries,
+                filed.letter.error,
+            )
+            for filed in letters
         ]
         print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 

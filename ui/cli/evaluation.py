@@ -100,9 +100,9 @@ def benchmark(
     if as_json:
         print_json(report)
     else:
-        for one in report:
-            _print_benchmark(one, Console(highlight=False))
-    if any(one.rows[-1].games < one.wanted for one in report):
+        for benchmark in report:
+            _print_benchmark(benchmark, Console(highlight=False))
+    if any(benchmark.rows[-1].games < benchmark.wanted for benchmark in report):
         raise typer.Exit(1)
 
 

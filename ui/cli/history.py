@@ -196,17 +196,17 @@ async def replay(
     show: Callable[[Any], None]
     async with run.open_log() as history:
         if until is None:
-            place = await history.last_sequence()
+            sequence = await history.last_sequence()
         else:
-            place = await resolve_sequence(run, history, until, "--until")
+            sequence = await resolve_sequence(run, history, until, "--until")
         if check:
-            report, show = await verify_log(history, place), _print_differences
+            report, show = await verify_log(history, sequence), _print_differences
         elif is_counterfactual:
             rules = Counterfactual(settings or [], system, agents or [])
-            report = await compare_counterfactual(run, history, place, rules, workers or [], predicates or [])
+            report = await compare_counterfactual(run, history, sequence, rules, workers or [], predicates or [])
             show = _print_comparison
         else:
-            report, show = await replay_log(history, place), _print_replay
+            report, show = await replay_log(history, sequence), _print_replay
     print_answer(report, as_json, show)
     raise typer.Exit(1 if check and not report.is_identical else 0)
 

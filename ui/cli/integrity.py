@@ -74,18 +74,18 @@ async def _verify(
     async with run.open_log() as history:
         store = run.open_blob_store(history.client)
         # How far the history reached according to others than its store.
-        known = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
-        held = await history.stored_count()
+        positions = {"this machine's tables": recorded_position(run), "the event of --reached": reached}
+        stored = await history.stored_count()
         with show_progress(Console(stderr=True), "verifying") as report:
             found = await verify_history(
                 history,
                 store,
                 expect,
-                progress_callback(report, "verified", held),
+                progress_callback(report, "verified", stored),
                 reads,
                 client=history.client,
                 scrubbed=_scrub_progress(report) if blobs else None,
-                known={what: sequence for what, sequence in known.items() if sequence},
+                known={what: sequence for what, sequence in positions.items() if sequence},
                 copy=copy,
             )
             if replay:
@@ -124,8 +124,8 @@ def _print_report(report: IntegrityReport) -> None:
     for damage in report.damage[:_MAX_SHOWN]:
         _print_damage(damage)
     print_omitted(len(report.damage), _MAX_SHOWN, "damaged ranges")
-    known = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(report.known.items())) or "none"
-    print(f"other records of how far the history reached: {known}; a cut beyond all of them cannot be detected")
+    positions = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(report.known.items())) or "none"
+    print(f"other records of how far the history reached: {positions}; a cut beyond all of them cannot be detected")
     print(f"newest manifest: {report.manifest or 'none'}")
 
 
@@ -155,10 +155,10 @@ def _print_blobs(report: ScrubReport | None) -> None:
 def _print_damage(damage: Damage) -> None:
     print(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}")
     for located in damage.located[:_MAX_SHOWN]:
-        place = f"{located.what}: events {located.first:,} to {located.last:,}"
+        where = f"{located.what}: events {located.first:,} to {located.last:,}"
         if located.first == located.last:
-            place = f"{located.what}: event {located.first:,}"
-        print(f"  {place}")
+            where = f"{located.what}: event {located.first:,}"
+        print(f"  {where}")
     print_omitted(len(damage.located), _MAX_SHOWN, "places", indent="  ")
 
 

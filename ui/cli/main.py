@@ -24,14 +24,14 @@ def main() -> None:
         # The reader closed our output early (``league events | head``).
         sys.stderr.close()
     except (LeagueError, OSError) as error:
-        known = error if isinstance(error, LeagueError) else DiskError.of(error)
-        if known is None:
+        explained = error if isinstance(error, LeagueError) else DiskError.of(error)
+        if explained is None:
             raise
         # Imported on use: what prints in colour takes long to import.
         from ui.output import print_error
 
-        print_error(known)
-        sys.exit(known.exit_code)
+        print_error(explained)
+        sys.exit(explained.exit_code)
     finally:
         # All is cleaned up: a further signal must not interrupt Python's own end, which would print a traceback.
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -30,9 +30,9 @@ async def branch_league(
     """Start a new run with a copy of another one's history up to an event; `league up --run NEW` continues it."""
     origin = Run(source, nats=nats, name=league)
     async with origin.open_log("branch") as history:
-        place = await resolve_sequence(origin, history, at, "--at")
+        sequence = await resolve_sequence(origin, history, at, "--at")
         with show_progress(Console(stderr=True), "branching") as report:
-            made = await make_branch(origin, history, place, run, report)
+            made = await make_branch(origin, history, sequence, run, report)
     print_answer(made, as_json, lambda result: _print_branch(result, run))
 
 
@@ -117,8 +117,8 @@ def import_match_results(
     if as_json:
         print_json(result)
         return
-    known = f"{result.known:,} known{', nothing was recorded' if dry_run else ''}"
-    print(f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {known}")
+    repeated = f"{result.known:,} known{', nothing was recorded' if dry_run else ''}"
+    print(f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {repeated}")
     print(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
     if not result.is_rated:
         print("they move no rating: ratings.purposes does not name external")

@@ -276,11 +276,11 @@ class HumanMatchLobby:
         counts, needed = executor.evaluation_seat_counts, len(agents)
         if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
             raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
-        known = [row["agent"] for row in match_options(self._context.state)["agents"]]
+        names = [row["agent"] for row in match_options(self._context.state)["agents"]]
         seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
         for agent in seats:
-            if agent != HUMAN and agent not in known:
-                raise UsageError(f"{agent!r} cannot be played with; expected {format_choices(known)}")
+            if agent != HUMAN and agent not in names:
+                raise UsageError(f"{agent!r} cannot be played with; expected {format_choices(names)}")
         match_id = f"play-{self._context.name}-{secrets.token_hex(5)}"
         seed = derive_seed(self._context.config.seed, "match", match_id)
         return PlayMatch(match_id, PURPOSE, seats, counts.fitting_seed(seed, needed) or 0)

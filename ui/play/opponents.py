@@ -110,8 +110,8 @@ class HumanGameRunner(HumanRunner):
         return CompletedGame.from_game(self.spec, job, game, players, outcome, seconds, tokenizer)
 
     def _agent_kind(self, agent: str) -> str:
-        known = self._context.state.agents.get(agent)
-        return "checkpoint" if known is None else known.kind
+        registered = self._context.state.agents.get(agent)
+        return "checkpoint" if registered is None else registered.kind
 
     async def _make_player(self, job: PlayMatch, seat: int, version: PublishedVersion | None) -> SeatPlayer:
         person = self._seated(job).get(seat)

@@ -52,14 +52,14 @@ def _resolve_seats(offer: dict[str, Any], seat: str | None, agents: Sequence[str
         raise UsageError(offer["why_not"])
     names: list[str] = offer["seats"]
     numbered = {str(number): number for number in range(len(names))} | {name: n for n, name in enumerate(names)}
-    place = 0 if seat is None else numbered.get(seat)
-    if place is None:
+    seat_number = 0 if seat is None else numbered.get(seat)
+    if seat_number is None:
         raise UsageError(f"--seat {seat!r}: expected {format_choices(names)}, or its number from 0")
     free = len(names) - 1
     others = [*agents] * free if len(agents) == 1 else [*agents]
     if len(others) != free:
         raise UsageError(f"--agents: found {len(others)}; expected one, or one for each of {free} other seats")
-    return place, [*others[:place], "", *others[place:]]
+    return seat_number, [*others[:seat_number], "", *others[seat_number:]]
 
 
 async def _play_match(match: HumanMatch, show: Printer, ask: LineReader) -> bool:

@@ -219,13 +219,15 @@ async def _load_decisions(
     )
     for seat in () if is_consumed else match.result.seats:
         calls, _ = await _sampled_calls(league, match, seat) if seat.seat in replies_in_text else ((), "")
-        places = [place for place in sorted(decisions) if place[1] == seat.seat]
+        moments = [moment for moment in sorted(decisions) if moment[1] == seat.seat]
         tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model) if calls else None
-        decisions |= {place: decision_from_call(call, tokenizer) for place, call in zip(places, calls, strict=False)}
+        decisions |= {moment: decision_from_call(call, tokenizer) for moment, call in zip(moments, calls, strict=False)}
     kept = await _kept_decisions(league, match.match_id)
     for seat in match.result.seats:
-        places = [place for place in sorted(decisions) if place[1] == seat.seat]
-        decisions |= {place: _with_kept(decisions[place], kept, seat.seat, index) for index, place in enumerate(places)}
+        moments = [moment for moment in sorted(decisions) if moment[1] == seat.seat]
+        decisions |= {
+            moment: _with_kept(decisions[moment], kept, seat.seat, index) for index, moment in enumerate(moments)
+        }
     return decisions
 
 

@@ -114,7 +114,7 @@ def _distinct_gpus(workers: list[WorkerStatus]) -> list[dict[str, Any]]:
         if worker.heartbeat is not None and worker.health == "ok":
             for gpu in worker.heartbeat.gpus:
                 gpus[worker.host, gpu.index] = {"host": worker.host, **msgspec.to_builtins(gpu)}
-    return [gpus[place] for place in sorted(gpus)]
+    return [gpus[key] for key in sorted(gpus)]
 
 
 @route("/running", stays_s=5.0)

@@ -94,8 +94,8 @@ def _rating_history(connection: Any, upto: int, query: _HistoryQuery) -> Any:
         raise UsageError(
             f"system {system!r}: not recorded in this history; expected {format_choices(recorded, system)}"
         )
-    place = (query.axis, query.policy, MAX_POINTS - 1, query.first, query.last)
-    rows = connection.execute(_POINTS_SQL, [game, system, list(query.agents), upto, *place]).fetchall()
+    window = (query.axis, query.policy, MAX_POINTS - 1, query.first, query.last)
+    rows = connection.execute(_POINTS_SQL, [game, system, list(query.agents), upto, *window]).fetchall()
     points: dict[str, list[list[float]]] = {agent: [] for agent in query.agents}
     for agent, x, rating, deviation in rows:
         points[agent].append(rating_point(x, rating, deviation))
