@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from arena.games.base import Action, Bot, Game, Outcome, Recording, position_checksum
+from arena.games.base import Action, Bot, Game, Outcome, Recording, check_outcome, position_checksum
 from schemas.decisions import DecisionNote
 from schemas.errors import GameError
 from schemas.ids import derive_seed
@@ -83,7 +83,9 @@ async def play(
         turn += 1
         # Games without an awaiting player would otherwise block all others on this event loop.
         await asyncio.sleep(0)
-    return game.outcome()
+    outcome = game.outcome()
+    check_outcome(game.name, outcome, len(game.seats))
+    return outcome
 
 
 def decision_seed(match_seed: int, turn: int, seat: int) -> int:
@@ -185,7 +187,7 @@ def _replay(recording: Recording, seed: int, bots: Mapping[int, Bot], counts: Co
 
 def compare_outcome(recorded: Outcome, replayed: Outcome) -> Divergence | None:
     """The first difference between two outcomes."""
-    for name in ("winner", "reason", "length"):
+    for name in ("winner", "reason", "length", "teams", "roles"):
         old, new = getattr(recorded, name), getattr(replayed, name)
         if old != new:
             return Divergence(None, None, name, str(old), str(new))

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.sizes import is_installed, size
-from league.ratings.base import State, make_rating_system
+from league.ratings.base import Side, State, make_rating_system
 from schemas.config import Plugin
 
 SEATS = 7
@@ -50,7 +50,8 @@ def rate(name: str, matches: list[Match]) -> tuple[dict[str, State], float]:
     system, states = make_rating_system(Plugin(name=name)), begin(name)
     started = time.thread_time()
     for match in matches:
-        states.update(system.update({agent: states[agent] for agent, _ in match}, match))
+        sides = [Side((agent,), score) for agent, score in match]
+        states.update(system.update({agent: states[agent] for agent, _ in match}, sides))
     return states, len(matches) / (time.thread_time() - started)
 
 
@@ -99,10 +100,10 @@ def make_trueskill() -> Any:
 
 def make_openskill() -> Any:
     """The package openskill in the league's points."""
-    from openskill.models import PlackettLuce
+    from openskill.models import BradleyTerryFull
 
     ours: Any = make_rating_system(Plugin(name="openskill"))
-    model = PlackettLuce(1000, ours.sigma, ours.beta, ours.kappa, tau=ours.tau)
+    model = BradleyTerryFull(1000, ours.sigma, ours.beta, ours.kappa, tau=ours.tau)
 
     def play(ratings: Ratings, match: Match) -> None:
         found = model.rate([[ratings[agent]] for agent, _ in match], ranks=[-score for _, score in match])

@@ -23,8 +23,7 @@ _MAX_AGENTS = 8
 
 # An agent sits in one seat of a benchmark; a match without a winner was won by neither side.
 _BENCHMARKS_SQL = """
-    SELECT v.agent, v.opponents, v.matches, v.mean_rank, s.role, coalesce(m.winner = s.seat, false), m.match_id,
-           m.sequence
+    SELECT v.agent, v.opponents, v.matches, v.mean_rank, s.role, s.won, m.match_id, m.sequence
     FROM evaluations v JOIN matches m USING (evaluation_id) JOIN match_seats s USING (match_id)
     WHERE v.suite = 'benchmark' AND v.finished_sequence IS NOT NULL AND v.agent IN (?, ?) AND s.agent = v.agent
           AND m.voided_sequence IS NULL

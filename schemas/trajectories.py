@@ -74,7 +74,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     """Name of the policy, without a version: ``main``."""
     seat: int
     role: str
-    """The seat's name in the game (Diplomacy: the power). Credit is compared within a role."""
+    """Role that the match drew for the seat (Secret Mafia: ``Doctor``), else the seat's name (Diplomacy: the power).
+    Credit is compared within a role."""
     group: str
     """Equal for trajectories that group-relative advantages compare: of one start, seat and line-up with
     ``rollout.group_size``, else of one role and line-up. A policy's newest version counts as the policy."""
@@ -88,6 +89,8 @@ class Trajectory(msgspec.Struct, frozen=True):
     """1 for the best seat; tied seats share the better rank."""
     scores: list[float] = []
     """Final score of every seat, this one included; empty in older trajectories."""
+    teams: list[str] = []
+    """Team of every seat; empty for a game without teams."""
 
     @property
     def version(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from arena.games.base import Action, Outcome, Pieces, position_checksum, ranks, sole_leader, validate_actions
+from arena.games.base import Action, Outcome, Pieces, position_checksum, validate_actions
 from schemas.errors import GameError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -81,6 +81,14 @@ class ListedGame(ABC, Generic[S]):
         """Named facts per seat."""
         return [{} for _ in self.seats]
 
+    def teams(self) -> Sequence[str]:
+        """The seats' teams, once the game is over; empty for a game without."""
+        return ()
+
+    def roles(self) -> Sequence[str]:
+        """The seats' roles, once the game is over; empty if the names of the seats are their roles."""
+        return ()
+
     @property
     def length(self) -> int:
         """Turns of the game, for its outcome; by default those of its clock."""
@@ -137,9 +145,15 @@ class ListedGame(ABC, Generic[S]):
         """See ``Game.outcome``."""
         if self.to_move():
             raise GameError(f"{self.name}, {self.moment}: no outcome; the game is not over")
-        scores = tuple(self.scores())
-        facts = tuple(self.metrics()), self.reason(), self.length, self.environment
-        return Outcome(scores, ranks(scores), sole_leader(scores), *facts)
+        return Outcome.of(
+            self.scores(),
+            self.teams(),
+            roles=tuple(self.roles()),
+            metrics=tuple(self.metrics()),
+            reason=self.reason(),
+            length=self.length,
+            environment=self.environment,
+        )
 
     def save(self) -> bytes:
         """See ``Game.save``."""

@@ -7,9 +7,10 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 ``TextFormat`` and ``Words`` are how language models play a game; ``arena.games.texts`` has their optional parts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol, runtime_checkable
+from statistics import fmean
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -28,7 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
     """1 for the best; tied seats share the better rank (1, 2, 2, 4)."""
     winner: int | None
-    """The seat that is strictly first by the game's own measure of winning, if any."""
+    """The seat that is strictly first by the game's own measure of winning, if any; of a team, its first seat."""
     metrics: tuple[dict[str, float], ...]
     """Named facts per seat (Diplomacy: ``centers``, ``units``, ``survived``)."""
     reason: str
@@ -37,6 +38,41 @@ class Outcome(msgspec.Struct, frozen=True):
     """Number of ``apply`` calls (Diplomacy: phases)."""
     environment: str = ""
     """The TextArena environment, for a game that has several; empty for all other games."""
+    teams: tuple[str, ...] = ()
+    """Team of each seat, for a game with teams: its members share score and rank."""
+    roles: tuple[str, ...] = ()
+    """Role of each seat, for a game that draws them; else the names of the seats are their roles."""
+
+    @classmethod
+    def of(cls, scores: Sequence[float], teams: Sequence[str] = (), **facts: Any) -> "Outcome":
+        """Make a result by scores alone: each team has the mean of its members'; ``facts`` are the other fields."""
+        if len(teams) == len(scores):
+            members = {team: [score for score, own in zip(scores, teams, strict=True) if own == team] for team in teams}
+            scores = [members[team][0] if len(set(members[team])) == 1 else fmean(members[team]) for team in teams]
+        sides = teams if len(teams) == len(scores) else range(len(scores))
+        best = [seat for seat, score in enumerate(scores) if score == max(scores)]
+        # Who plays together against nobody has no one to win against.
+        is_won = len({sides[seat] for seat in best}) == 1 and (len(scores) == 1 or len(set(sides)) > 1)
+        winner = best[0] if is_won else None
+        return cls(tuple(scores), ranks(scores, sides), winner, teams=tuple(teams), **facts)
+
+
+def check_outcome(game: str, outcome: Outcome, seats: int) -> None:
+    """Check that a game with teams, or with drawn roles, has one for each seat, and that a team shares its result.
+
+    Raises:
+        GameError: with the seat that has none, or a member that differs.
+    """
+    for kind, names in (("team", outcome.teams), ("role", outcome.roles)):
+        if names and not (len(names) == seats and all(names)):
+            missing = next((seat for seat, name in enumerate(names) if not name), len(names))
+            raise GameError(
+                f"{game}: seat {missing} has no {kind} in {list(names)}; expected one for each of {seats} seats"
+            )
+    results: dict[str, tuple[float, int]] = {}
+    for team, score, rank in zip(outcome.teams, outcome.scores, outcome.ranks, strict=False):
+        if (score, rank) != (first := results.setdefault(team, (score, rank))):
+            raise GameError(f"{game}: team {team!r} has a member with score and rank {score, rank}; expected {first}")
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -237,9 +273,12 @@ def position_checksum(saved: bytes) -> str:
     return digest(saved)[:8]
 
 
-def ranks(scores: Sequence[float]) -> tuple[int, ...]:
-    """The rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4)."""
-    descending = sorted(scores, reverse=True)
+def ranks(scores: Sequence[float], sides: Sequence[Hashable] = ()) -> tuple[int, ...]:
+    """The rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4).
+
+    Seats of one of the ``sides`` have one score, and take one place.
+    """
+    descending = sorted(dict(zip(sides, scores, strict=True)).values() if sides else scores, reverse=True)
     return tuple([1 + descending.index(score) for score in scores])
 
 

@@ -161,8 +161,8 @@ class SeatSummary(msgspec.Struct, frozen=True):
 
 def summarize_seats(results: Sequence[GameResult]) -> list[SeatSummary]:
     """A row for each seat that the agent had, in the order of seats, and one for all."""
-    seats = dict.fromkeys(result.own.role for result in sorted(results, key=lambda result: result.own.seat))
-    rows = [_make_row(seat, [result for result in results if result.own.role == seat]) for seat in seats]
+    roles = dict.fromkeys(result.own.played_role for result in sorted(results, key=lambda result: result.own.seat))
+    rows = [_make_row(role, [result for result in results if result.own.played_role == role]) for role in roles]
     return [*rows, _make_row("", results)]
 
 
@@ -172,7 +172,7 @@ def _make_row(seat: str, results: Sequence[GameResult]) -> SeatSummary:
     for _, own in results:
         for metric, value in own.metrics.items():
             means.setdefault(metric, []).append(value)
-    won = [match.winner == own.seat for match, own in results]
+    won = [match.has_won(own) for match, own in results]
     kinds = {
         "won": won,
         "tied": [match.winner is None and _lead(own) == max(map(_lead, match.seats)) for match, own in results],

@@ -9,8 +9,8 @@ CREATE MACRO wilson(wins, games) AS
                + 1.96 * sqrt(wins / games * (1 - wins / games) / games + 0.9604 / games / games)) / (1 + 3.8416 / games), 1)
     ) ELSE struct_pack(low := 0.0, high := 1.0) END;
 
--- In a match, every seat of one agent is compared with every seat of the other; their mean is the match's share, so that
--- a match counts once however many seats the two held.
+-- In a match, every seat of one agent is compared with every seat of the other but those of its own team; their mean is
+-- the match's share, so that a match counts once however many seats the two held.
 CREATE MACRO payoff_at(upto, playing := NULL, purposes := NULL) AS TABLE
     WITH conf AS (
         SELECT coalesce(playing, game) AS game FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
@@ -19,11 +19,12 @@ CREATE MACRO payoff_at(upto, playing := NULL, purposes := NULL) AS TABLE
         WHERE m.sequence <= upto AND (purposes IS NULL OR list_contains(purposes, m.purpose))
               AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto)
     ), held AS (
-        SELECT sequence, agent, score FROM kept.all_match_seats SEMI JOIN counted USING (sequence) WHERE isfinite(score)
+        SELECT sequence, agent, score, coalesce(nullif(team, ''), 'seat ' || seat) AS side
+        FROM kept.all_match_seats SEMI JOIN counted USING (sequence) WHERE isfinite(score)
     ), met AS (
         SELECT sequence, a.agent, b.agent AS opponent, count(*) FILTER (a.score > b.score) AS wins,
                count(*) FILTER (a.score = b.score) AS draws, count(*) FILTER (a.score < b.score) AS losses
-        FROM held a JOIN held b USING (sequence) WHERE a.agent <> b.agent GROUP BY ALL
+        FROM held a JOIN held b USING (sequence) WHERE a.agent <> b.agent AND a.side <> b.side GROUP BY ALL
     ), summed AS (
         SELECT agent, opponent, count(*) AS games,
                -- Rounded: the order of a parallel sum is not fixed.

@@ -44,7 +44,7 @@ CREATE TABLE kept.match_failures (
 
 CREATE TABLE kept.match_seats (
     match_id VARCHAR, sequence BIGINT, seat BIGINT, role VARCHAR, agent VARCHAR, score DOUBLE, rank BIGINT,
-    trainable BOOLEAN, metrics MAP(VARCHAR, DOUBLE)
+    trainable BOOLEAN, metrics MAP(VARCHAR, DOUBLE), team VARCHAR, won BOOLEAN
 );
 
 CREATE TABLE kept.ratings (
@@ -219,7 +219,7 @@ CREATE MACRO rated_matches_at(upto, under := NULL, playing := NULL) AS TABLE
         UNION ALL
         SELECT unnest(waited) FROM kept.all_corrections JOIN conf USING (game, system) WHERE sequence <= upto
     )
-    SELECT m.match_id, m.sequence, m.winner FROM kept.all_matches m SEMI JOIN conf USING (game)
+    SELECT m.match_id, m.sequence FROM kept.all_matches m SEMI JOIN conf USING (game)
     WHERE m.sequence <= upto AND m.match_id IN (FROM rated)
       AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto);
 
@@ -257,7 +257,7 @@ CREATE MACRO leaderboard_at(upto, under := NULL, playing := NULL) AS TABLE
                           AND r.version <= z.version AND z.version < a.version)
         GROUP BY a.agent
     ), played AS (
-        SELECT s.agent, count(DISTINCT CASE WHEN s.seat = m.winner THEN m.sequence END) AS wins,
+        SELECT s.agent, count(DISTINCT m.sequence) FILTER (s.won) AS wins,
                avg(s.rank) AS mean_rank
         FROM kept.all_match_seats s
              JOIN rated_matches_at(upto, under := under, playing := playing) m USING (sequence) GROUP BY s.agent
@@ -287,7 +287,7 @@ CREATE VIEW match_seats AS
            try_cast(metrics['reply_unparsable'] AS BIGINT) AS unparsable,
            try_cast(metrics['reply_illegal'] AS BIGINT) AS illegal
     FROM kept.all_match_seats;
-COMMENT ON VIEW match_seats IS 'one row per seat of every match; replies of a model, and those of them without a legal move, by their fault';
+COMMENT ON VIEW match_seats IS 'one row per seat of every match: the `role` that it played, its `team`, whether it or its team `won` (was strictly first); replies of a model, and those of them without a legal move, by their fault';
 
 CREATE VIEW match_failures AS
     FROM kept.all_match_failures;

@@ -123,11 +123,18 @@ _CHECKPOINT = _RATED | {"kind": "'checkpoint'", "baseline": "false", "join_reaso
 _EXTERNAL = _JOINED | {"kind": "'external'", "baseline": "false", "active": "false", "join_reason": "''"}
 _REQUESTED = {"matches": "len(matches)", "requested_sequence": "sequence", "requested_time": "time"}
 _SCORES = {"pairs": "len(scores)", "score": "list_avg(scores)", "matches": "pairs"}
-_SEAT = "seat, role, agent, score, rank, trainable, metrics"
+_SEATS = """(
+    SELECT match_id, sequence, winner, list_filter(seats, lambda s: s.seat = winner)[1].team AS winning_team,
+           unnest(seats) AS part FROM MatchFinished
+)"""
+_SEAT = {name: f"part.{name}" for name in ("seat", "agent", "score", "rank", "trainable", "metrics", "team")} | {
+    "role": "coalesce(nullif(part.drawn_role, ''), part.role)",
+    "won": "coalesce(part.seat = winner OR (part.team <> '' AND part.team = winning_team), false)",
+}
 
 BULKY_STATEMENTS = [
     _insert("MatchFinished", "kept.matches", winner_agent="list_filter(seats, lambda s: s.seat = winner)[1].agent"),
-    _insert_parts("MatchFinished", "kept.match_seats", "seats", _SEAT, "match_id, sequence"),
+    _insert("MatchFinished", "kept.match_seats", _SEATS, **_SEAT),
     _insert("MatchFailed", "kept.match_failures"),
     _insert_parts("OpponentsSampled", "kept.opponents_sampled", "picks", "seat, agent, bucket"),
     _insert_parts("RatingUpdated", "kept.ratings", "changes", "agent, before, after, rest"),

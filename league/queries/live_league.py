@@ -56,7 +56,8 @@ def summarise_event(recorded: RecordedEvent) -> EventSummary:
 def _summary_text(event: e.Event) -> str:
     match event:
         case e.MatchFinished():
-            first = next((seat.agent for seat in event.seats if seat.seat == event.winner), None)
+            winner = next((seat for seat in event.seats if seat.seat == event.winner), None)
+            first = winner and (winner.team or winner.agent)
             seats = ", ".join(dict.fromkeys(seat.agent for seat in event.seats))
             return f"{event.purpose}: {f'won by {first}' if first else 'no winner'} ({seats})"
         case e.GradientStepTaken():

@@ -27,7 +27,7 @@ _FAILED_FOR_AGENT_CONDITION = """
         match_id IN (SELECT match_id FROM kept.all_opponents_sampled WHERE agent = ? OR hero = ?)
         OR evaluation_id IN (SELECT evaluation_id FROM evaluations WHERE agent = ? OR list_contains(opponents, ?)))
 """
-_WON_CONDITION = "(sequence, winner) IN (SELECT (sequence, seat) FROM kept.all_match_seats WHERE agent = ?)"
+_WON_CONDITION = "sequence IN (SELECT sequence FROM kept.all_match_seats WHERE won AND agent = ?)"
 _OUTCOMES = {
     "won": _WON_CONDITION,
     "lost": f"NOT failed AND winner IS NOT NULL AND NOT {_WON_CONDITION}",
@@ -50,7 +50,7 @@ _ROWS = """
     ORDER BY ALL DESC
 """
 _SEATS = """
-    SELECT sequence, seat, role, agent, score, rank, trainable FROM kept.all_match_seats
+    SELECT sequence, seat, role, agent, score, rank, trainable, team, won FROM kept.all_match_seats
     WHERE sequence BETWEEN $first AND $last AND list_contains($wanted, sequence) ORDER BY sequence, seat
 """
 

@@ -66,9 +66,10 @@ def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, 
         for seat in result.seats:
             agent = seat.agent + (" (trained on)" if seat.trainable else "")
             metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
-            rank = f"{seat.rank}{' (first)' if seat.seat == result.winner else ''}"
-            rows.append([seat.seat, seat.role, agent, f"{seat.score:g}", rank, metrics])
-        columns = [*number_columns("seat"), "role", "agent", *number_columns("score", "rank"), "metrics"]
+            rank = f"{seat.rank}{' (first)' if result.has_won(seat) else ''}"
+            role = seat.role + (f", {seat.drawn_role}" if seat.drawn_role else "")
+            rows.append([seat.seat, role, agent, seat.team, f"{seat.score:g}", rank, metrics])
+        columns = [*number_columns("seat"), "role", "agent", "team", *number_columns("score", "rank"), "metrics"]
         print_table(console, columns, rows, ("seat",))
     if problem is not None:
         _print_line(console, f"no moves to show: {problem}")
@@ -225,4 +226,6 @@ def _recorded_outcome(result: MatchFinished) -> Outcome:
         ),
         reason=result.reason,
         length=result.length,
+        teams=tuple(seat.team for seat in result.seats if seat.team),
+        roles=tuple(seat.drawn_role for seat in result.seats if seat.drawn_role),
     )

@@ -7,7 +7,7 @@ to a sampler under any system.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -18,6 +18,14 @@ from schemas.plugins import Registry
 
 State = tuple[float, ...]
 """An agent's rating, deviation, and further numbers of the system."""
+
+
+class Side(NamedTuple):
+    """The seats of a match that share its outcome: a team's, or a single one."""
+
+    agents: tuple[str, ...]
+    """Agent in each seat. An agent may have several seats, and be on several sides."""
+    score: float
 
 
 class RatingSystem(Protocol):
@@ -31,15 +39,15 @@ class RatingSystem(Protocol):
     def inherit(self, state: State) -> State:
         """The state of an unrated version whose predecessor has this state."""
 
-    def update(self, ratings: Mapping[str, State], scores: Sequence[tuple[str, float]]) -> dict[str, State]:
+    def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
         """Rate one match: the states of its agents after it.
 
-        ``ratings`` has the agents' states before the match. ``scores`` has the agent and the score of each seat: two
-        different agents at least, finite scores, of which more is better and equal is a draw. Equal arguments give
-        equal bits, so sums are formed in the order of the seats or ranks.
+        ``ratings`` has the agents' states before the match. ``sides`` are two at least, with two different agents at
+        least, and finite scores, of which more is better and equal is a draw. Equal arguments give equal bits, so sums
+        are formed in the order of the sides or ranks; the order of a side's seats has no effect.
 
-        An agent in several seats plays each of them against the other agents' seats; comparisons between its own seats
-        are left out, and it takes the sum of its seats' changes.
+        An agent on several sides plays each of them against the other agents' seats; comparisons between its own seats
+        are left out. An agent takes the sum of its seats' changes.
         """
 
 
@@ -65,7 +73,7 @@ class UnknownSystem:
         """The same state."""
         return state
 
-    def update(self, ratings: Mapping[str, State], scores: Sequence[tuple[str, float]]) -> dict[str, State]:
+    def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
         """Raise ``NotImplementedError``."""
         raise NotImplementedError(f"rating system {self.name!r}: unknown to this version")
 

@@ -1,4 +1,4 @@
-"""Elo for any number of seats: every pair of seats is a two-player game.
+"""Elo for any number of seats and teams: every pair of sides is a two-player game.
 
 Source: the league specification's multi-player Elo ("pairwise decomposition"), which has k = 32 and divides each
 pair's step by the number of opponents, 6 in Diplomacy.
@@ -6,9 +6,10 @@ pair's step by the number of opponents, 6 in Diplomacy.
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import ClassVar
 
-from league.ratings.base import SYSTEMS, State
+from league.ratings.base import SYSTEMS, Side, State
 from schemas.numbers import PositiveFloat
 from schemas.plugins import PluginStruct
 
@@ -21,14 +22,16 @@ _MAX_EXPONENT = 300.0
 class Elo(PluginStruct, frozen=True):
     """Pairwise Elo.
 
-    For seats A and B, ``expected = 1 / (1 + 10 ** ((R_B - R_A) / 400))`` with the ratings before the match,
-    ``actual`` is 1, 0.5 or 0 by score, and A gains what B loses: ``k / (seats - 1) * (actual - expected)``.
+    For sides A and B, ``expected = 1 / (1 + 10 ** ((R_B - R_A) / 400))`` with their seats' mean ratings before the
+    match, ``actual`` is 1, 0.5 or 0 by score, and every seat of A gains what every seat of B loses:
+    ``k / (sides - 1) * (actual - expected)``. Where sides have different numbers of seats, that is multiplied by the
+    other side's share of both sides' seats, times 2: both sides then exchange the same points.
     """
 
     name: ClassVar[str] = "elo"
 
     k: PositiveFloat = 32.0
-    """Rating points that a seat can win or lose in one match."""
+    """Rating points that a seat can win or lose in one match between sides of equal size."""
 
     def start(self, rating: float) -> State:
         """The rating alone."""
@@ -38,18 +41,20 @@ class Elo(PluginStruct, frozen=True):
         """The same rating."""
         return state
 
-    def update(self, ratings: Mapping[str, State], scores: Sequence[tuple[str, float]]) -> dict[str, State]:
+    def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
         """See ``RatingSystem.update``."""
-        step = self.k / (len(scores) - 1)
+        step = 2.0 * self.k / (len(sides) - 1)
         after = {agent: state[0] for agent, state in ratings.items()}
-        seats = [(agent, ratings[agent][0], score) for agent, score in scores]
-        for number, (a, rating_a, score_a) in enumerate(seats, start=1):
-            for b, rating_b, score_b in seats[number:]:
-                if a != b:
-                    actual = 1.0 if score_a > score_b else 0.5 if score_a == score_b else 0.0
-                    change = step * (actual - expected_share(rating_a - rating_b))
-                    after[a] += change
-                    after[b] -= change
+        means = [math.fsum(ratings[agent][0] / len(side.agents) for agent in side.agents) for side in sides]
+        for (own, mean), (other, other_mean) in combinations(zip(sides, means, strict=True), 2):
+            actual = 1.0 if own.score > other.score else 0.5 if own.score == other.score else 0.0
+            seats = len(own.agents) + len(other.agents)
+            change = step / seats * (actual - expected_share(mean - other_mean))
+            for a in own.agents:
+                for b in other.agents:
+                    if a != b:
+                        after[a] += change
+                        after[b] -= change
         return {agent: (rating,) for agent, rating in after.items()}
 
 

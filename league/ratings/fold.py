@@ -1,13 +1,13 @@
 """The fold of match results into ratings."""
 
-import math
 from collections.abc import Callable, Collection
+from math import isfinite
 from typing import NamedTuple
 
 import msgspec
 
 from league.fold_primitives import ConfigFold, SeenIds, SeenIdsSnapshot
-from league.ratings.base import RatingSystem, RatingTable, StartRatings, UnknownSystem, make_rating_system
+from league.ratings.base import RatingSystem, RatingTable, Side, StartRatings, UnknownSystem, make_rating_system
 from schemas import events as e
 from schemas.config import LeagueConfig, RatingsConfig
 from schemas.events import RatingChange
@@ -16,16 +16,27 @@ from schemas.events import RatingChange
 def is_rated(match: e.MatchFinished, config: RatingsConfig) -> bool:
     """Whether a match moves ratings.
 
-    It does when its purpose counts, at least two different agents played, no seat is listed twice, and every score is
-    finite. A single other score excludes the whole match, since its pairs cannot be ordered; so does a seat with two
-    results, neither of which is known to be right.
+    It does when its purpose counts, at least two different agents played on at least two sides, no seat is listed
+    twice, and every score is finite and its team's. A single other score excludes the whole match, since its pairs
+    cannot be ordered; so does a seat with two results, neither of which is known to be right.
     """
+    sides = _members(match)
     return (
         match.purpose in config.purposes
         and len({seat.agent for seat in match.seats}) > 1
+        and len(sides) > 1
+        and all(seat.score == members[0].score for members in sides for seat in members)
         and len({seat.seat for seat in match.seats}) == len(match.seats)
-        and all(math.isfinite(seat.score) for seat in match.seats)
+        and all(isfinite(seat.score) for seat in match.seats)
     )
+
+
+def _members(match: e.MatchFinished) -> list[list[e.SeatResult]]:
+    """The seats of each side of a match, in the order of their first seats."""
+    sides: dict[str | int, list[e.SeatResult]] = {}
+    for place, seat in enumerate(match.seats):
+        sides.setdefault(seat.team or place, []).append(seat)
+    return list(sides.values())
 
 
 TableKey = tuple[str, str]
@@ -178,9 +189,9 @@ class RatingFold:
 
     def _rate(self, sequence: int, match: e.MatchFinished, rules: _RatingRules, system: str) -> e.RatingUpdated:
         table = self._table((match.game, system))
-        scores = [(seat.agent, seat.score) for seat in match.seats]
-        before = {agent: table.state(agent) for agent, _ in scores}
-        after = rules.systems[system].update(before, scores)
+        sides = [Side(tuple(seat.agent for seat in own), own[0].score) for own in _members(match)]
+        before = {seat.agent: table.state(seat.agent) for seat in match.seats}
+        after = rules.systems[system].update(before, sides)
         changes = [RatingChange(agent, before[agent][0], state[0], [*state[1:]]) for agent, state in after.items()]
         self._rated_to[match.game, system] = sequence
         table.update(changes)

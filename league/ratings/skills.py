@@ -4,9 +4,11 @@ Their updates are computed in units of beta, the standard deviation of a perform
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
 
-from league.ratings.base import State
+from league.ratings.base import Side, State
 
 _MAX_DISTANCE = 1e7
 """Largest distance of two ratings, in units of beta."""
@@ -14,20 +16,43 @@ _MIN_DEVIATION = 1e-6
 _MAX_DEVIATION = 1e6
 
 
-def seat_games(agents: Sequence[str]) -> Iterator[tuple[list[int], list[int]]]:
-    """Split a match into games: the seats of each game, and the seats whose results in it count.
+class SideGame(NamedTuple):
+    """A game that a match is rated as: all of it, or what one agent on several sides played on one of them."""
 
-    The first is the game of all seats, for agents in one seat. For each seat of the others follows the game of that
-    seat and all seats of other agents.
+    sides: dict[int, tuple[str, ...]]
+    """Agents of each side, by its place in the match."""
+    counted: list[tuple[int, str]]
+    """Side and agent of each seat whose result counts."""
+
+
+def side_games(sides: Sequence[Side]) -> Iterator[SideGame]:
+    """Split a match into games: that of all sides for agents on one side; of the others, one for each of their sides.
+
+    The latter is without the agent's seats on the other sides.
     """
-    counts = Counter(agents)
-    everyone = list(range(len(agents)))
-    if single := [seat for seat in everyone if counts[agents[seat]] == 1]:
-        yield everyone, single
-    if len(counts) < len(agents):
-        for seat, agent in enumerate(agents):
+    counts = Counter(agent for side in sides for agent in set(side.agents))
+    everyone = {place: side.agents for place, side in enumerate(sides)}
+    if single := [(place, agent) for place, agents in everyone.items() for agent in agents if counts[agent] == 1]:
+        yield SideGame(everyone, single)
+    if len(single) == sum(map(len, everyone.values())):
+        return
+    for place, agents in everyone.items():
+        for agent in dict.fromkeys(agents):
             if counts[agent] > 1:
-                yield [other for other in everyone if other == seat or agents[other] != agent], [seat]
+                others = {at: tuple(o for o in seats if o != agent or at == place) for at, seats in everyone.items()}
+                if len(present := {at: seats for at, seats in others.items() if seats}) > 1:
+                    yield SideGame(present, [(place, agent)] * agents.count(agent))
+
+
+def relative_skills(ratings: Mapping[str, State], sides: Sequence[Side], beta: float) -> dict[str, float]:
+    """Each agent's rating in units of beta, relative to the mean of the match's seats.
+
+    A side's skill is the sum of its seats', so a seat that a smaller side lacks counts as one of mean rating: among
+    equals, the number of seats is no advantage.
+    """
+    seats = [ratings[agent][0] for side in sides for agent in side.agents]
+    mean = fsum(rating / len(seats) for rating in seats)
+    return {agent: scaled_distance(state[0], mean, beta) for agent, state in ratings.items()}
 
 
 def inherit_deviation(state: State, factor: float, most: float) -> State:

@@ -1,4 +1,4 @@
-"""TrueSkill for any number of seats, each seat a team of one.
+"""TrueSkill for any number of sides, each a team or a single seat.
 
 Source: R. Herbrich, T. Minka and T. Graepel, "TrueSkill: A Bayesian Skill Rating System", NIPS 19 (2007). The factor
 graph and the order of messages (schedule of figure 1) are those of the Python package ``trueskill`` 0.4.5, whose
@@ -6,12 +6,13 @@ results are reproduced in a tenth of its time, and in the tails too, where the p
 """
 
 from collections.abc import Mapping, Sequence
-from math import erfc, exp, pi, sqrt
+from itertools import pairwise
+from math import erfc, exp, fsum, pi, sqrt
 from statistics import NormalDist
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-from league.ratings.base import SYSTEMS, State
-from league.ratings.skills import inherit_deviation, scaled_distance, seat_games, skill_variance
+from league.ratings.base import SYSTEMS, Side, State
+from league.ratings.skills import inherit_deviation, relative_skills, side_games, skill_variance
 from schemas.errors import ConfigError
 from schemas.numbers import NonNegativeFloat, PositiveFloat
 from schemas.plugins import PluginStruct
@@ -36,13 +37,14 @@ _MIN_MARGIN = 1e-3
 class TrueSkill(PluginStruct, frozen=True):
     """TrueSkill; settings in rating points unless another unit is named.
 
-    A state is (mu, sigma). Seats are ranked by score, and neighbours in the ranking are compared: the better one
-    performed better by the draw margin or, with equal scores, within it. Messages pass up and down the ranking until
-    they converge. The defaults are the paper's beta 25/6, sigma 25/3 and tau 1/12, 48 times as large.
+    A state is (mu, sigma). A side performs as the sum of its seats. Sides are ranked by score, and neighbours in the
+    ranking are compared: the better one performed better by the draw margin or, with equal scores, within it. Messages
+    pass up and down the ranking until they converge. The defaults are the paper's beta 25/6, sigma 25/3 and tau 1/12,
+    48 times as large.
 
-    Comparisons of equal scores form a chain too, so the place in it matters. Seats of equal score are ranked by their
-    ratings before the match, then by their deviations; those with equal states share the changes of their places: the
-    mean over all orders in which they could stand. So seating has no effect.
+    Comparisons of equal scores form a chain too, so the place in it matters. Sides of equal score are ranked by their
+    skills before the match, then by their deviations; equal ones share the changes of their places: the mean over all
+    orders in which they could stand. So seating has no effect.
 
     An agent in several seats takes the sum of its seats' changes of its natural parameters (precision, and precision
     times mean); ``tau`` is added once. Its seats thus count as independent results, although they depend on each other.
@@ -74,39 +76,50 @@ class TrueSkill(PluginStruct, frozen=True):
         """The same rating, with a larger deviation."""
         return inherit_deviation(state, self.inherited_factor, self.sigma)
 
-    def update(self, ratings: Mapping[str, State], scores: Sequence[tuple[str, float]]) -> dict[str, State]:
+    def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
         """See ``RatingSystem.update``."""
-        # From the best score to the worst; equal scores by rating, then deviation, higher first.
-        keys = [(score, *ratings[agent]) for agent, score in scores]
-        order = sorted(range(len(scores)), key=keys.__getitem__, reverse=True)
-        reference = keys[order[0]][1]
-        means = {agent: scaled_distance(state[0], reference, self.beta) for agent, state in ratings.items()}
+        means = relative_skills(ratings, sides, self.beta)
         variances = {agent: skill_variance(state[1], self.beta, self.tau) for agent, state in ratings.items()}
-        # The largest difference of performances that is a draw.
-        margin = NormalDist().inv_cdf(0.5 + self.draw_probability / 2) * sqrt(2)
+        # Natural parameters, since their changes add up.
         precisions, weighted = dict.fromkeys(ratings, 0.0), dict.fromkeys(ratings, 0.0)
-        agents = [agent for agent, _ in scores]
-        for players, counted in seat_games(agents):
-            inside = set(players)
-            ranking = [seat for seat in order if seat in inside]
-            chain = _Chain()
-            for seat in ranking:
-                chain.add(keys[seat][0], means[agents[seat]], variances[agents[seat]] + 1.0)
-            chain.infer(margin)
-            for seat in counted:
-                equal = [place for place, other in enumerate(ranking) if keys[other] == keys[seat]]
+        margin = NormalDist().inv_cdf(0.5 + self.draw_probability / 2)
+        for game in side_games(sides):
+            performances = {
+                side: _Performance(
+                    sides[side].score,
+                    fsum(means[agent] for agent in agents),
+                    fsum(variances[agent] for agent in agents) + len(agents),
+                    len(agents),
+                )
+                for side, agents in game.sides.items()
+            }
+            # From the best score to the worst; equal scores by skill, then deviation, higher first.
+            ranking = sorted(performances.values(), reverse=True)
+            chain = _Chain(ranking, margin)
+            for side, agent in game.counted:
+                own = performances[side]
+                equal = [place for place, other in enumerate(ranking) if other == own]
                 for place in equal:
                     precision, change = chain.performance(place)
-                    # A performance has variance 1 around the skill, in units of beta squared.
-                    share = (1.0 + precision) * len(equal)
-                    precisions[agents[seat]] += precision / share
-                    weighted[agents[seat]] += change / share
+                    # The rest of the side, and the seat's own performance with variance 1 around its skill.
+                    share = (1.0 + precision * (own.variance - variances[agent])) * len(equal)
+                    precisions[agent] += precision / share
+                    weighted[agent] += (change - precision * (own.mean - means[agent])) / share
         after: dict[str, State] = {}
         for agent, state in ratings.items():
             precision = precisions[agent] + 1.0 / variances[agent]
             change = weighted[agent] - precisions[agent] * means[agent]
             after[agent] = state[0] + self.beta * change / precision, self.beta / sqrt(precision)
         return after
+
+
+class _Performance(NamedTuple):
+    """The prior of a side's performance, in units of beta."""
+
+    score: float
+    mean: float
+    variance: float
+    seats: int
 
 
 class _Chain:
@@ -116,39 +129,36 @@ class _Chain:
     times mean; each list of messages has one pair a place.
     """
 
-    def __init__(self) -> None:
-        self._scores: list[float] = []
-        self._prior: list[tuple[float, float]] = []
-        self._from_better: list[tuple[float, float]] = []
-        self._from_worse: list[tuple[float, float]] = []
-        self._to_difference: list[tuple[float, float]] = []
+    def __init__(self, ranking: Sequence[_Performance], margin: float) -> None:
+        """Pass the messages; ``margin`` is the draw margin of one seat."""
+        self._scores = [each.score for each in ranking]
+        # The largest difference that is a draw grows with the number of seats that perform.
+        self._margins = [margin * sqrt(better.seats + worse.seats) for better, worse in pairwise(ranking)]
+        self._prior = [(1.0 / each.variance, 1.0 / each.variance * each.mean) for each in ranking]
+        self._from_better = [(0.0, 0.0)] * len(ranking)
+        self._from_worse = [(0.0, 0.0)] * len(ranking)
+        self._to_difference = [(0.0, 0.0)] * len(ranking)
         """Messages to the difference between the performances at a rank and the next."""
-
-    def add(self, score: float, mean: float, variance: float) -> None:
-        """Add the next player of the ranking, with the prior of its performance."""
-        self._scores.append(score)
-        self._prior.append((1.0 / variance, 1.0 / variance * mean))
-        for messages in (self._from_better, self._from_worse, self._to_difference):
-            messages.append((0.0, 0.0))
+        self._infer()
 
     def performance(self, place: int) -> tuple[float, float]:
         """What the game says about the performance at a place."""
         (better, better_weighted), (worse, worse_weighted) = self._from_better[place], self._from_worse[place]
         return better + worse, better_weighted + worse_weighted
 
-    def infer(self, margin: float) -> None:
+    def _infer(self) -> None:
         """Pass messages by the package's schedule: down and up until no truncation changes much; then to both ends."""
         last = len(self._scores) - 2
         for _ in range(_MAX_ROUNDS):
             delta = 0.0
             for place in range(last):
-                delta = max(delta, self._truncate(place, margin))
+                delta = max(delta, self._truncate(place))
                 self._send_to_worse(place)
             for place in range(last, 0, -1):
-                delta = max(delta, self._truncate(place, margin))
+                delta = max(delta, self._truncate(place))
                 self._send_to_better(place)
             if last == 0:
-                self._truncate(0, margin)
+                self._truncate(0)
             if delta <= _MIN_DELTA:
                 break
         self._send_to_better(0)
@@ -160,13 +170,13 @@ class _Chain:
         (next_prior, next_weighted), (worse, worse_weighted) = self._prior[place + 1], self._from_worse[place + 1]
         return (prior + message, prior_weighted + weighted), (next_prior + worse, next_weighted + worse_weighted)
 
-    def _truncate(self, place: int, margin: float) -> float:
+    def _truncate(self, place: int) -> float:
         """Update the message to a place's difference to the next (paper, table 1); its change."""
         (better, better_weighted), (worse, worse_weighted) = self._outside(place)
         mean = better_weighted / better - worse_weighted / worse
         root = 1.0 / sqrt(1.0 / better + 1.0 / worse)
         is_draw = self._scores[place] == self._scores[place + 1]
-        v, w = (_draw_correction if is_draw else _win_correction)(mean * root, margin * root)
+        v, w = (_draw_correction if is_draw else _win_correction)(mean * root, self._margins[place] * root)
         precision = root * root * w / (1.0 - w)
         weighted = (root * root * mean * w + root * v) / (1.0 - w)
         old, old_weighted = self._to_difference[place]

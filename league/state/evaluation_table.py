@@ -1,6 +1,7 @@
 """Evaluations in the history: requests, matches played, results."""
 
 from collections.abc import Sequence
+from itertools import chain
 from math import isfinite
 
 import msgspec
@@ -89,7 +90,7 @@ class Evaluation(msgspec.Struct):
         seats = [seat for seat in match.seats if seat.agent == self.agent]
         self.waiting.discard(match.match_id)
         self.games += matches
-        self.wins += matches * any(seat.seat == match.winner for seat in seats)
+        self.wins += matches * any(match.has_won(seat) for seat in seats)
         if seats:
             self.score_sum += matches * sum(seat.score for seat in seats) / len(seats)
             self.rank_sum += matches * sum(seat.rank for seat in seats) / len(seats)
@@ -101,22 +102,21 @@ class Evaluation(msgspec.Struct):
 
 def share_of(match: MatchFinished, candidate: str, opponents: list[str]) -> float | None:
     """The candidate's share of the points of a match against the incumbent; None when the scores cannot be compared."""
-    own = [seat.score for seat in match.seats if seat.agent == candidate]
-    others = [seat.score for seat in match.seats if seat.agent in opponents and seat.agent != candidate]
-    return match_share(own, others)
+    own = [seat for seat in match.seats if seat.agent == candidate]
+    others = [seat for seat in match.seats if seat.agent in opponents]
+    return match_share([(mine.score, other.score) for mine in own for other in others if mine.is_opponent(other)])
 
 
-def match_share(own: Sequence[float], others: Sequence[float]) -> float | None:
+def match_share(pairs: Sequence[tuple[float, float]]) -> float | None:
     """The candidate's share of the points of one match, from the final scores of its seats and of the incumbent's.
 
-    The mean over all pairs of a seat of each: 1 for a higher score, ½ for an equal one, 0 for a lower one. Elo is based
-    on the same comparison, so Elo differences give its expectation. None where one of them has no seat, or a score is
-    not finite.
+    The mean over all pairs of a seat of each on different sides: 1 for a higher score, ½ for an equal one, 0 for a
+    lower one. Elo is based on the same comparison, so Elo differences give its expectation. None without a pair, or if
+    a score is not finite.
     """
-    if not (own and others and all(map(isfinite, [*own, *others]))):
+    if not pairs or not all(map(isfinite, chain.from_iterable(pairs))):
         return None
-    points = sum(1.0 if mine > theirs else 0.5 if mine == theirs else 0.0 for mine in own for theirs in others)
-    return points / (len(own) * len(others))
+    return sum(1.0 if mine > theirs else 0.5 if mine == theirs else 0.0 for mine, theirs in pairs) / len(pairs)
 
 
 class EvaluationTable:

@@ -77,9 +77,9 @@ class PolicyRecords:
 
 
 def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:
-    """All ordered pairs of seats with different agents, so not the mirror, and comparable scores."""
+    """All ordered pairs of opponents, so not the mirror nor a team's members, with comparable scores."""
     for own, other in permutations(match.seats, 2):
-        if own.agent != other.agent and isfinite(own.score - other.score):
+        if own.is_opponent(other) and isfinite(own.score - other.score):
             yield own, other
 
 

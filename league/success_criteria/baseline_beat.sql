@@ -9,7 +9,7 @@ WITH chosen AS (
     WHERE e.suite = 'benchmark' AND e.opponents = [$opponent] AND p.policy = $policy AND e.finished_sequence <= $upto
     ORDER BY p.version DESC LIMIT 1
 ), played AS (
-    SELECT s.role, coalesce(m.winner = s.seat, false) AS won
+    SELECT s.role, s.won
     FROM chosen c JOIN matches m USING (evaluation_id) JOIN match_seats s ON s.sequence = m.sequence AND s.agent = c.agent
     WHERE m.sequence <= $upto AND coalesce(m.voided_sequence > $upto, true)
 ), seats AS (

@@ -82,6 +82,19 @@ class SeatResult(msgspec.Struct, frozen=True):
     """Rank, 1 for the best; tied seats share the better rank."""
     trainable: bool = False
     metrics: dict[str, float] = {}
+    team: str = ""
+    """Team of the seat, whose members share score and rank; empty for a seat that plays for itself."""
+    drawn_role: str = ""
+    """Role that the match gave the seat, known at its end (Secret Mafia: ``Doctor``); empty if ``role`` is its role."""
+
+    @property
+    def played_role(self) -> str:
+        """The drawn role, or else the seat's name."""
+        return self.drawn_role or self.role
+
+    def is_opponent(self, other: "SeatResult") -> bool:
+        """Whether the other seat, which another agent holds, is on another side."""
+        return self.agent != other.agent and (not self.team or self.team != other.team)
 
 
 class MatchFinished(Event, frozen=True, tag=True):
@@ -100,7 +113,7 @@ class MatchFinished(Event, frozen=True, tag=True):
     seed: Int64
     seats: list[SeatResult]
     winner: Count | None
-    """Seat strictly first by the game's own measure, if any."""
+    """Seat strictly first by the game's own measure, if any; among teams, the first seat of the best one."""
     reason: str
     length: Count
     seconds: float
@@ -115,6 +128,12 @@ class MatchFinished(Event, frozen=True, tag=True):
     """Environment of a game with several (TextArena's name); empty for other games."""
     rules: Count = 1
     """Version of the game's rules; results under different versions are not comparable."""
+
+    def has_won(self, seat: SeatResult) -> bool:
+        """Whether the seat, or its team, is strictly first."""
+        if self.winner is None or seat.seat == self.winner:
+            return seat.seat == self.winner
+        return seat.team != "" and any(other.seat == self.winner and other.team == seat.team for other in self.seats)
 
 
 class MatchFailed(Event, frozen=True, tag=True):

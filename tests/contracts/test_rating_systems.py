@@ -1,6 +1,7 @@
 """What every registered rating system does, whatever its formula."""
 
 import math
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from random import Random
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import SYSTEMS, RatingSystem, State, make_rating_system
+from league.ratings.base import SYSTEMS, RatingSystem, Side, State, make_rating_system
 from schemas.config import Plugin
 from schemas.errors import ConfigError
 
@@ -18,8 +19,13 @@ Seats = list[tuple[str, float]]
 
 
 def rate(system: RatingSystem, seats: Seats, ratings: dict[str, float]) -> dict[str, State]:
-    """States after a match between new agents with these ratings."""
-    return system.update({agent: system.start(ratings[agent]) for agent in dict(seats)}, seats)
+    """States after a match between new agents with these ratings, each seat for itself."""
+    return rate_sides(system, [Side((agent,), score) for agent, score in seats], ratings)
+
+
+def rate_sides(system: RatingSystem, sides: Sequence[Side], ratings: Mapping[str, float]) -> dict[str, State]:
+    agents = dict.fromkeys(agent for side in sides for agent in side.agents)
+    return system.update({agent: system.start(ratings[agent]) for agent in agents}, sides)
 
 
 scores = st.floats(-1e6, 1e6)
@@ -99,6 +105,77 @@ def test_a_better_result_between_two_is_never_worth_less(
 
 
 @systems
+@given(scores=st.lists(st.integers(0, 3).map(float), min_size=2, max_size=7), size=st.integers(1, 3))
+def test_among_equals_a_better_rank_never_gains_less(system: RatingSystem, scores: list[float], size: int) -> None:
+    sides = [Side(tuple(f"{side}-{seat}" for seat in range(size)), score) for side, score in enumerate(scores)]
+    after = rate_sides(system, sides, {agent: 1000.0 for side in sides for agent in side.agents})
+    gains = [[after[agent][0] - 1000.0 for agent in side.agents] for side in sides]
+    assert all(max(own) - min(own) < 1e-9 for own in gains)
+    for own, gained in zip(sides, gains, strict=True):
+        assert all(
+            gained[0] >= other[0] - 1e-9 for rest, other in zip(sides, gains, strict=True) if own.score >= rest.score
+        )
+
+
+@systems
+def test_tied_winners_gain_more_than_the_third(system: RatingSystem) -> None:
+    after = rate(system, list(zip("abcde", [4.0, 4.0, 3.0, 2.0, 1.0], strict=True)), dict.fromkeys("abcde", 1000.0))
+    assert after["a"] == pytest.approx(after["b"])
+    assert after["a"][0] > after["c"][0] > 999.0 > after["e"][0]
+
+
+teams = st.lists(st.lists(st.sampled_from(AGENTS), min_size=1, max_size=4), min_size=2, max_size=4).filter(
+    lambda sides: len({agent for side in sides for agent in side}) > 1
+)
+
+
+@systems
+@given(
+    sides=teams,
+    ratings=tables,
+    scores=st.lists(st.integers(0, 2).map(float), min_size=4, max_size=4),
+    order=st.integers(),
+)
+def test_the_order_of_a_teams_seats_changes_nothing(
+    system: RatingSystem, sides: list[list[str]], ratings: dict[str, float], scores: list[float], order: int
+) -> None:
+    after = rate_sides(system, [Side(tuple(side), score) for side, score in zip(sides, scores, strict=False)], ratings)
+    assert all(math.isfinite(number) for state in after.values() for number in state)
+    moved = [
+        Side(tuple(Random(order).sample(side, len(side))), score) for side, score in zip(sides, scores, strict=False)
+    ]
+    for agent, state in rate_sides(system, moved, ratings).items():
+        assert state == pytest.approx(after[agent], rel=1e-9)
+
+
+@systems
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 2), (2, 4), (1, 5)])
+def test_among_equals_every_member_of_the_winning_team_gains(system: RatingSystem, sizes: tuple[int, int]) -> None:
+    won, lost = (tuple(f"{side}{seat}" for seat in range(size)) for side, size in zip("ab", sizes, strict=True))
+    ratings = dict.fromkeys((*won, *lost), 1000.0)
+    after = rate_sides(system, [Side(won, 1.0), Side(lost, -1.0)], ratings)
+    assert {after[agent] for agent in won} == {after[won[0]]}
+    assert min(after[agent][0] for agent in won) > 1000.0 > max(after[agent][0] for agent in lost)
+    tied = rate_sides(system, [Side(won, 0.0), Side(lost, 0.0)], ratings)
+    assert [tied[agent][0] for agent in (*won, *lost)] == pytest.approx([1000.0] * sum(sizes), abs=1e-9)
+
+
+@systems
+def test_a_strong_agent_that_wins_with_weak_partners_gains(system: RatingSystem) -> None:
+    sides = [Side(("strong", "weak", "weak", "weak"), 1.0), Side(("mid", "mid"), -1.0)]
+    after = rate_sides(system, sides, {"strong": 1400.0, "weak": 1000.0, "mid": 1000.0})
+    assert after["strong"][0] > 1400.0
+    assert after["weak"][0] > 1000.0 > after["mid"][0]
+
+
+@systems
+def test_an_agent_on_both_sides_is_not_compared_with_itself(system: RatingSystem) -> None:
+    ratings = {"main@1": 1000.0, "random_bot": 1000.0}
+    after = rate_sides(system, [Side(("main@1", "random_bot"), 1.0), Side(("random_bot",) * 4, -1.0)], ratings)
+    assert after["main@1"][0] > 1000.0 > after["random_bot"][0]
+
+
+@systems
 def test_ratings_however_far_apart_stay_finite(system: RatingSystem) -> None:
     for upset in (1.0, 3.0):
         after = rate(system, [("main@1", 2.0), ("main@10", upset)], {"main@1": 1e9, "main@10": -1e9})
@@ -121,7 +198,7 @@ def test_the_order_of_known_skills_is_recovered_where_many_matches_tie(system: R
     states = {number: system.start(1000.0) for number in range(len(skills))}
     for _ in range(1_500):
         players = rng.sample(range(len(skills)), seats)
-        results = [(str(player), float(round((skills[player] + rng.gauss(0, 200)) / 150))) for player in players]
+        results = [Side((str(player),), round((skills[player] + rng.gauss(0, 200)) / 150)) for player in players]
         after = system.update({str(player): states[player] for player in players}, results)
         states.update((int(player), state) for player, state in after.items())
     found = sorted(states, key=lambda number: states[number][0])

@@ -8,6 +8,7 @@ Shape suffixes: S model call of a trajectory, M seat of a match.
 """
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
@@ -95,7 +96,7 @@ def standardise(rewards: Sequence[Array], z_score: bool) -> list[Array]:
 
 @FINAL_TRANSFORMS.register("win_draw_loss")
 class WinDrawLoss(PluginStruct, frozen=True):
-    """1 for a single best seat, 0 for each of several, -1 for the others, whatever the margin.
+    """1 for a single best seat or team, 0 for each of several, -1 for the others, whatever the margin.
 
     In trajectories without the other seats' scores the rank decides, and a shared first place counts as a win.
     """
@@ -108,7 +109,8 @@ class WinDrawLoss(PluginStruct, frozen=True):
                 finals.append(np.array([1.0 if rollout.rank == 1 else -1.0]))
             else:
                 best_M = value_M == value_M.max()
-                finals.append(np.where(best_M, 1.0 if best_M.sum() == 1 else 0.0, -1.0))
+                sides = set(compress(rollout.teams or range(len(value_M)), best_M))
+                finals.append(np.where(best_M, 1.0 if len(sides) == 1 else 0.0, -1.0))
         return FinalRewards(finals, state)
 
 

@@ -76,7 +76,7 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         calls = self.players[seat].model_calls
         if not calls:
             return None
-        role = self.spec.seats[seat]
+        role = self.outcome.roles[seat] if self.outcome.roles else self.spec.seats[seat]
         names = [policy_of(agent) or agent if at in self.mirrors else agent for at, agent in enumerate(self.job.seats)]
         names[seat] = policy
         lineup = "\n".join(names)
@@ -95,6 +95,7 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
             score=self.outcome.scores[seat],
             rank=self.outcome.ranks[seat],
             scores=list(self.outcome.scores),
+            teams=list(self.outcome.teams),
         )
 
     def seat_metrics(self, seat: int) -> dict[str, float]:

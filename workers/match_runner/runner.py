@@ -177,6 +177,8 @@ class MatchExecutor:
                 rank=outcome.ranks[seat],
                 trainable=seat in trainable,
                 metrics=outcome.metrics[seat] | completed.seat_metrics(seat) | ngrams.get(seat, {}),
+                team=outcome.teams[seat] if outcome.teams else "",
+                drawn_role=outcome.roles[seat] if outcome.roles else "",
             )
             for seat, agent in enumerate(job.seats)
         ]

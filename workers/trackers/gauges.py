@@ -49,7 +49,7 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
         place = path_suffix(seat.agent, hero)
         yield f"{stage}-{match.environment or match.game}{place}", seat_metrics(match, seat)
         for other in match.seats if stage == "collection" else ():
-            if other.agent != seat.agent and isfinite(seat.score - other.score):
+            if seat.is_opponent(other) and isfinite(seat.score - other.score):
                 # Points by the scores of the two seats, by the kind of the other agent.
                 points = (seat.score > other.score) + 0.5 * (seat.score == other.score)
                 known = state.agents.get(other.agent)
@@ -58,7 +58,7 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
 
 def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
     """Metrics of one seat; win, draw and loss are as the game decides."""
-    won, drawn = match.winner == seat.seat, match.winner is None and seat.rank == 1
+    won, drawn = match.has_won(seat), match.winner is None and seat.rank == 1
     # Of a model's replies.
     shares: dict[str, float] = {}
     replies = seat.metrics.get("reply_count", 0.0)

@@ -54,7 +54,7 @@ async def agent(league: LiveLeague, params: RequestParams) -> Any:
     played = await league.rows(
         """
         SELECT m.purpose, count(DISTINCT m.sequence) AS matches, avg(s.rank) AS mean_rank, avg(s.score) AS mean_score,
-               count(DISTINCT m.sequence) FILTER (s.seat = m.winner) AS wins
+               count(DISTINCT m.sequence) FILTER (s.won) AS wins
         FROM match_seats s JOIN matches m USING (sequence)
         WHERE s.agent = ? AND sequence <= ? AND coalesce(voided_sequence > ?, true)
         GROUP BY m.purpose ORDER BY m.purpose
@@ -108,7 +108,7 @@ async def matches(league: LiveLeague, params: RequestParams) -> Any:
         """
         SELECT m.match_id, sequence, m.time, m.purpose, m.reason, m.length, m.voided_sequence <= ? AS voided,
                list(s.role ORDER BY s.seat) AS roles, list(s.rank ORDER BY s.seat) AS ranks,
-               list(s.score ORDER BY s.seat) AS scores, bool_or(s.seat = m.winner) AS won
+               list(s.score ORDER BY s.seat) AS scores, bool_or(s.won) AS won
         FROM match_seats s JOIN matches m USING (sequence) WHERE s.agent = ? AND sequence <= ?
         GROUP BY ALL ORDER BY sequence DESC LIMIT ?
         """,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import make_rating_system
+from league.ratings.base import Side, make_rating_system
 from league.ratings.fold import RatingFold
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.errors import ConfigError
@@ -50,7 +50,9 @@ def fold_with_agents() -> RatingFold:
 
 def elo(seats: Iterable[tuple[str, float]], ratings: dict[str, float]) -> dict[str, float]:
     """Ratings after a match."""
-    after = ELO.update({agent: (rating,) for agent, rating in ratings.items()}, list(seats))
+    after = ELO.update(
+        {agent: (rating,) for agent, rating in ratings.items()}, [Side((agent,), score) for agent, score in seats]
+    )
     return {agent: rating for agent, (rating,) in after.items()}
 
 

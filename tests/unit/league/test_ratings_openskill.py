@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openskill.models import PlackettLuce
+from openskill.models import BradleyTerryFull
 
-from league.ratings.base import State, make_rating_system
+from league.ratings.base import Side, State, make_rating_system
 from league.ratings.openskill import OpenSkill
 from schemas.config import Plugin
 from schemas.errors import ConfigError
@@ -31,11 +31,11 @@ def rated(
     seats = [str(agent) for agent in (range(len(states)) if seating is None else seating)]
     # In the order of their first seats, as the fold has them.
     before = {agent: states[int(agent)] for agent in dict.fromkeys(seats)}
-    after = system.update(before, list(zip(seats, scores, strict=True)))
+    after = system.update(before, [Side((agent,), score) for agent, score in zip(seats, scores, strict=True)])
     return [after[str(agent)] for agent in range(len(states))]
 
 
-def package(model: PlackettLuce, states: Sequence[State], scores: Sequence[float]) -> list[State]:
+def package(model: BradleyTerryFull, states: Sequence[State], scores: Sequence[float]) -> list[State]:
     teams = [[model.rating(*state)] for state in states]
     return [(team[0].mu, team[0].sigma) for team in model.rate(teams, ranks=[-score for score in scores])]
 
@@ -55,7 +55,7 @@ def test_histories_of_two_to_eight_seats_with_draws_agree_with_the_package_to_th
 ) -> None:
     rng = Random(f"{sigma}")
     system = made(sigma=sigma, tau=tau, limit_sigma=limit_sigma)
-    model = PlackettLuce(1000, sigma, BETA, 1e-4, tau=tau, limit_sigma=limit_sigma)
+    model = BradleyTerryFull(1000, sigma, BETA, 1e-4, tau=tau, limit_sigma=limit_sigma)
     skills = [rng.gauss(0, 300) for _ in range(20)]
     mine: list[State] = [system.start(1000.0) for _ in skills]
     theirs = list(mine)
@@ -69,8 +69,31 @@ def test_histories_of_two_to_eight_seats_with_draws_agree_with_the_package_to_th
             mine[agent], theirs[agent] = state, other
 
 
+SIZES = [(1, 1), (2, 2), (4, 2), (2, 2, 2), (1, 3, 2)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_teams_agree_with_the_package_counted_from_the_mean_of_the_match(sizes: tuple[int, ...]) -> None:
+    rng = Random(f"{sizes}")
+    for _ in range(20):
+        states = [[(rng.gauss(1000, 200), rng.uniform(50, 400)) for _ in range(size)] for size in sizes]
+        scores = [float(rng.randint(0, 2)) for _ in sizes]
+        mean = math.fsum(mu for team in states for mu, _ in team) / sum(sizes)
+        names = [tuple(f"{side}-{seat}" for seat in range(size)) for side, size in enumerate(sizes)]
+        before = {
+            name: state for team, own in zip(names, states, strict=True) for name, state in zip(team, own, strict=True)
+        }
+        found = made().update(before, [Side(team, score) for team, score in zip(names, scores, strict=True)])
+        model = BradleyTerryFull(1000, 2 * BETA, BETA, 1e-4, tau=BETA / 50)
+        teams = [[model.rating(mu - mean, sigma) for mu, sigma in team] for team in states]
+        expected = model.rate(teams, ranks=[-score for score in scores])
+        for team, own in zip(names, expected, strict=True):
+            for name, rating in zip(team, own, strict=True):
+                assert found[name] == pytest.approx((rating.mu + mean, rating.sigma), rel=0, abs=1e-9)
+
+
 def test_the_defaults_have_the_packages_proportions() -> None:
-    model, (rating, sigma) = PlackettLuce(), made().start(1000.0)
+    model, (rating, sigma) = BradleyTerryFull(), made().start(1000.0)
     assert rating == 1000.0
     system = made()
     found = (sigma / system.beta, system.tau / system.beta, system.kappa)

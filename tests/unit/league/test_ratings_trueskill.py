@@ -12,7 +12,7 @@ import trueskill
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import State, make_rating_system
+from league.ratings.base import Side, State, make_rating_system
 from league.ratings.trueskill import TrueSkill
 from schemas.config import Plugin
 from schemas.errors import ConfigError
@@ -42,7 +42,7 @@ def rated(
     seats = [str(agent) for agent in (range(len(states)) if seating is None else seating)]
     # In the order of their first seats, as the fold has them.
     before = {agent: states[int(agent)] for agent in dict.fromkeys(seats)}
-    after = system.update(before, list(zip(seats, scores, strict=True)))
+    after = system.update(before, [Side((agent,), score) for agent, score in zip(seats, scores, strict=True)])
     return [after[str(agent)] for agent in range(len(states))]
 
 
@@ -86,6 +86,31 @@ def test_histories_of_two_to_eight_seats_with_draws_agree_with_the_package_to_th
         for agent, state, other in zip(agents, after, expected, strict=True):
             assert state == pytest.approx(other, rel=0, abs=2e-11)
             mine[agent], theirs[agent] = state, other
+
+
+SIZES = [(1, 1), (2, 2), (4, 2), (2, 2, 2), (1, 3, 2)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_teams_agree_with_the_package_counted_from_the_mean_of_the_match(sizes: tuple[int, ...]) -> None:
+    rng = Random(f"{sizes}")
+    for _ in range(20):
+        states = [[(rng.gauss(1000, 200), rng.uniform(50, 400)) for _ in range(size)] for size in sizes]
+        scores = [float(rng.randint(0, 2)) for _ in sizes]
+        mean = math.fsum(mu for team in states for mu, _ in team) / sum(sizes)
+        names = [tuple(f"{side}-{seat}" for seat in range(size)) for side, size in enumerate(sizes)]
+        before = {
+            name: state for team, own in zip(names, states, strict=True) for name, state in zip(team, own, strict=True)
+        }
+        found = made().update(before, [Side(team, score) for team, score in zip(names, scores, strict=True)])
+        # The package takes equal scores in the order given; here the higher skill goes first.
+        order = sorted(range(len(sizes)), key=lambda side: (-scores[side], -sum(mu - mean for mu, _ in states[side])))
+        teams = [tuple(trueskill.Rating(mu - mean, sigma) for mu, sigma in states[side]) for side in order]
+        rated_teams = environment().rate(teams, ranks=[-scores[side] for side in order], min_delta=MIN_DELTA)
+        expected = [rated_teams[order.index(side)] for side in range(len(sizes))]
+        for team, own in zip(names, expected, strict=True):
+            for name, rating in zip(team, own, strict=True):
+                assert found[name] == pytest.approx((rating.mu + mean, rating.sigma), rel=0, abs=1e-9)
 
 
 @pytest.mark.parametrize("score", [1.0, 0.0, -1.0])

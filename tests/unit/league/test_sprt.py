@@ -1,5 +1,6 @@
 """The promotion test: its ratio, and its error rates by simulation."""
 
+from itertools import product
 from math import log
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 from league.evaluation.promotion import sequential_test
 from league.ratings.elo import expected_share
 from league.state.evaluation_table import match_share
+from league.state.evaluation_table import share_of as match_points
 from schemas.errors import ConfigError
+from schemas.events import MatchFinished, SeatResult
 from schemas.events.rating import SprtConfig
 
 CONFIG = SprtConfig(elo0=0.0, elo1=50.0)
@@ -112,13 +115,27 @@ def test_terms_that_make_no_test_are_refused(terms: dict[str, float], message: s
 
 
 def test_a_match_is_shared_out_by_comparing_seats() -> None:
-    assert match_share([3.0], [1.0]) == 1.0
-    assert match_share([3.0, 1.0], [2.0]) == 0.5
-    assert match_share([5.0, 5.0, 0.0, 2.0], [5.0, 1.0, 2.0]) == (2.5 + 2.5 + 0.0 + 1.5) / 12
-    own, others = [4.0, 1.0, 1.0, 7.5], [1.0, 0.0, 9.0]
-    assert match_share(own, others) + match_share(others, own) == 1.0
+    assert match_share([(3.0, 1.0)]) == 1.0
+    assert match_share([(3.0, 2.0), (1.0, 2.0)]) == 0.5
+    assert match_share(list(product([5.0, 5.0, 0.0, 2.0], [5.0, 1.0, 2.0]))) == (2.5 + 2.5 + 0.0 + 1.5) / 12
+    compared = list(product([4.0, 1.0, 1.0, 7.5], [1.0, 0.0, 9.0]))
+    share = match_share(compared)
+    assert share is not None
+    assert share + (match_share([(theirs, mine) for mine, theirs in compared]) or 0.0) == 1.0
 
 
-@pytest.mark.parametrize(("own", "others"), [([], [1.0]), ([1.0], []), ([float("nan")], [1.0]), ([1.0], [1e400])])
-def test_matches_without_a_comparison_have_no_share(own: list[float], others: list[float]) -> None:
-    assert match_share(own, others) is None
+@pytest.mark.parametrize("pairs", [[], [(float("nan"), 1.0)], [(1.0, 1e400)]])
+def test_matches_without_a_comparison_have_no_share(pairs: list[tuple[float, float]]) -> None:
+    assert match_share(pairs) is None
+
+
+def test_a_partner_is_no_opponent() -> None:
+    won, lost = (1.0, 1, "NS"), (-1.0, 2, "EW")
+    agents = [("main@10", *won), ("main@1", *lost), ("main@1", *won), ("main@1", *lost)]
+    seats = [
+        SeatResult(seat, f"P{seat}", agent, score, rank, team=team)
+        for seat, (agent, score, rank, team) in enumerate(agents)
+    ]
+    match = MatchFinished("m", "bridge", "evaluation", "w", 0, seats, 0, "over", 1, 0.0)
+    assert match_points(match, "main@10", ["main@1"]) == 1.0
+    assert [match.has_won(seat) for seat in seats] == [True, False, True, False]

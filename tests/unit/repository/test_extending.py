@@ -20,7 +20,7 @@ from arena.environments import ARENAS, ArenaSpec, make_environment
 from arena.games import GAMES
 from arena.games.base import GameSpec
 from arena.match import BotPlayer, play
-from league.ratings.base import SYSTEMS, make_rating_system
+from league.ratings.base import SYSTEMS, Side, make_rating_system
 from league.samplers import SAMPLERS, make_sampler
 from schemas.config import LeagueConfig, Plugin
 from schemas.episodes import EpisodeRequest, Message, Role, Rollout, Step
@@ -191,7 +191,7 @@ def test_the_sampler_draws_who_joined_last() -> None:
 
 def test_the_rating_system_rates_a_match() -> None:
     system = make_rating_system(Plugin("rule_of_400", {"speed": 0.1}))
-    after = system.update({"a": (1000.0,), "b": (1100.0,)}, [("a", 1.0), ("b", 0.0)])
+    after = system.update({"a": (1000.0,), "b": (1100.0,)}, [Side(("a",), 1.0), Side(("b",), 0.0)])
     assert after == {"a": (1050.0,), "b": (1050.0,)}, "a tenth of the way to 1100 + 400, and to 1000 - 400"
 
 

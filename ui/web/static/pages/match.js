@@ -25,11 +25,15 @@ function outcome(match) {
   return h("p", { role: "status" }, `Being played: drawn by event ${whole(sampled?.sequence)}, and neither finished nor failed yet. This page follows it.`);
 }
 
+function hasWon(seat, { seats, winner }) {
+  return seat.seat === winner || (seat.team && seats.some((one) => one.seat === winner && one.team === seat.team));
+}
+
 const SEATS = (match) => [
-  { name: "seat", of: (s) => s.role || `seat ${s.seat}` },
+  { name: "seat", of: (s) => [s.role || `seat ${s.seat}`, s.drawn_role && `, ${s.drawn_role}`, s.team && ` (${s.team})`] },
   { name: "agent", of: (s) => [link(`/agent/${part(s.agent)}`, s.agent), s.trainable && " (trained on)"] },
   { name: "score", of: (s) => decimal(s.score, 2), number: true, sort: (s) => s.score },
-  { name: "rank", of: (s) => `${s.rank}${s.seat === match.finished.winner ? " (first)" : ""}`, number: true, sort: (s) => s.rank },
+  { name: "rank", of: (s) => `${s.rank}${hasWon(s, match.finished) ? " (first)" : ""}`, number: true, sort: (s) => s.rank },
   { name: "metrics", text: true, of: (s) => Object.entries(s.metrics).map(([name, value]) => `${name} ${+value.toPrecision(6)}`).join(", ") },
 ];
 

@@ -32,7 +32,8 @@ function seated(row, asked) {
 function result(row) {
   if (row.error !== null) return h("span", { class: "bad" }, `failed: ${row.error}`);
   const first = row.seats.find((seat) => seat.seat === row.winner);
-  const said = first ? `${first.agent} as ${first.role || `seat ${first.seat}`}` : "no winner";
+  const said = first?.team ? `${first.team}: ${row.seats.filter((seat) => seat.won).map((seat) => seat.agent).join(", ")}`
+    : first ? `${first.agent} as ${first.role || `seat ${first.seat}`}` : "no winner";
   return row.voided === null ? said : [said, h("span", { class: "warn" }, ` · taken back: ${row.void_reason}`)];
 }
 
