@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from arena.bots import bot_names
 from arena.environments import ArenaSpec
 from league.blobs import open_blobs
 from league.history.registry_import import ImportedRegistry, imported_events, merge_baselines
@@ -65,6 +66,7 @@ async def import_registry(
     Raises:
         ModelError: the base model cannot be used, or the digest of a model or adapter is not the registry's.
     """
+    registry = msgspec.structs.replace(registry, outsiders=_unknown_bots(registry, config))
     config = merge_baselines(config, registry)
     check_config(config)
     with make_new_folder(target) as draft:
@@ -95,8 +97,17 @@ async def import_registry(
         adapters=len(stored),
         matches=len(registry.history),
         without=without,
-        notes={name: list(adapter.notes) for name, adapter in adapters.items() if adapter.notes},
+        notes={
+            **{name: list(adapter.notes) for name, adapter in adapters.items() if adapter.notes},
+            **{name: [f"no bot here plays it; its results are those of {name}@0"] for name in registry.outsiders},
+        },
     )
+
+
+def _unknown_bots(registry: ImportedRegistry, config: LeagueConfig) -> list[str]:
+    """Baselines that neither the configuration nor a bot of the game is named after."""
+    known = {*config.agents, *bot_names(config.game.name)}
+    return [baseline.name for baseline in registry.baselines if baseline.name not in known]
 
 
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:

@@ -5,6 +5,7 @@ names an arena where it would name a game (``[game]``), so no two of them share 
 either.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -256,6 +257,11 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> EnvironmentSpec:
         return make_arena(name, settings)
     if name in game_names():
         return make_game(name, settings)
+    if re.search(r"-v\d", name):
+        raise ConfigError(
+            f"game.name: nothing is called {name!r}; an environment of TextArena is the game 'textarena' with "
+            f"game.settings.env = {name!r}, one of PettingZoo 'pettingzoo', a task of verifiers 'verifiers'"
+        )
     raise ConfigError(
         f"game.name: nothing is called {name!r}; expected a game ({format_choices(game_names())}) or "
         f"an arena ({format_choices(arena_names())}), or one of your own in a folder that LEAGUE_PLUGINS names"

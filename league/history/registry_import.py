@@ -5,7 +5,8 @@
      "metadata": {"best_agent", …}}
 
 A baseline is an agent of the configuration; a checkpoint becomes a version of the trained policy, ``main@50`` for
-step 50. The whole file is checked before any event is made. Unknown fields are ignored. Releases add two fields:
+step 50. The whole file is checked before any event is made. Unknown fields are ignored. ``registry_formats`` turns what
+programs really write into this form. Releases add two fields:
 ``base_digest``, and each checkpoint's ``adapter_digest``.
 """
 
@@ -19,6 +20,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from league.history.registry_formats import to_specification
 from schemas import events as e
 from schemas.codec import canonical_json
 from schemas.config import AgentConfig, LeagueConfig, convert
@@ -80,20 +82,30 @@ class ImportedCheckpoint(msgspec.Struct, frozen=True):
         return round(time.timestamp() * 1e6) * 1_000
 
 
+class ImportedSeat(msgspec.Struct, frozen=True):
+    """One seat of a match of the file."""
+
+    role: str
+    agent: str
+    """Name in the file."""
+    score: Finite
+
+
 class ImportedMatch(msgspec.Struct, frozen=True):
     """One entry of the file's history."""
 
-    first: str
-    second: str
-    scores: tuple[float, float]
+    seats: tuple[ImportedSeat, ...]
     step: int | None
+    length: int = 0
 
 
 class _Match(msgspec.Struct):
-    p1: str
-    p2: str
+    p1: str = ""
+    p2: str = ""
     result: Any = None
     step: _Step | None = None
+    seats: tuple[ImportedSeat, ...] = ()
+    length: Annotated[int, Meta(ge=0, le=10**6)] = 0
 
 
 class _File(msgspec.Struct):
@@ -115,6 +127,8 @@ class ImportedRegistry(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
     base_digest: str | None = None
     """SHA-256 of the base model beside the file as leagues store it, if the file gives one."""
+    outsiders: list[str] = []
+    """Names of baselines that no bot here plays: they join as external agents, for their results."""
 
 
 def read_registry(path: Path) -> ImportedRegistry:
@@ -143,7 +157,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
     if not isinstance(value, dict):
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
     # A missing key is refused like null, under its name.
-    file = convert({"agents": None, **value}, _File, "")
+    file = convert({"agents": None, **to_specification(value)}, _File, "")
     baselines, checkpoints = list[ImportedBaseline](), list[ImportedCheckpoint]()
     for name, fields in file.agents.items():
         kind, where = fields.get("type"), f"agents.{name}"
@@ -196,9 +210,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _parse_match(match: _Match, agents: Collection[str], where: str) -> ImportedMatch:
-    for seat, name in (("p1", match.p1), ("p2", match.p2)):
+    named = [(f"seats.{seat.role}", seat.agent) for seat in match.seats] or [("p1", match.p1), ("p2", match.p2)]
+    for seat, name in named:
         if name not in agents:
             raise UsageError(f"{where}.{seat}: {name!r} is not among the agents; expected {format_choices(agents)}")
+    if match.seats:
+        return ImportedMatch(match.seats, match.step, match.length)
     scores = _parse_scores(match.result, match.p1, match.p2)
     if scores is None:
         raise UsageError(
@@ -206,7 +223,8 @@ def _parse_match(match: _Match, agents: Collection[str], where: str) -> Imported
             f"{format_choices(_RESULT_WORDS)}, two scores in a list, or a score for each of "
             f"{format_choices({match.p1, match.p2})}"
         )
-    return ImportedMatch(match.p1, match.p2, scores, match.step)
+    players = zip(("p1", "p2"), (match.p1, match.p2), scores, strict=True)
+    return ImportedMatch(tuple(ImportedSeat(*player) for player in players), match.step)
 
 
 def _parse_scores(result: Any, first: str, second: str) -> tuple[float, float] | None:
@@ -230,6 +248,8 @@ def merge_baselines(config: LeagueConfig, registry: ImportedRegistry) -> LeagueC
     """
     agents = dict(config.agents)
     for baseline in registry.baselines:
+        if baseline.name in registry.outsiders:
+            continue
         configured = agents.get(baseline.name, AgentConfig(kind="bot", rating=baseline.elo, baseline=True))
         agents[baseline.name] = msgspec.structs.replace(configured, rating=baseline.elo)
     return msgspec.structs.replace(config, agents=agents)
@@ -245,6 +265,7 @@ def imported_events(
     """
     policy = config.trainer.policy
     names = {checkpoint.name: agent_name(policy, checkpoint.step) for checkpoint in registry.checkpoints}
+    names |= {name: agent_name(name, 0) for name in registry.outsiders}
     imported = e.HistoryImported(
         source=registry.source,
         digest=registry.digest,
@@ -253,6 +274,8 @@ def imported_events(
         metadata=registry.metadata | ({"imported_names": names} if names else {}),
     )
     yield imported, None
+    for name in registry.outsiders:
+        yield e.ExternalVersionAdded(agent=names[name], policy=name, version=0, worker=WORKER), None
     for checkpoint in registry.checkpoints:
         agent, created_ns = names[checkpoint.name], checkpoint.created_ns
         parent = names.get(checkpoint.parent or "", checkpoint.parent or config.base_agent)
@@ -285,12 +308,12 @@ def _join_reason(checkpoint: ImportedCheckpoint, registry: ImportedRegistry, con
 
 
 def _match_event(played: ImportedMatch, index: int, config: LeagueConfig, names: Mapping[str, str]) -> e.MatchFinished:
-    scores = played.scores
+    scores = [seat.score for seat in played.seats]
+    ranks = [1 + sum(other > score for other in scores) for score in scores]
     metrics = {} if played.step is None else {"step": float(played.step)}
-    ranks = 1 + (scores[1] > scores[0]), 1 + (scores[0] > scores[1])
     seats = [
-        e.SeatResult(seat, f"p{seat + 1}", names.get(name, name), scores[seat], ranks[seat], metrics=metrics)
-        for seat, name in enumerate((played.first, played.second))
+        e.SeatResult(number, seat.role, names.get(seat.agent, seat.agent), seat.score, ranks[number], metrics=metrics)
+        for number, seat in enumerate(played.seats)
     ]
     return e.MatchFinished(
         match_id=f"{WORKER}-{index}",
@@ -299,8 +322,8 @@ def _match_event(played: ImportedMatch, index: int, config: LeagueConfig, names:
         worker=WORKER,
         seed=0,
         seats=seats,
-        winner=None if scores[0] == scores[1] else int(scores[1] > scores[0]),
+        winner=ranks.index(1) if ranks.count(1) == 1 else None,
         reason=PURPOSE,
-        length=0,
+        length=played.length,
         seconds=0.0,
     )

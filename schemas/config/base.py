@@ -12,6 +12,7 @@ import msgspec
 import tomli_w
 from msgspec import inspect
 
+from schemas.config.foreign_keys import FOREIGN_KEYS
 from schemas.errors import ConfigError, format_choices
 from schemas.numbers import FINITE, MAX_INT64
 
@@ -93,8 +94,10 @@ def _explain(message: str, value: Any, into: Any, where: str) -> str:
     path, kind, found = _follow(path, into, value)
     key = ".".join(part for part in (where, path) if part)
     if unknown := re.search(r"unknown field `(.*)`", text):
-        known = format_choices(kind.__struct_fields__, unknown[1])
         prefix = f"{key}." if key else ""
+        if here := FOREIGN_KEYS.get(unknown[1]):
+            return f"{prefix}{unknown[1]}: unknown key; here {here}"
+        known = format_choices(kind.__struct_fields__, unknown[1])
         return f"{prefix}{unknown[1]}: unknown key; expected {known}"
     if re.match(r"Invalid enum|Expected `\w+` [<>]", text):
         return f"{key}: {found!r}; expected {_expectation(inspect.type_info(kind), found)}"

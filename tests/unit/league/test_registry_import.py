@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from league.history.registry_import import (
@@ -38,7 +39,8 @@ def agents(**changes: Any) -> dict[str, Any]:
 
 
 def result_of(result: Any) -> tuple[float, float]:
-    return registry(history=[{"p1": "v50", "p2": "v40", "result": result}]).history[0].scores
+    first, second = registry(history=[{"p1": "v50", "p2": "v40", "result": result}]).history[0].seats
+    return first.score, second.score
 
 
 def events(told: ImportedRegistry, config: LeagueConfig, **adapters: str) -> list[e.Event]:
@@ -204,3 +206,69 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_file_without_history_and_metadata_is_whole() -> None:
     told = parse_registry(json.dumps({"agents": {"base_model": BASE}}).encode(), "league.json")
     assert (told.history, told.metadata, told.checkpoints) == ([], {}, [])
+
+
+POWERS = ("AUSTRIA", "ENGLAND", "FRANCE", "GERMANY", "ITALY", "RUSSIA", "TURKEY")
+SEVEN = {
+    "game_id": "g-1",
+    "step": 50,
+    "power_agents": dict.fromkeys(POWERS, "dumb_bot") | {"FRANCE": "run/adapter_v50"},
+    "scores": dict.fromkeys(POWERS, 1.0) | {"FRANCE": 12.5},
+    "rankings": dict.fromkeys(POWERS, 2) | {"FRANCE": 1},
+    "num_years": 5,
+    "winner": "run/adapter_v50",
+}
+AS_WRITTEN = {
+    "agents": {
+        "base_model": {**BASE, "mu": 25.0, "sigma": 25 / 3},
+        "dumb_bot": {**BASE, "elo": 850.0, "mu": 21.25, "sigma": 25 / 3},
+        "run/adapter_v50": {**V50, "parent": None, "elo": 1000.0, "mu": 31.0, "sigma": 2.0, "matches": 40},
+    },
+    "history": [SEVEN],
+    "metadata": {"run_name": "grpo", "best_mu": 31.0, "best_agent": "run/adapter_v50", "latest_step": 50},
+}
+
+
+def test_a_registry_as_league_training_writes_it_is_read() -> None:
+    told = parse_registry(json.dumps(AS_WRITTEN).encode(), "league.json")
+    assert {baseline.name: baseline.elo for baseline in told.baselines} == {"base_model": 1000.0, "dumb_bot": 850.0}
+    assert told.checkpoints[0].elo == 1240.0
+    told = msgspec.structs.replace(told, outsiders=["dumb_bot"])
+    config = merge_baselines(LeagueConfig(), told)
+    assert "dumb_bot" not in config.agents
+    state, _ = folded(told, config, **{"run/adapter_v50": "a" * 64})
+    assert state.standings().agents["dumb_bot@0"].kind == "external"
+    (match,) = [event for event in events(told, config) if isinstance(event, e.MatchFinished)]
+    assert [seat.role for seat in match.seats] == list(POWERS)
+    assert [seat.agent for seat in match.seats][1:4] == ["dumb_bot@0", "main@50", "dumb_bot@0"]
+    assert (match.winner, match.length, [seat.rank for seat in match.seats][:3]) == (2, 5, [2, 2, 1])
+
+
+def test_a_flat_registry_is_read() -> None:
+    flat = {"random_bot": {"elo": 800}, "gen_2": {"type": "ppo", "path": "b", "elo": 1100.0, "games": 3}}
+    told = parse_registry(json.dumps(flat | {"gen_1": {"path": "a", "elo": 1000}}).encode(), "league.json")
+    assert [(one.name, one.step, one.elo, one.path) for one in told.checkpoints] == [
+        ("gen_1", 1, 1000.0, "a"),
+        ("gen_2", 2, 1100.0, "b"),
+    ]
+    assert [baseline.name for baseline in told.baselines] == ["random_bot"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"gen_1": {"path": "a"}}, "gen_1: found .*; the file is a flat registry, with an entry for each generation"),
+        ({"gen_1": {"path": "a", "elo": 1}, "gen_2": 3}, "gen_2: found 3; the file is a flat registry"),
+        (
+            AS_WRITTEN | {"history": [SEVEN | {"scores": {"FRANCE": 1.0}}]},
+            r"history\[0\]: a match of League Training; .* expected an agent and a score for each power",
+        ),
+        (
+            AS_WRITTEN | {"history": [SEVEN | {"power_agents": dict.fromkeys(POWERS, "gone")}]},
+            r"history\[0\]\.seats\.AUSTRIA: 'gone' is not among the agents",
+        ),
+    ],
+)
+def test_what_is_nearly_a_known_registry_is_named(value: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_registry(json.dumps(value).encode(), "league.json")

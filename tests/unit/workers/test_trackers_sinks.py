@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.config import LeagueConfig, Plugin, convert, to_builtins
@@ -122,6 +123,25 @@ def test_standard_output_gets_the_same_lines(tmp_path: Path, capsys: pytest.Capt
     fill("jsonl", place(tmp_path), ROWS)
     (path,) = (tmp_path / "tracking").iterdir()
     assert capsys.readouterr().out == path.read_text()
+
+
+def test_wandb_has_one_chart_of_elo_with_three_lines_over_the_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "5" * 40)
+    lines = {"Hero_Elo": 1100.0, "Baseline_Elo": 900.0, "Past_Best_Elo": 1050.0}
+    elo = {f"League/Elo_Rating/{name}": rating for name, rating in lines.items()}
+    rows = [msgspec.structs.replace(row, values=row.values | elo) for row in ROWS]
+    fill("wandb", place(tmp_path), rows[:2], mode="offline")
+    fill("wandb", place(tmp_path), rows, mode="offline")
+    (run,) = offline_runs(tmp_path)
+    assert "League/Elo_Rating_table" in logged(run)[9]
+    tables = [json.loads(path.read_text()) for path in (tmp_path / "tracking").rglob("*Elo_Rating_table*.json")]
+    whole = max(tables, key=lambda table: len(table["data"]))
+    assert whole["columns"][0] == "step"
+    assert sorted(map(tuple, whole["data"])) == sorted(
+        (row.step, name, rating) for row in rows for name, rating in lines.items()
+    )
 
 
 def test_an_offline_run_of_wandb_that_goes_on_holds_every_row_in_one_folder(

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 STEP = "gradient_step"
 """The x-axis of ratings and learner metrics."""
 _OVER_STEPS = ("League/*", "learner/*")
+
+ELO_CHART = "League/Elo_Rating"
+"""Chart of three lines over the training step."""
+_ELO_LINES = ("Hero_Elo", "Baseline_Elo", "Past_Best_Elo")
+_CHART_GROWTH = 1.1
+"""Growth of the number of points after which the chart, which is sent whole, is sent again."""
 
 _FINISH_S = 20.0
 _SECRET = "WANDB_API_KEY"
@@ -49,6 +55,36 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return WandbSink(self)
 
 
+class _EloChart:
+    """The points of the chart, from the rows so far."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, list[float | None]]] = []
+        self._sent = 0
+
+    def add(self, row: Row) -> bool:
+        """Add a row's point; whether the chart is due."""
+        ratings = [row.values.get(f"{ELO_CHART}/{line}") for line in _ELO_LINES]
+        if any(rating is not None for rating in ratings):
+            self._points.append((row.step, ratings))
+        return len(self._points) > self._sent * _CHART_GROWTH
+
+    def draw(self) -> dict[str, Any]:
+        """The chart by its name, to be logged; empty if nothing came since the last one."""
+        import wandb
+
+        if len(self._points) == self._sent:
+            return {}
+        self._sent = len(self._points)
+        lines = {
+            name: [(step, ratings[at]) for step, ratings in self._points if ratings[at] is not None]
+            for at, name in enumerate(_ELO_LINES)
+        }
+        known = {name: points for name, points in lines.items() if points}
+        xs, ys = ([[point[axis] for point in points] for points in known.values()] for axis in (0, 1))
+        return {ELO_CHART: wandb.plot.line_series(xs, ys, keys=list(known), title=ELO_CHART, xname=STEP)}
+
+
 class WandbSink:
     """One run, resumed by its id, which is derived from the history.
 
@@ -61,11 +97,14 @@ class WandbSink:
         self._settings = settings
         self._run: wandb.Run | None = None
         self._rows = JsonlSink("wandb-")
+        self._chart = _EloChart()
+        self._sequence = 0
 
     def open(self, place: Place) -> int:
         """Open or resume the run; messages hold no key."""
         run_id = f"{place.league}-{place.identity[:16]}"
         position = self._rows.open(place)
+        self._chart = _EloChart()
         try:
             self._run = self._begin(place, run_id)
         except Exception as error:  # of many kinds, not all of them wandb's
@@ -79,6 +118,8 @@ class WandbSink:
                 if earlier != folder:
                     shutil.rmtree(earlier)
             return position
+        for line in self._rows.lines():
+            self._chart.add(line)
         return max(position, self._run.step - 1 if self._run.resumed else 0)
 
     def _begin(self, place: Place, run_id: str) -> "wandb.Run":
@@ -119,8 +160,10 @@ class WandbSink:
 
     def _log(self, row: Row, now: Mapping[str, float]) -> None:
         assert self._run is not None
+        chart = self._chart.draw() if self._chart.add(row) else {}
+        self._sequence = row.sequence
         try:
-            self._run.log(dict(now) | row.values | {STEP: row.step}, step=row.sequence)
+            self._run.log({**now, **row.values, STEP: row.step, **chart}, step=row.sequence)
         except Exception as error:  # of many kinds, not all of them wandb's
             raise RemoteError(f"W&B: a row was not accepted: {_safe(error)}") from None
 
@@ -130,6 +173,8 @@ class WandbSink:
         run, self._run = self._run, None
         if run is not None:
             try:
+                if chart := self._chart.draw() if self._sequence else {}:
+                    run.log(chart, step=self._sequence)
                 run.finish()
             except Exception as error:  # of many kinds, not all of them wandb's
                 _end_service()
