@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import zstandard
 
 from arena.games.base import ranks, sole_leader
 from league.history.lineage import QueryFunction
@@ -48,8 +49,9 @@ async def import_results(
 ) -> ResultsImport:
     """Append the results of a file that the history does not hold yet.
 
-    ``game`` is that of the results; ``named`` has the league's agent for a name in the file, where it is not the one of
-    that name. An interrupted import is completed by the same command.
+    ``form`` is found in the file where it is empty; ``origin`` and ``game`` are by default named as the format.
+    ``named`` has the league's agent for a name in the file, where it is not the one of that name. An interrupted import
+    is completed by the same command.
 
     Raises:
         UsageError: a line of the file is no result, an agent or the origin has a name that cannot be used, or the
@@ -59,14 +61,19 @@ async def import_results(
         data = path.read_bytes()  # noqa: ASYNC240 - before anything else runs
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    results = parse_results(data, path.name, form)
+    form, results = parse_results(data, path.name, form)
+    origin, game = origin or form, game or form
     async with run.open_log(_PRODUCER) as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
         check_name("--origin", origin)
         if origin in state.workers:
             raise UsageError(f"--origin {origin}: a worker of the league has that name; expected another one")
         agents = _resolve_agents(results, named, state)
-        ends = [_external_event(result, origin, game, agents) for result in results]
+        records = {result.id: zstandard.compress(result.record) for result in results if result.record}
+        ends = [
+            _external_event(result, origin, game, agents, digest(records[result.id]) if result.id in records else "")
+            for result in results
+        ]
         async with open_tables(run, history) as tables:
             recorded_ends = await _known_ends(tables.query, origin)
             is_same = f"origin = {sql_literal(origin)} AND digest = {sql_literal(digest(data))}"
@@ -75,6 +82,9 @@ async def import_results(
         added = sorted(set(agents.values()) - set(state.agents))
         if fresh and not dry_run:
             events: list[Event] = []
+            blobs = run.open_blob_store(history.client)
+            for data in records.values():
+                await blobs.put(data, "record")
             if not is_announced:
                 events.append(ResultsImported(origin, form, path.name, digest(data), len(ends), agents))
             for agent in added:
@@ -127,9 +137,9 @@ def _resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str],
 
 
 def _external_event(
-    result: ExternalResult, origin: str, game: str, agents: Mapping[str, str]
+    result: ExternalResult, origin: str, game: str, agents: Mapping[str, str], record: str
 ) -> MatchFinished | MatchFailed:
-    """The event of a result; ``agents`` has the league's agent for each name in the file."""
+    """The event of a result; ``agents`` has the league's agent for each name in the file, ``record`` is a digest."""
     # Names of workers have no dots: no match of a worker has such an id.
     match_id = f"external.{origin}.{result.id}"
     if result.error:
@@ -142,7 +152,7 @@ def _external_event(
         worker=origin,
         seed=0,
         seats=[
-            SeatResult(number, seat.role, agents[seat.player], seat.score, rank)
+            SeatResult(number, seat.role, agents[seat.player], seat.score, rank, metrics=dict(seat.metrics))
             for number, (seat, rank) in enumerate(zip(result.seats, ranks(scores), strict=True))
         ],
         winner=sole_leader(scores),
@@ -151,6 +161,8 @@ def _external_event(
         seconds=0.0,
         tokens=result.tokens,
         environment=result.environment,
+        record=record,
+        rules=result.rules,
     )
 
 

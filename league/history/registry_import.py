@@ -210,6 +210,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _parse_match(match: _Match, agents: Collection[str], where: str) -> ImportedMatch:
+    if not (match.seats or (match.p1 and match.p2)):
+        missing = "p2" if match.p1 else "p1"
+        raise UsageError(f"{where}: object missing required field `{missing}`, or power_agents of League Training")
     named = [(f"seats.{seat.role}", seat.agent) for seat in match.seats] or [("p1", match.p1), ("p2", match.p2)]
     for seat, name in named:
         if name not in agents:

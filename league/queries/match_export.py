@@ -15,6 +15,7 @@ from arena.records import RecordedEpisode, decode_record, is_episode_record
 from league.queries.decisions import game_settings
 from schemas.config import LeagueConfig
 from schemas.episodes import Message
+from schemas.errors import UsageError
 from schemas.events import MatchFinished, SeatResult
 
 
@@ -145,11 +146,29 @@ def _message_graph(calls: Sequence[PlayedCall]) -> list[dict[str, Any]]:
     return nodes
 
 
-FORMATS: dict[str, Callable[[MatchFinished, Sequence[PlayedTurn]], dict[str, Any]]] = {
+def export_match(form: str, result: MatchFinished, record: bytes, config: LeagueConfig | None) -> dict[str, Any]:
+    """A match in a form of ``FORMATS``; ``config`` has the settings of the league's game.
+
+    Raises:
+        UsageError: the form is another game's.
+        LeagueError: the record is damaged, or the game cannot be played here.
+    """
+    if form != SAVED_GAME:
+        return _CONVERSIONS[form](result, played_turns(result, record, config))
+    if result.game != SAVED_GAME:
+        raise UsageError(f"match {result.match_id!r}: played {result.game}; expected a match of {SAVED_GAME}")
+    from arena.games.diplomacy.saved_games import write_saved_game
+
+    return write_saved_game(record, result.match_id)
+
+
+SAVED_GAME = "diplomacy"
+_CONVERSIONS: dict[str, Callable[[MatchFinished, Sequence[PlayedTurn]], dict[str, Any]]] = {
     "kaggle": kaggle_replay,
     "verifiers": verifiers_episode,
 }
-"""Conversions by the name of the other system."""
+FORMATS = (SAVED_GAME, *_CONVERSIONS)
+"""Names of the other systems' forms; ``diplomacy`` is the saved game of that package."""
 
 
 def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | None) -> list[PlayedTurn]:

@@ -4,6 +4,7 @@ A plugin (game, sampler, rating system, reward, advantage estimator, loss) has a
 the plugin's own struct decodes the table, through ``convert``, so that one error form serves all.
 
 - ``base``        plugins by name; mappings to structs and back; checks
+- ``foreign_keys``  keys of other programs, and what they are called here
 - ``agents``      ``agents``, ``policies``, ``schedule``
 - ``evaluation``  ``rollout``, ``episodes``, ``matchmaking``, ``ratings``, ``evaluation``, ``promotion``
 - ``training``    ``model``, ``inference``, ``prompts``, ``experience``, ``trainer``, ``stop``

@@ -53,7 +53,6 @@ FOREIGN_KEYS: Final = {
     "win_bonus": "`game.settings.win_bonus`",
     "winner_threshold_sc": "`game.settings.winner_threshold_sc`",
     # TRL, prime-rl and verifiers, RLlib
-    "beta": "`trainer.loss.settings`, as `kl`",
     "env_id": "`game.settings.env`, with the game `textarena`; `game.settings.taskset` with `verifiers`",
     "max_async_level": "`trainer.max_lag_steps`, and `rollout.ahead_steps`",
     "max_completion_length": "`prompts.reply_tokens`",

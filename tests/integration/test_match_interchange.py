@@ -208,7 +208,8 @@ def test_a_player_id_of_any_type_is_one_account_of_a_game() -> None:
     from lifecycle.external_results import parse_results
 
     text = lines({**GAMES[3], "player_id": [1], "num_turns": 5})
-    assert [result.length for result in parse_results(text.encode(), "results.jsonl", "textarena")] == [5]
+    _, results = parse_results(text.encode(), "results.jsonl", "textarena")
+    assert [result.length for result in results] == [5]
 
 
 @pytest.mark.parametrize(
@@ -262,6 +263,33 @@ def test_a_match_leaves_as_steps_of_kaggle_and_returns_as_an_episode_of_verifier
     scores = "SELECT list(score ORDER BY seat) FROM match_seats GROUP BY match_id"
     (one, other) = sql(run, scores)
     assert one == other
+
+
+def test_a_saved_game_of_diplomacy_is_imported_shown_adjudicated_and_exported(run: Path) -> None:
+    pytest.importorskip("diplomacy")
+    from arena.games.diplomacy.saved_games import write_saved_game
+
+    game, rng = make_game("diplomacy", {"max_year": 1902}).new(1), Random(2)
+    while moving := game.to_move():
+        game.apply({seat: game.random_action(seat, rng) for seat in moving})
+    (run / "game.json").write_text(json.dumps(write_saved_game(game.record(), "g"), indent=1))
+    found = json.loads(command(run, "match", "import", str(run / "game.json"), "--json").stdout)
+    assert (found["origin"], found["matches"], len(found["added"])) == ("diplomacy", 1, 7)
+    assert "S1901M" in command(run, "match", "show", "external.diplomacy.g").stdout
+    command(run, "match", "resimulate", "external.diplomacy.g")
+    exported = json.loads(command(run, "match", "export", "external.diplomacy.g", "--format", "diplomacy").stdout)
+    assert [phase["orders"] for phase in exported["phases"]] == [
+        phase["orders"] for phase in json.loads((run / "game.json").read_text())["phases"]
+    ]
+    assert json.loads(command(run, "match", "import", str(run / "game.json"), "--json").stdout)["known"] == 1
+    result = CliRunner().invoke(app, ["match", "export", "played", "--format", "diplomacy", "--run", str(run)])
+    assert "played kuhn_poker; expected a match of diplomacy" in str(result.exception)
+
+
+def test_an_exported_episode_of_kaggle_returns(run: Path) -> None:
+    command(run, "match", "export", "played", "--format", "kaggle", "-o", str(run / "episode.json"))
+    found = json.loads(command(run, "match", "import", str(run / "episode.json"), "--json").stdout)
+    assert (found["origin"], found["agents"]) == ("kaggle", {"base_model": "base_model", "random_bot": "random_bot"})
 
 
 def test_players_of_a_league_with_a_newer_configuration_are_not_imported() -> None:

@@ -105,14 +105,14 @@ async def resimulate_match(
 
 async def export_matches(
     match_ids: Annotated[list[str], Argument(metavar="ID…", help="Ids of matches, such as rollout-1-0.")],
-    form: Annotated[str, Option("--format", help="kaggle (steps), or verifiers (traces).")],
+    form: Annotated[str, Option("--format", help="diplomacy (saved games), kaggle (steps) or verifiers (traces).")],
     to: Annotated[Path | None, Option("-o", "--output", help="Write to this file instead of printing.")] = None,
     *,
     run: Run,
 ) -> None:
     """Export matches in the form of another system: one JSON object a line, a match each."""
     from league.integrity.snapshots import load_state_at
-    from league.queries.match_export import FORMATS, played_turns
+    from league.queries.match_export import FORMATS, export_match
 
     if form not in FORMATS:
         raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
@@ -123,8 +123,7 @@ async def export_matches(
             match = await find_match(run, history, match_id)
             record = await load_record(run, history, match, None)
             assert match.result is not None
-            turns = played_turns(match.result, record, state.config)
-            lines.append(msgspec.json.encode(FORMATS[form](match.result, turns)).decode())
+            lines.append(msgspec.json.encode(export_match(form, match.result, record, state.config)).decode())
     if to is None:
         print("\n".join(lines))
         return

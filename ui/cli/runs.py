@@ -88,8 +88,12 @@ def import_league(
 
 
 def import_match_results(
-    file: Annotated[Path, Argument(help="A JSON object a line: a game, or an episode of verifiers.")],
-    form: Annotated[str, Option("--format", help="textarena or verifiers.")],
+    file: Annotated[
+        Path, Argument(help="Games or episodes as JSON, in a line each or not; may be compressed by gzip.")
+    ],
+    form: Annotated[
+        str, Option("--format", help="diplomacy, kaggle, textarena or verifiers; by default found in the file.")
+    ] = "",
     origin: Annotated[str | None, Option(help="Name of the source; by default that of the format.")] = None,
     game: Annotated[str | None, Option(help="Game of the results; by default named as the format.")] = None,
     agent: Annotated[
@@ -113,7 +117,7 @@ def import_match_results(
         if not (player and name):
             raise UsageError(f"--agent {pair}: expected PLAYER=AGENT")
         agents[player] = name
-    result = uvloop.run(import_results(run, file, form, origin or form, game or form, agents, dry_run))
+    result = uvloop.run(import_results(run, file, form, origin or "", game or "", agents, dry_run))
     if as_json:
         print_json(result)
         return

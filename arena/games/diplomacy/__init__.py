@@ -8,6 +8,7 @@
 - ``text``         prompts and completions for a language model; ``order_trie`` holds the states of a completion
 - ``signposts``    the same with the surroundings of each unit, and these alone, with counts of help
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
+- ``saved_games``  games as the package saves them, in and out
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order
 - ``order_model``  how the other powers order their units, fitted to the match so far, or as bots that they may be, over

@@ -505,7 +505,7 @@ def test_an_exported_match_loads_as_an_episode_and_its_file_as_a_result(tmp_path
     ]
     assert sum(trace.num_turns for trace in episode.traces) == game.outcome().length
     write_episode(tmp_path, episode)
-    (result,) = parse_results((tmp_path / "traces.jsonl").read_bytes(), "traces.jsonl", "verifiers")
+    _, (result,) = parse_results((tmp_path / "traces.jsonl").read_bytes(), "traces.jsonl", "verifiers")
     assert [(seat.role, seat.player, seat.score) for seat in result.seats] == [
         (role, agent, score) for role, agent, score in zip(game.seats, "ab", scores, strict=True)
     ]

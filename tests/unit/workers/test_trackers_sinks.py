@@ -135,7 +135,7 @@ def test_wandb_has_one_chart_of_elo_with_three_lines_over_the_training_step(
     fill("wandb", place(tmp_path), rows[:2], mode="offline")
     fill("wandb", place(tmp_path), rows, mode="offline")
     (run,) = offline_runs(tmp_path)
-    assert "League/Elo_Rating_table" in logged(run)[9]
+    assert logged(run)[9]["League/Elo_Rating_table/nrows"] == len(lines) * len(rows)
     tables = [json.loads(path.read_text()) for path in (tmp_path / "tracking").rglob("*Elo_Rating_table*.json")]
     whole = max(tables, key=lambda table: len(table["data"]))
     assert whole["columns"][0] == "step"
