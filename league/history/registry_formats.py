@@ -41,8 +41,9 @@ def _with_live_rating(fields: Any) -> Any:
     if not isinstance(fields, Mapping):
         return fields
     mu = fields.get("mu")
-    known = isinstance(mu, int | float) and not isinstance(mu, bool)
-    return {**fields, "elo": _ELO + (mu - _MU) * _ELO_BY_MU} if known else dict(fields)
+    if not isinstance(mu, int | float) or isinstance(mu, bool):
+        return dict(fields)
+    return {**fields, "elo": _ELO + (mu - _MU) * _ELO_BY_MU}
 
 
 def _to_seats(match: Any, where: str) -> Any:

@@ -54,9 +54,9 @@ def _parse_episode(line: Line) -> ExternalResult:
         )
     failed = next((at for at, status in enumerate(episode.statuses) if status in _FAILURES), None)
     missing = next((at for at, reward in enumerate(episode.rewards) if reward is None), None)
-    error = "" if missing is None else f"player {missing} has no reward"
-    if failed is not None and error:
-        error = f"player {failed}: {episode.statuses[failed]}"
+    failure = "" if missing is None else f"player {missing} has no reward"
+    if failed is not None and failure:
+        failure = f"player {failed}: {episode.statuses[failed]}"
     scored = enumerate(zip(names, episode.rewards, strict=True))
     seats = [ExternalSeat(f"player {at}", name, float(reward or 0.0)) for at, (name, reward) in scored]
     identity = str(episode.info.episode_id or episode.id)
@@ -64,8 +64,8 @@ def _parse_episode(line: Line) -> ExternalResult:
         line=line.number,
         id=safe_id(identity) if identity else line.identity,
         environment=episode.name,
-        seats=() if error else tuple(seats),
+        seats=() if failure else tuple(seats),
         reason="over" if failed is None else episode.statuses[failed].lower(),
         length=max(len(episode.steps) - 1, 0),
-        error=error,
+        error=failure,
     )

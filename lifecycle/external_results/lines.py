@@ -18,7 +18,7 @@ _MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a file after decompression."""
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
-_SPACE = re.compile(r"\s*")
+_CONTENT = re.compile(r"\S")
 
 
 class ExternalSeat(NamedTuple):
@@ -108,7 +108,8 @@ def read_objects(data: bytes, source: str) -> Iterator[Line]:
     text = data.decode("utf-8", "replace")
     decoder, at, number, counted = json.JSONDecoder(), 0, 1, 0
     occurrences: Counter[str] = Counter()
-    while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr] - it matches nothing too
+    while content := _CONTENT.search(text, at):
+        at = content.start()
         number, counted = number + text.count("\n", counted, at), at
         where = f"{source}, line {number}"
         try:

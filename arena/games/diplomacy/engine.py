@@ -21,6 +21,8 @@ with warnings.catch_warnings():
     import diplomacy
 
     MAP: Any = diplomacy.Map("standard")
+PackageGame: Any = diplomacy.Game
+"""The package's own game, with its histories."""
 
 _FLEET_TO_COAST = re.compile(r"(F \S+) S (F \S+ -) (...)/..").fullmatch
 """A fleet's support of another fleet's move to a province with a choice of coasts."""

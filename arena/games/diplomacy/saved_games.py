@@ -15,7 +15,7 @@ import msgspec
 
 from arena.games.base import Action
 from arena.games.diplomacy import POWERS, Settings
-from arena.games.diplomacy.engine import diplomacy, to_package_notation
+from arena.games.diplomacy.engine import PackageGame, to_package_notation
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import legal_build_actions
 from schemas.errors import DecodeError, GameError
@@ -164,7 +164,7 @@ def write_saved_game(record: bytes, game_id: str) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         from diplomacy.utils.export import to_saved_game_format
-    game: Any = diplomacy.Game(game_id=game_id, rules=["NO_PRESS", "IGNORE_ERRORS", "POWER_CHOICE"])
+    game = PackageGame(game_id=game_id, rules=["NO_PRESS", "IGNORE_ERRORS", "POWER_CHOICE"])
     for turn in decoded.turns:
         for power, orders in turn.items():
             game.set_orders(power, [to_package_notation(order) for order in orders])
