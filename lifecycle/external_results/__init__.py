@@ -10,7 +10,8 @@
 ``docs/environments.md`` names the fields. Files may be compressed by gzip. Values may be JSON in a string; unknown
 fields are ignored. The whole file is checked before any event is made.
 
-``lines`` has what they share. To add one: a module with ``KEYS``, ``recognise`` and ``parse``, and an entry in ``FORMATS``.
+``lines`` has what they share. To add one: a module with ``KEYS``, ``recognise`` and ``parse``, and an entry in
+``FORMATS``.
 """
 
 from typing import Any
