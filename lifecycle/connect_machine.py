@@ -110,8 +110,8 @@ async def connect_machine(
         resolved = await find_league(client) if league is None else league
         if resolved is None:
             raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
-        if league is not None and league not in (known := await list_leagues(client)):
-            raise UsageError(f"--league {league}: no such league at {nats}; expected {format_choices(known)}")
+        if league is not None and league not in (leagues := await list_leagues(client)):
+            raise UsageError(f"--league {league}: no such league at {nats}; expected {format_choices(leagues)}")
         folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)

@@ -168,25 +168,25 @@ def _external_event(
 
 async def _known_ends(query: QueryFunction, origin: str) -> _KnownEnds:
     condition = f"purpose = '{EXTERNAL_PURPOSE}' AND worker = {sql_literal(origin)}"
-    known: _KnownEnds = {
+    ends: _KnownEnds = {
         match_id: {} for (match_id,) in await query(f"SELECT match_id FROM match_failures WHERE {condition}")
     }
     rows = await query(
         f"SELECT match_id, seat, agent, score FROM match_seats JOIN matches USING (match_id) WHERE {condition}"
     )
     for match_id, seat, agent, score in rows:
-        known.setdefault(match_id, {})[seat] = (agent, score)
-    return known
+        ends.setdefault(match_id, {})[seat] = (agent, score)
+    return ends
 
 
-def _is_known(end: MatchFinished | MatchFailed, known: _KnownEnds) -> bool:
-    if end.match_id not in known:
+def _is_known(end: MatchFinished | MatchFailed, recorded_ends: _KnownEnds) -> bool:
+    if end.match_id not in recorded_ends:
         return False
     seats = {} if isinstance(end, MatchFailed) else {seat.seat: (seat.agent, seat.score) for seat in end.seats}
-    if seats != known[end.match_id]:
+    if seats != recorded_ends[end.match_id]:
         raise UsageError(
-            f"match {end.match_id}: the history has {_describe(known[end.match_id])}, the file {_describe(seats)}; "
-            "expected the same, or --origin with a name of its own for another source"
+            f"match {end.match_id}: the history has {_describe(recorded_ends[end.match_id])}, "
+            f"the file {_describe(seats)}; expected the same, or --origin with a name of its own for another source"
         )
     return True
 

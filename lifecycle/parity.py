@@ -63,13 +63,13 @@ class SamplingVariant(msgspec.Struct, frozen=True):
     temperature: float
     top_p: float
 
-    def make_request(self, place: PromptSample, adapter: str | None, seed: int) -> Request:
+    def make_request(self, sample: PromptSample, adapter: str | None, seed: int) -> Request:
         """Return the request for a prompt."""
         if self.kind == "free":
             sampling = SamplingParameters(self.temperature, seed, _FREE_TOKENS, self.top_p)
-            return Request(place.prompt_ids, adapter, None, sampling)
+            return Request(sample.prompt_ids, adapter, None, sampling)
         sampling = SamplingParameters(self.temperature, seed, top_p=self.top_p)
-        return Request(place.prompt_ids, adapter, place.constraint, sampling)
+        return Request(sample.prompt_ids, adapter, sample.constraint, sampling)
 
 
 VARIANTS = [SamplingVariant(*values) for values in product(("constrained", "free"), _TEMPERATURES, _TOP_PS)]
@@ -155,7 +155,7 @@ async def _measure_variant(
     variant: SamplingVariant,
 ) -> VariantResult:
     names = list(learners)
-    requests = [variant.make_request(place, names[index % len(names)], index) for index, place in enumerate(prompts)]
+    requests = [variant.make_request(sample, names[index % len(names)], index) for index, sample in enumerate(prompts)]
     try:
         generations = await asyncio.gather(*map(backend.generate, requests))
     except ModelError as error:
@@ -183,14 +183,14 @@ def _compare_logprobs(
     """Return learner minus backend for every sampled token, and the probability of the set each was drawn from."""
     if not sampled:
         return np.empty(0, np.float32), np.empty(0, np.float32)
-    everything = list(range(vocabulary))
-    drawn, whole = zip(*(_to_model_calls(*each, everything) for each in sampled), strict=True)
+    all_ids = list(range(vocabulary))
+    drawn, whole = zip(*(_to_model_calls(*each, all_ids) for each in sampled), strict=True)
     learnt_W, stated_W = recompute(drawn)
     # Per token, its probability among all allowed tokens over that among those it was drawn from.
     return learnt_W - stated_W, np.exp(recompute(whole)[0] - learnt_W)
 
 
-def _to_model_calls(request: Request, generation: Generation, everything: list[int]) -> tuple[ModelCall, ModelCall]:
+def _to_model_calls(request: Request, generation: Generation, all_ids: list[int]) -> tuple[ModelCall, ModelCall]:
     """Return a completion as two model calls: over the backend's sampling sets, and over all allowed tokens.
 
     A token that the backend reports as forced though the constraint leaves a choice, as where a nucleus holds only one,
@@ -199,17 +199,17 @@ def _to_model_calls(request: Request, generation: Generation, everything: list[i
     stated = dict(zip(generation.branches, zip(generation.logprobs, generation.allowed, strict=True), strict=True))
     ids = generation.completion_ids
     # The tokens that the constraint alone allows, at each position with a choice.
-    open_to = dict.fromkeys(range(len(ids)), everything)
+    open_to = dict.fromkeys(range(len(ids)), all_ids)
     if request.constraint is not None:
         branches, sets = read_choices(request.constraint, ids)
-        open_to = {at: tokens or everything for at, tokens in zip(branches, sets, strict=True)}
+        open_to = {at: tokens or all_ids for at, tokens in zip(branches, sets, strict=True)}
     allowed = {at: stated.get(at, (0.0, [ids[at]])) for at in sorted(stated.keys() | open_to)}
     drawn = ModelCall(
         prompt_ids=list(request.prompt_ids),
         completion_ids=ids,
         branches=list(allowed),
         logprobs=[logprob for logprob, _ in allowed.values()],
-        allowed=[tokens or everything for _, tokens in allowed.values()],
+        allowed=[tokens or all_ids for _, tokens in allowed.values()],
         version=0,
         clock=0,
         progress=0.0,

@@ -98,10 +98,10 @@ def _check_options(answers: PresetOptions) -> None:
             f"--game {answers.game}: it needs settings that name an environment, which cannot be given here; "
             "expected a settings file as in docs/environments.md"
         )
-    if answers.game not in (known := [*game_names(), *arena_names()]):
+    if answers.game not in (contests := [*game_names(), *arena_names()]):
         raise UsageError(
             f"--game {answers.game}: no such game or arena, nor one in a folder that LEAGUE_PLUGINS names; expected "
-            f"{format_choices(known, answers.game)}"
+            f"{format_choices(contests, answers.game)}"
         )
     if not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")

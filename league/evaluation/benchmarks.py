@@ -41,7 +41,7 @@ class BenchmarkTerms(NamedTuple):
         return "-".join(("benchmark", self.agent, self.opponent, variant)).replace("@", "-")
 
 
-class _Place(NamedTuple):
+class _PlannedGame(NamedTuple):
     seed: int
     seat: int
 
@@ -70,26 +70,26 @@ class BenchmarkGames:
         self._seats = seats
         self._requests = [request for request in requests if request.benchmark_id.rpartition("-")[0] == terms.name]
         rounds = (derive_seed(terms.seed, "benchmark", number) for number in count())
-        places = (_Place(seed, seat) for seed in rounds for seat in range(seats.choose(seed).seats))
-        self._needed = list(islice(places, games))
-        own = {match_id: place for request in self._requests for match_id, place in _places(request).items()}
-        self._waiting = {match_id: place for match_id, place in own.items() if place in set(self._needed)}
-        self._played: dict[_Place, GameResult] = {}
+        planned = (_PlannedGame(seed, seat) for seed in rounds for seat in range(seats.choose(seed).seats))
+        self._needed = list(islice(planned, games))
+        own = {match_id: game for request in self._requests for match_id, game in _planned_games(request).items()}
+        self._waiting = {match_id: game for match_id, game in own.items() if game in set(self._needed)}
+        self._played: dict[_PlannedGame, GameResult] = {}
         self.failures: list[MatchFailed] = []
         """Matches that could not be completed; their games are missing again, like those of voided matches."""
         for end in ends:
-            place = self._waiting.pop(end.match_id, None)
-            if place is None or end.match_id in voided:
+            game = self._waiting.pop(end.match_id, None)
+            if game is None or end.match_id in voided:
                 continue
             if isinstance(end, MatchFailed):
                 self.failures.append(end)
-            elif place.seat < len(end.seats):
-                self._played.setdefault(place, GameResult(end, end.seats[place.seat]))
+            elif game.seat < len(end.seats):
+                self._played.setdefault(game, GameResult(end, end.seats[game.seat]))
 
     @property
     def results(self) -> list[GameResult]:
         """Completed games, in the order of the plan."""
-        return [self._played[place] for place in self._needed if place in self._played]
+        return [self._played[game] for game in self._needed if game in self._played]
 
     @property
     def is_complete(self) -> bool:
@@ -99,7 +99,7 @@ class BenchmarkGames:
     def make_request(self) -> BenchmarkRequested | None:
         """The request for games that are neither played nor waiting; None if there are none."""
         numbers = {*self._waiting.values(), *self._played}
-        missing = [place for place in self._needed if place not in numbers]
+        missing = [game for game in self._needed if game not in numbers]
         if not missing:
             return None
         name = f"{self.terms.name}-{len(self._requests) + 1}"
@@ -110,14 +110,14 @@ class BenchmarkGames:
             seed=self.terms.seed,
             settings=dict(self.terms.settings),
             matches=[f"{name}-{number}" for number in range(len(missing))],
-            seats=[place.seat for place in missing],
-            seeds=[place.seed for place in missing],
+            seats=[game.seat for game in missing],
+            seeds=[game.seed for game in missing],
         )
 
     def add(self, request: BenchmarkRequested) -> None:
         """Add a request that was just recorded."""
         self._requests.append(request)
-        self._waiting |= _places(request)
+        self._waiting |= _planned_games(request)
 
     @property
     def jobs(self) -> list[PlayMatch]:
@@ -132,9 +132,9 @@ class BenchmarkGames:
         return jobs
 
 
-def _places(request: BenchmarkRequested) -> dict[str, _Place]:
+def _planned_games(request: BenchmarkRequested) -> dict[str, _PlannedGame]:
     rows = zip(request.matches, request.seeds, request.seats, strict=False)
-    return {match_id: _Place(seed, seat) for match_id, seed, seat in rows}
+    return {match_id: _PlannedGame(seed, seat) for match_id, seed, seat in rows}
 
 
 class Share(msgspec.Struct, frozen=True):

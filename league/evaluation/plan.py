@@ -321,13 +321,13 @@ def _seat_counts(seats: int | SeatCounts) -> SeatCounts:
     return SeatCounts.constant(seats) if isinstance(seats, int) else seats
 
 
-def _line_up(requested: EvaluationRequested, unit: _Unit, place: int) -> list[str]:
+def _line_up(requested: EvaluationRequested, unit: _Unit, position: int) -> list[str]:
     """Agents of the match at a place in its round or pair."""
     if requested.suite == PROMOTION:
         own = {(unit.number + 2 * step) % unit.seats for step in range((unit.seats + 1) // 2)}
         agent, opponent = requested.agent, requested.opponents[0]
-        return [agent if (seat in own) != bool(place) else opponent for seat in range(unit.seats)]
+        return [agent if (seat in own) != bool(position) else opponent for seat in range(unit.seats)]
     opponents = requested.opponents
     line_up = [opponents[(unit.number + other) % len(opponents)] for other in range(unit.seats - 1)]
-    line_up.insert(place, requested.agent)
+    line_up.insert(position, requested.agent)
     return line_up

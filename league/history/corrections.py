@@ -24,11 +24,11 @@ _RETRY_S = 0.2
 def apply_checked(fold: RatingFold, recorded: RecordedEvent) -> None:
     """Fold one event of the history; ReplayError if it is an update that differs from the fold's own."""
     if isinstance(recorded.event, RatingUpdated):
-        mine = fold.unrecorded.get(recorded.event.key)
-        if mine is not None and mine != recorded.event:
+        computed = fold.unrecorded.get(recorded.event.key)
+        if computed is not None and computed != recorded.event:
             raise ReplayError(
-                f"event {recorded.sequence}: the ratings recorded after match {mine.match_id} differ from what these "
-                "rules compute; `league replay --verify` lists all differences"
+                f"event {recorded.sequence}: the ratings recorded after match {computed.match_id} differ from what "
+                "these rules compute; `league replay --verify` lists all differences"
             )
     fold.apply(recorded.sequence, recorded.event)
 

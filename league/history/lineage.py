@@ -157,10 +157,10 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
     stations: list[LineageNode] = []
     pending: list[LineageStep] = []
     nearest: dict[str, str] = {}
-    for place, (name, parent) in enumerate(path):
+    for index, (name, parent) in enumerate(path):
         pending += steps.get(name, []) if parent is not None else []
         nearest[name] = nearest.get(parent or "", "")
-        is_end = place in (0, len(path) - 1) or name.endswith("@0")
+        is_end = index in (0, len(path) - 1) or name.endswith("@0")
         if not is_end and name not in registered and name not in crossed:
             # A version between two agents: its step counts for the later one.
             continue
@@ -283,11 +283,11 @@ async def _load_matches(query: QueryFunction, condition: str) -> dict[tuple[str,
 def render_mermaid(lineage: Lineage) -> str:
     """Render a lineage as a Mermaid flowchart: a box per agent, and the steps between two on the arrow."""
     lines = ["flowchart TD"]
-    places = {station.agent: place for place, station in enumerate(lineage.stations)}
-    for place, station in enumerate(lineage.stations):
+    numbers = {station.agent: number for number, station in enumerate(lineage.stations)}
+    for number, station in enumerate(lineage.stations):
         about = " ".join(filter(None, (station.kind, station.reason)))
         adapter = f"<br/>adapter {station.adapter[:12]}" if station.adapter else ""
-        lines.append(f'    n{place}["{_escape_label(station.agent)}<br/>{_escape_label(about)}{adapter}"]')
+        lines.append(f'    n{number}["{_escape_label(station.agent)}<br/>{_escape_label(about)}{adapter}"]')
         text, steps = station.operator, station.steps
         if steps and not text:
             text = f"step {steps[0].step}" if len(steps) == 1 else f"steps {steps[0].step} to {steps[-1].step}"
@@ -295,9 +295,9 @@ def render_mermaid(lineage: Lineage) -> str:
             tainted = sum(bool(step.tainted) for step in steps)
             text += f", {tainted} tainted" if tainted else ""
         label = f'|"{_escape_label(text)}"|' if text else ""
-        lines += [f"    n{places[name]} -->{label} n{place}" for name in station.parents if name in places]
+        lines += [f"    n{numbers[name]} -->{label} n{number}" for name in station.parents if name in numbers]
         if station.tainted:
-            lines.append(f"    style n{place} stroke:#c00,stroke-width:3px")
+            lines.append(f"    style n{number} stroke:#c00,stroke-width:3px")
     return "\n".join(lines) + "\n"
 
 

@@ -169,7 +169,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
             raise UsageError(f"{where}.type: found {_abbreviate(kind)}; expected 'baseline' or 'checkpoint'")
     for baseline in baselines:
         check_name(f"agents.{baseline.name}", baseline.name)
-    known: dict[int, str] = {}
+    names_by_step: dict[int, str] = {}
     for checkpoint in checkpoints:
         where, parent = f"agents.{checkpoint.name}", checkpoint.parent
         if not checkpoint.name:
@@ -178,7 +178,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
             raise UsageError(
                 f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(file.agents)}"
             )
-        if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
+        if (other := names_by_step.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
             raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected distinct steps")
     return ImportedRegistry(
         source=source,

@@ -195,7 +195,7 @@ async def archive_history(
 def _check_witness(events: Sequence[RecordedEvent], after: int, witness: Mapping[int, bytes]) -> None:
     found = {recorded.sequence: event_digest(recorded) for recorded in events}
     last = events[-1].sequence
-    wrong = [at for at, known in witness.items() if after < at <= last and found.get(at) != known]
+    wrong = [at for at, witnessed in witness.items() if after < at <= last and found.get(at) != witnessed]
     if wrong:
         raise LogError(
             f"event {min(wrong):,} is not what this archivist read before, {len(wrong):,} such events up to {last:,}; "

@@ -170,9 +170,9 @@ class BlobReferences:
             if (step := max(states)) != self._inherited.get(policy)
         }
         adapters = {
-            place[0]: agent_name(policy, version)
+            publication[0]: agent_name(policy, version)
             for policy, versions in self._published.items()
-            for version, place in versions.items()
+            for version, publication in versions.items()
             if not in_ranges(self._dropped.get(policy, []), version)
         }
         decisions = dict.fromkeys(self._decisions.present, "a segment of decisions")
@@ -196,7 +196,7 @@ class BlobReferences:
         for policy, versions in sorted(self._published.items()):
             kept = set(sorted(versions)[-keep:])
             for snapshot in self._kept_snapshots():
-                before = [version for version, place in versions.items() if place[1] <= snapshot.sequence]
+                before = [version for version, publication in versions.items() if publication[1] <= snapshot.sequence]
                 kept |= {max(before)} if before else set()
             dropped = to_ranges(
                 version

@@ -106,7 +106,7 @@ async def verify_history(
     """
     # In this order: a running league adds events meanwhile.
     contents = None if client is None else await read_contents(client)
-    held, before = await history.stored_count(), await history.last_sequence()
+    stored, before = await history.stored_count(), await history.last_sequence()
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(0, history.league, [])
     references = BlobReferences()
     check = _HistoryCheck(history, blobs, manifest, references, reads, on_progress)
@@ -114,7 +114,7 @@ async def verify_history(
     await check.compare_segments()
     await check.read_tail()
     await _check_manifests(report, history, manifest, before, expect)
-    _check_tail(report, held, check, contents)
+    _check_tail(report, stored, check, contents)
     copied = await _check_copy(report, history, manifest, copy) if scrubbed is not None else {}
     await _check_truncation(report, blobs, {**copied, **(known or {})})
     if scrubbed is not None:
@@ -217,8 +217,8 @@ def _digests(batch: Sequence[RecordedEvent]) -> dict[int, bytes]:
 def _locate(archived: Mapping[int, bytes], found: Mapping[int, bytes]) -> list[DamagedEvents]:
     """Events that differ, are missing or were added, in runs of events that follow one another."""
 
-    def judge(place: tuple[int, int]) -> str:
-        sequence = place[1]
+    def judge(indexed: tuple[int, int]) -> str:
+        sequence = indexed[1]
         if sequence not in found:
             return "missing"
         if sequence not in archived:
@@ -304,10 +304,10 @@ async def read_contents(client: Client) -> StreamContents:
     return msgspec.convert(state, StreamContents)
 
 
-def _check_tail(report: IntegrityReport, held: int, check: _HistoryCheck, contents: StreamContents | None) -> None:
+def _check_tail(report: IntegrityReport, stored: int, check: _HistoryCheck, contents: StreamContents | None) -> None:
     """Find deleted and unreadable messages after the archive."""
     # Only where the stream holds nothing else is a sequence that is not there an event of this league.
-    is_alone = contents is not None and contents.messages <= held
+    is_alone = contents is not None and contents.messages <= stored
     deleted = contents.gaps if contents is not None else []
     tail = ranges_above(deleted, report.archived_to)
     for first, last in tail:
@@ -320,8 +320,8 @@ def _check_tail(report: IntegrityReport, held: int, check: _HistoryCheck, conten
     missing = merge_ranges([[run.first, run.last] for run in located])
     # Deleted messages are not among those that the broker holds; unreadable ones are.
     unreadable = range_size(_without(missing, deleted)) if is_alone else sum(run.events for run in located)
-    if (lost := held - report.events - unreadable) > 0:
-        readable = f"the broker holds {held:,} events but returns {report.events:,}"
+    if (lost := stored - report.events - unreadable) > 0:
+        readable = f"the broker holds {stored:,} events but returns {report.events:,}"
         what = f"{readable}: {lost:,} that are not archived are lost"
         end = contents.last if contents is not None else report.last
         gaps = _without([*check.gaps, [check.last + 1, end]], tail) if is_alone else []

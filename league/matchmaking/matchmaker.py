@@ -57,14 +57,14 @@ def make_match(
     Raises:
         UsageError: no version of the hero's policy has been published.
     """
-    match_id, place = f"{worker}-{index}", index // config.rollout.group_size
+    match_id, turn = f"{worker}-{index}", index // config.rollout.group_size
     group = match_group(match_id, config.rollout.group_size)
     policy = policy or config.trainer.policy
     plugin = sampler_of(config, policy)
     hero, _ = live_hero(standings, policy)
     match_seed = derive_seed(config.seed, "match", group or match_id)
     seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
-    hero_seat = config.matchmaking.seats.get(policy, place // config.rollout.same_seat % seats)
+    hero_seat = config.matchmaking.seats.get(policy, turn // config.rollout.same_seat % seats)
     seed = derive_seed(config.seed, "opponents", group or match_id)
     opponent_seats = [seat for seat in range(seats) if seat != hero_seat]
     drawn = make_sampler(plugin).sample(standings, policy, opponent_seats, Random(seed))

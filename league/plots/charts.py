@@ -63,9 +63,9 @@ def ratings_picture(board: Leaderboard, agents: Sequence[str] = ()) -> Picture:
         look = _line_style(number)
         axes.axhline(row.rating or 0.0, color=look.colour, linestyle="--", linewidth=1.2, label=escape_label(row.agent))
         # Side by side at the right edge: as bands they would overlap.
-        place = 0.985 - 0.012 * (number - len(curves))
+        right_edge = 0.985 - 0.012 * (number - len(curves))
         axes.vlines(
-            place, row.low or 0.0, row.high or 0.0, look.colour, linewidth=2, transform=axes.get_yaxis_transform()
+            right_edge, row.low or 0.0, row.high or 0.0, look.colour, linewidth=2, transform=axes.get_yaxis_transform()
         )
     axes.set_xlabel("gradient step of the version")
     _finish_axes(figure, axes)
@@ -82,7 +82,7 @@ def _curves(rows: Sequence[LeaderboardEntry]) -> dict[str, list[tuple[int, Leade
     for row in rows:
         if (named := split_agent(row.agent)) is not None and row.rating is not None:
             curves.setdefault(named[0], []).append((named[1], row))
-    return {policy: sorted(points, key=lambda one: one[0]) for policy, points in sorted(curves.items())}
+    return {policy: sorted(points, key=lambda point: point[0]) for policy, points in sorted(curves.items())}
 
 
 def _draw_curve(axes: Axes, look: _LineStyle, policy: str, rows: Sequence[tuple[int, LeaderboardEntry]]) -> None:
@@ -92,10 +92,10 @@ def _draw_curve(axes: Axes, look: _LineStyle, policy: str, rows: Sequence[tuple[
 
 
 def _draw_interval(
-    axes: Axes, look: _LineStyle, places: Sequence[float], low: Sequence[float], high: Sequence[float]
+    axes: Axes, look: _LineStyle, xs: Sequence[float], low: Sequence[float], high: Sequence[float]
 ) -> None:
-    axes.fill_between(places, low, high, color=look.colour, alpha=0.15, linewidth=0)
-    axes.vlines(places, low, high, color=look.colour, linewidth=0.8, alpha=0.7)
+    axes.fill_between(xs, low, high, color=look.colour, alpha=0.15, linewidth=0)
+    axes.vlines(xs, low, high, color=look.colour, linewidth=0.8, alpha=0.7)
 
 
 def wins_picture(series: Sequence[WinRateSeries], game: str, upto: int) -> Picture:
@@ -200,9 +200,9 @@ def throughput_picture(throughput: Throughput, upto: int) -> Picture:
 
 def _draw_frequencies(axes: Axes, paces: Sequence[FrequencySeries], in_hour: float, shaded: bool) -> None:
     for number, pace in enumerate(paces):
-        look, places = _line_style(number), [hour * in_hour for hour in pace.hours]
+        look, xs = _line_style(number), [hour * in_hour for hour in pace.hours]
         axes.plot(
-            places,
+            xs,
             pace.per_minute,
             color=look.colour,
             linestyle=look.stroke,
@@ -212,7 +212,7 @@ def _draw_frequencies(axes: Axes, paces: Sequence[FrequencySeries], in_hour: flo
             label=escape_label(pace.what),
         )
         if shaded:
-            axes.fill_between(places, pace.low, pace.high, step="mid", color=look.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(xs, pace.low, pace.high, step="mid", color=look.colour, alpha=0.15, linewidth=0)
 
 
 def _make_figure(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:

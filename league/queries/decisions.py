@@ -185,8 +185,8 @@ def decision_from_call(step: ModelCall, tokenizer: Tokenizer | None) -> Decision
         return tokenizer.decode(ids) if tokenizer is not None else " ".join(map(str, ids))
 
     choices = [
-        _make_choice(text([step.completion_ids[place]]), [text([token]) for token in allowed], logprob)
-        for place, allowed, logprob in zip(step.branches, step.allowed, step.logprobs, strict=True)
+        _make_choice(text([step.completion_ids[index]]), [text([token]) for token in allowed], logprob)
+        for index, allowed, logprob in zip(step.branches, step.allowed, step.logprobs, strict=True)
     ]
     note = "" if tokenizer is not None else "The model's tokenizer is not on this machine: tokens are shown as numbers."
     if step.invalid:

@@ -131,18 +131,18 @@ def _verifiers_trace(
 def _message_graph(calls: Sequence[PlayedCall]) -> list[dict[str, Any]]:
     """Messages, each with the index of the one before it; conversations share the messages that they begin with."""
     nodes: list[dict[str, Any]] = []
-    places: dict[tuple[int | None, str, str], int] = {}
+    node_of: dict[tuple[int | None, str, str], int] = {}
     for call in calls:
-        at: int | None = None
+        parent: int | None = None
         for message in call.prompt:
-            key = (at, message.role, message.content)
-            if key not in places:
-                places[key] = len(nodes)
-                nodes.append({"parent": at, "message": {"role": message.role, "content": message.content}})
-            at = places[key]
+            key = (parent, message.role, message.content)
+            if key not in node_of:
+                node_of[key] = len(nodes)
+                nodes.append({"parent": parent, "message": {"role": message.role, "content": message.content}})
+            parent = node_of[key]
         # Two equal replies to one prompt are two samples.
-        nodes.append({"parent": at, "message": {"role": "assistant", "content": call.reply}, "sampled": True})
-        places.setdefault((at, "assistant", call.reply), len(nodes) - 1)
+        nodes.append({"parent": parent, "message": {"role": "assistant", "content": call.reply}, "sampled": True})
+        node_of.setdefault((parent, "assistant", call.reply), len(nodes) - 1)
     return nodes
 
 

@@ -51,8 +51,8 @@ class Table:
         with translate_missing_package():
             import pyarrow as pa
         arrays = [
-            pa.array([row[place] for row in result.rows], kind if kind in _TYPES.values() else None)
-            for place, kind in enumerate(result.types)
+            pa.array([row[column] for row in result.rows], kind if kind in _TYPES.values() else None)
+            for column, kind in enumerate(result.types)
         ]
         return pa.table(arrays, result.columns)
 
@@ -98,19 +98,19 @@ class Table:
         return (dict(zip(self.columns, row, strict=True)) for row in self._rows())
 
     @overload
-    def __getitem__(self, place: int) -> dict[str, Any]: ...
+    def __getitem__(self, key: int) -> dict[str, Any]: ...
 
     @overload
-    def __getitem__(self, place: str) -> list[Any]: ...
+    def __getitem__(self, key: str) -> list[Any]: ...
 
-    def __getitem__(self, place: int | str) -> dict[str, Any] | list[Any]:
+    def __getitem__(self, key: int | str) -> dict[str, Any] | list[Any]:
         """A row by its number, or a column's values by its name; ``KeyError`` names the columns that there are."""
-        if isinstance(place, int):
-            number = range(len(self))[place]
+        if isinstance(key, int):
+            number = range(len(self))[key]
             return next(islice(self, number, None))
-        if place not in self.columns:
-            raise KeyError(f"{place!r}; expected {format_choices(self.columns, place)}")
-        column = self.columns.index(place)
+        if key not in self.columns:
+            raise KeyError(f"{key!r}; expected {format_choices(self.columns, key)}")
+        column = self.columns.index(key)
         return [row[column] for row in self._rows()]
 
     def _rows(self) -> Iterator[Sequence[Any]]:
@@ -244,8 +244,8 @@ def _episode_slides(episode: EpisodeNode) -> list[str]:
     title = f"<p><b>{html.escape(f'{episode.episode_type} {episode.id}')}</b></p>"
     slides = []
     for call in episode.calls:
-        said = [*((message["role"], message["content"]) for message in call.prompt), (call.role, call.said)]
-        slides.append(f"{title}{_table_html(('role', 'text'), said)}")
+        texts = [*((message["role"], message["content"]) for message in call.prompt), (call.role, call.said)]
+        slides.append(f"{title}{_table_html(('role', 'text'), texts)}")
     return slides
 
 

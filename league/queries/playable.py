@@ -23,14 +23,14 @@ _POLL_INTERVAL_S = 0.05
 
 def unrecorded_reason(run: Run, league: str) -> str:
     """Reason for which these credentials cannot record results; empty where they can."""
-    who = run.access.identity()
-    if who is None or who.role is None:
+    identity = run.access.identity()
+    if identity is None or identity.role is None:
         return ""
-    subject = match_end_subject(league, PURPOSE, MatchFinished, who.name)
-    if {subject, ">"} & set(permissions(who.role, who.name, league).publish):
+    subject = match_end_subject(league, PURPOSE, MatchFinished, identity.name)
+    if {subject, ">"} & set(permissions(identity.role, identity.name, league).publish):
         return ""
     return (
-        f"the credentials of {who.name} ({who.role}) do not let this page record matches; "
+        f"the credentials of {identity.name} ({identity.role}) do not let this page record matches; "
         "`league auth add evaluator NAME` makes some that do"
     )
 

@@ -117,8 +117,8 @@ class Lagged(OpponentSampler, frozen=True):
         ]
         past.sort(key=lambda agent: (-agent.version, agent.name))
         return {
-            agent.name: place if self.unit == "checkpoints" else live - agent.version
-            for place, agent in enumerate(past, start=1)
+            agent.name: number if self.unit == "checkpoints" else live - agent.version
+            for number, agent in enumerate(past, start=1)
             if agent.active
         }
 

@@ -30,7 +30,7 @@ class EvaluationVerdict(msgspec.Struct, frozen=True):
     @property
     def below(self) -> dict[str, float]:
         """Baselines with a higher rating."""
-        return {name: one for name, one in sorted(self.baselines.items()) if self.rated and one > self.rating}
+        return {name: rating for name, rating in sorted(self.baselines.items()) if self.rated and rating > self.rating}
 
 
 class Evaluation(msgspec.Struct):

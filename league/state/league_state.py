@@ -239,7 +239,7 @@ class LeagueState:
     @property
     def has_unrated_matches(self) -> bool:
         """Whether a match that counts waits for its ratings."""
-        return any(counted > self._rated_to.get(place, 0) for place, counted in self._counted_to.items())
+        return any(counted > self._rated_to.get(key, 0) for key, counted in self._counted_to.items())
 
     def digest(self) -> str:
         """SHA-256 of the whole state, for comparing two folds."""
@@ -269,7 +269,7 @@ class LeagueState:
             artifacts=self.artifacts.to_snapshot(),
             pauses=self.pauses.last,
             incarnations=self._workers.incarnations,
-            counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
+            counted=[(*key, to) for key, to in sorted(self._counted_to.items())],
             rewards=self._rewards.newest,
         )
 

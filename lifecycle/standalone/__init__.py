@@ -146,9 +146,9 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
         parsed = msgspec.json.decode(questions.encode(), type=list[Any])
     except msgspec.MsgspecError as error:
         raise UsageError(f"--questions: {error}; expected a JSON list") from None
-    for place, one in enumerate(parsed):
-        if isinstance(one, dict) and "ground_truth" in one:
-            parsed[place] = {"answer" if key == "ground_truth" else key: value for key, value in one.items()}
+    for index, item in enumerate(parsed):
+        if isinstance(item, dict) and "ground_truth" in item:
+            parsed[index] = {"answer" if key == "ground_truth" else key: value for key, value in item.items()}
     return {name: parsed}
 
 

@@ -123,8 +123,10 @@ def _print_benchmark(report: "BenchmarkReport", console: Console) -> None:
     for row in report.rows:
         found = [row.shares.get(name) for name in shares]
         counted = [
-            PLACEHOLDER if one is None else f"{100 * one.share:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
-            for one in found
+            PLACEHOLDER
+            if estimate is None
+            else f"{100 * estimate.share:.1f} ({100 * estimate.low:.0f}–{100 * estimate.high:.0f})"
+            for estimate in found
         ]
         mean = [f"{row.means[name]:.2f}" if name in row.means else PLACEHOLDER for name in means]
         rows.append([row.seat or "all", f"{row.games:,}", *counted, *mean])

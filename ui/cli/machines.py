@@ -139,9 +139,9 @@ def worker(
     raise typer.Exit(run_worker(run, role, name, serve, parent, policy))
 
 
-def _check_role(place: str, role: str, policy: str | None) -> None:
+def _check_role(where: str, role: str, policy: str | None) -> None:
     if role not in ROLE_MODULES:
-        raise UsageError(f"{place}: no such role; expected {format_choices(ROLE_MODULES, role)}")
+        raise UsageError(f"{where}: no such role; expected {format_choices(ROLE_MODULES, role)}")
     if policy is not None and role not in POLICY_ROLES:
         raise UsageError(
             f"--policy {policy}: a worker {role!r} serves all policies; expected {format_choices(POLICY_ROLES)}"

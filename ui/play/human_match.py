@@ -176,7 +176,9 @@ class HumanMatch:
             from arena.games.diplomacy.map_svg import render_svg, replay_phases
 
             newest = replay_phases(spec.open_record(record))[:-3:-1]
-            return [{"svg": render_svg(it), "title": it.position.phase, "text": it.describe()} for it in newest]
+            return [
+                {"svg": render_svg(phase), "title": phase.position.phase, "text": phase.describe()} for phase in newest
+            ]
 
         return await asyncio.to_thread(draw)
 
@@ -240,7 +242,7 @@ class HumanMatchLobby:
         task.add_done_callback(forget)
         secret = secrets.token_urlsafe(16)
         self._human_matches[secret] = match
-        over = [each for each, known in self._human_matches.items() if known.is_over]
+        over = [each for each, started in self._human_matches.items() if started.is_over]
         for each in over[:-_MAX_FINISHED_MATCHES]:
             del self._human_matches[each]
         return secret, match
@@ -277,7 +279,7 @@ class HumanMatchLobby:
         if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
             raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
         names = [row["agent"] for row in match_options(self._context.state)["agents"]]
-        seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
+        seats = [HUMAN if number == seat else agent for number, agent in enumerate(agents)]
         for agent in seats:
             if agent != HUMAN and agent not in names:
                 raise UsageError(f"{agent!r} cannot be played with; expected {format_choices(names)}")

@@ -36,8 +36,8 @@ async def play_in_terminal(
 
     try:
         async with beside(fold_history()):
-            place, seated = _resolve_seats(match_options(state), seat, agents)
-            _, match = lobby.start_match(place, seated)
+            own_seat, seated = _resolve_seats(match_options(state), seat, agents)
+            _, match = lobby.start_match(own_seat, seated)
             return await _play_match(
                 match,
                 lambda text: show(escape_unprintable(text, lines=True)),

@@ -55,7 +55,9 @@ class _HistoryQuery(NamedTuple):
 @route("/systems")
 async def systems(league: LiveLeague, _: RequestParams) -> Any:
     """Names of the recorded rating systems, and the official one among them."""
-    [(_, official, recorded)] = await league.read(lambda it: it.execute(_SYSTEMS_SQL, [league.position]).fetchall())
+    [(_, official, recorded)] = await league.read(
+        lambda connection: connection.execute(_SYSTEMS_SQL, [league.position]).fetchall()
+    )
     return {"official": official, "recorded": recorded}
 
 
@@ -144,7 +146,9 @@ async def payoff(league: LiveLeague, params: RequestParams) -> Any:
     values = {"upto": at, "purposes": [purpose] if purpose else None, "who": who, "most": most}
 
     async def work() -> Any:
-        [(agents, shown, pairs)] = await league.read(lambda it: it.execute(_PAYOFF_SQL, values).fetchall())
+        [(agents, shown, pairs)] = await league.read(
+            lambda connection: connection.execute(_PAYOFF_SQL, values).fetchall()
+        )
         return {"agents": agents, "shown": shown or [], "pairs": pairs or [], "sequence": at, "who": who}
 
     return await run_single_flight(league, ("payoff", params.at(), most, who, purpose), work)
@@ -157,7 +161,7 @@ async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
 
     async def work() -> Any:
         upto = params.as_of(league)
-        return msgspec.to_builtins(await league.read(lambda it: leaderboard(it, game, upto, system)))
+        return msgspec.to_builtins(await league.read(lambda connection: leaderboard(connection, game, upto, system)))
 
     return await run_single_flight(league, ("leaderboard", params.at(), system, game), work)
 
