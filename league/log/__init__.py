@@ -7,7 +7,8 @@
 - ``queues``        the work queue (``WORK``) and the bounded stream of trajectories (``EXPERIENCE``)
 - ``metrics``       heartbeats of processes (``METRICS``)
 - ``dead_letters``  messages that could not be decoded, and jobs that were given up (``DEAD``)
-- ``connection``    connections to a broker and its errors; ``access`` presents credentials; ``pull`` reads a stream
+- ``connection``    connections to a broker and its errors; ``access`` presents credentials; ``pull`` reads a stream,
+                    ``consumers`` names what it reads with
 - ``server``        the embedded ``nats-server`` of a run; ``cluster`` a cluster on this machine; ``bound_process``
                     ends their processes after their last user
 """
