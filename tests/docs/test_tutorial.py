@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 COMMANDS: list[str] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-POOL = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8").partition("## A learner of one's own")[2]
+POOL = (ROOT / "docs" / "environments.md").read_text(encoding="utf-8").partition("## Your own learner")[2]
 SHOWN: list[str] = re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
