@@ -16,10 +16,13 @@ from league.projections.segments import SegmentFiles, read_event_batches
 from league.projections.tables import (
     LOADER_SETTINGS,
     VERSION,
+    DamagedFileError,
     connect_duckdb,
     create_statements,
     decision_view_statements,
+    is_damage,
     missing_segment_file,
+    remove_projection,
     union_view_statements,
     view_statements,
 )
@@ -204,6 +207,19 @@ class Projection:
                 self.connection.execute(f'DROP {kind} "{schema}"."{name}"')
         self.connection.execute("DROP SCHEMA IF EXISTS kept")
         self.connection.commit()
+
+
+def open_disposable(path: Path, *, threads: int = 1) -> Projection:
+    """A projection in a file that holds nothing else: one that is damaged is removed, and the tables are built anew."""
+    try:
+        return Projection(path, threads=threads)
+    except (DamagedFileError, duckdb.Error) as error:
+        if isinstance(error, duckdb.Error) and not is_damage(error):
+            raise
+        remove_projection(path)
+        projection = Projection(path, threads=threads)
+        projection.rebuild_reason = f"{path} was damaged: {' '.join(str(error).split())[:200]}"
+        return projection
 
 
 BATCH = 20_480

@@ -17,7 +17,7 @@ import duckdb
 import msgspec
 
 from league.projections.query import QueryLimits, QueryResult, memory_bytes
-from league.projections.tables import connect_duckdb, read_projection_position
+from league.projections.tables import DamagedFileError, connect_duckdb, is_damage, read_projection_position
 from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -84,7 +84,7 @@ def run_statement(connection: duckdb.DuckDBPyConnection, sql: str, limits: Query
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         return LeagueError(f"query stopped: it needs more than {limits.memory} of memory: {error}")
     except duckdb.Error as error:
-        return UsageError(f"SQL: {error}")
+        return DamagedFileError(f"SQL: {error}") if is_damage(error) else UsageError(f"SQL: {error}")
     except LeagueError as error:
         return error
 
@@ -168,6 +168,8 @@ def main() -> None:
         answer: int | LeagueError | None = opened[1] if opened else None
     except LeagueError as error:
         answer = error
+    except duckdb.Error as error:
+        answer = DamagedFileError(f"{path}: cannot be read: {error}")
     sys.stdout.buffer.write(pickle.dumps(answer).hex().encode() + b"\n")
     sys.stdout.buffer.flush()
     if opened and (line := sys.stdin.buffer.readline()):

@@ -95,6 +95,22 @@ LOADER_SETTINGS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit":
 """Settings for loading: beyond this memory DuckDB spills to disk, so that it stays flat on long histories."""
 
 
+class DamagedFileError(UsageError):
+    """A file that DuckDB cannot open or read."""
+
+
+def is_damage(error: duckdb.Error) -> bool:
+    """Whether an error is about a damaged file, and not about a statement."""
+    damage = (duckdb.FatalException, duckdb.IOException, duckdb.SerializationException)
+    return isinstance(error, damage) or "orrupt" in str(error)
+
+
+def remove_projection(path: Path) -> None:
+    """Remove a projection's file and its log of writes; the tables are built anew from the history."""
+    for file in (path, path.with_name(f"{path.name}.wal")):
+        file.unlink(missing_ok=True)
+
+
 def connect_duckdb(
     path: Path | None, config: Mapping[str, str | int | bool], *, read_only: bool = False
 ) -> duckdb.DuckDBPyConnection:
@@ -102,13 +118,13 @@ def connect_duckdb(
 
     Raises:
         BusyError: another process has the file open; the message says which.
-        UsageError: the file cannot be opened or is no DuckDB file.
+        DamagedFileError: the file cannot be opened or is no DuckDB file.
     """
     try:
         return duckdb.connect(":memory:" if path is None else str(path), read_only=read_only, config=dict(config))
     except duckdb.Error as error:
         if "lock on file" not in str(error):
-            raise UsageError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
+            raise DamagedFileError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
         holder = re.search(r"held in (.*?) \(PID (\d+)\)", str(error))
         name = f" (process {holder[2]}, {holder[1]})" if holder else ""
         raise BusyError(

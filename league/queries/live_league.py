@@ -18,7 +18,7 @@ from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.projections.decision_files import attach_decisions
 from league.projections.export import copy_projection
-from league.projections.projection import Projection
+from league.projections.projection import Projection, open_disposable
 from league.projections.tables import RECORDED_EVENTS
 from league.queries.tables import load_projection, row_dicts
 from league.run import Run
@@ -276,7 +276,7 @@ async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[Liv
         run.make_folder()
         # The file is for the next start; while another server has it open, the tables are in memory.
         try:
-            projection = Projection(run.folder / "web.duckdb", threads=2)
+            projection = open_disposable(run.folder / "web.duckdb", threads=2)
         except BusyError as error:
             log.warning("tables in memory", because=str(error))
             projection = Projection(threads=2)

@@ -8,10 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import duckdb
+
 from league.history.lineage import QueryFunction
 from league.log.base import EventLog
 from league.projections.query import QueryLimits, QueryProcess, QueryResult
-from league.projections.tables import LOADER_SETTINGS, connect_duckdb, read_projection_position
+from league.projections.tables import (
+    LOADER_SETTINGS,
+    DamagedFileError,
+    connect_duckdb,
+    is_damage,
+    read_projection_position,
+    remove_projection,
+)
 from league.run import Run
 from schemas.errors import BusyError, LeagueError, UsageError
 
@@ -74,8 +83,12 @@ async def query_history(
             return await answer_updated()
         newest = await history.last_sequence()
         with contextlib.closing(started.pop() if started else QueryProcess(run.projection, limits)) as query:
-            if await asyncio.to_thread(query.position) == newest:
-                return await asyncio.to_thread(query.run, statement)
+            try:
+                if await asyncio.to_thread(query.position) == newest:
+                    return await asyncio.to_thread(query.run, statement)
+            except DamagedFileError as error:
+                print(f"rebuilding the tables: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+                remove_projection(run.projection)
         return await answer_updated()
 
     async def answer_updated() -> QueryResult:
@@ -121,16 +134,28 @@ async def update_projection(run: Run, history: "JetStreamLog", *, decisions: boo
     With ``decisions``, their segments are fetched, so that the view of this name has all rows.
     """
     # Imported here: a file that is up to date does not need it, and loading it takes longer than most queries.
-    from league.projections.projection import Projection
+    from league.projections.projection import open_disposable
 
     # The league of another machine: its tables are the first files here.
     run.make_folder()
-    with Projection(run.projection) as projection:
-        await load_projection(projection, run, history)
-        if decisions:
-            from league.projections.decision_files import attach_decisions
+    try:
+        with open_disposable(run.projection) as projection:
+            await _load_all(projection, run, history, decisions)
+    except duckdb.Error as error:
+        if not is_damage(error):
+            raise
+        print(f"rebuilding: {run.projection} is damaged: {' '.join(str(error).split())[:200]}", file=sys.stderr)
+        remove_projection(run.projection)
+        with open_disposable(run.projection) as projection:
+            await _load_all(projection, run, history, decisions)
 
-            await attach_decisions(projection, run.open_blob_store(history.client))
+
+async def _load_all(projection: "Projection", run: Run, history: "JetStreamLog", decisions: bool) -> None:
+    await load_projection(projection, run, history)
+    if decisions:
+        from league.projections.decision_files import attach_decisions
+
+        await attach_decisions(projection, run.open_blob_store(history.client))
 
 
 async def load_projection(projection: "Projection", run: Run, history: "JetStreamLog") -> None:
