@@ -5,6 +5,7 @@ from functools import cache
 
 import msgspec
 
+from arena.games.texts import strip_thinking
 from arena.prompts import (
     END_THINK,
     THINK,
@@ -95,12 +96,14 @@ def without_marks(tokenizer: Tokenizer, messages: Sequence[Message], config: Pro
     """Remove special tokens and the family's marks from the contents of messages.
 
     Players and judges read each other's replies, and one in which a turn ends and another begins could impersonate
-    another role.
+    another role. Thoughts in earlier replies go whole: without their marks they would stand there as said.
     """
     marks = sorted({*tokenizer.special_texts, *resolve_template(tokenizer, config).marks} - {""})
     cleaned = []
-    for message in messages:
+    for number, message in enumerate(messages, 1):
         text = message.content
+        if THINK in marks and message.role == "assistant" and number < len(messages):
+            text = strip_thinking(text).strip()
         # Removing one may join the halves of another.
         while found := [mark for mark in marks if mark in text]:
             for mark in found:

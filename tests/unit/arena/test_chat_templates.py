@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from arena.games import make_game
 from arena.prompts import Message, build_game_messages, make_template, template_names, with_system_prompt
-from inference.chat_template import render_conversation
+from inference.chat_template import encode_conversation, render_conversation
 from lifecycle.config_checks import check_reply_tokens
 from models import Tokenizer
 from schemas.config import PromptsConfig
@@ -166,6 +166,14 @@ def test_the_next_prompt_goes_on_from_prompt_and_completion(contract, data):
         # Its prompt opens an empty thought, which the history leaves out.
         with pytest.raises(AssertionError):
             contract.check_next_turn(messages, reply, make_template(contract.family).end)
+
+
+def test_a_thought_in_an_earlier_reply_is_not_left_as_spoken_text(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "qwen3", PUBLISHED["qwen3"]))
+    told = [Message("user", "?"), Message("assistant", "<think>\nplan\n</think>\n\nmove 3"), Message("user", "?")]
+    short = [told[0], Message("assistant", "move 3"), told[2]]
+    for config in (PromptsConfig(), PromptsConfig(template="qwen3"), PromptsConfig(thinking=True)):
+        assert encode_conversation(tokenizer, told, config) == encode_conversation(tokenizer, short, config)
 
 
 @pytest.mark.parametrize("family", sorted(PUBLISHED))

@@ -16,6 +16,7 @@ from arena.games.diplomacy import board
 from arena.games.diplomacy import position as orders
 from arena.games.diplomacy.engine import POWERS, SEA_BIT, to_package_notation
 from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.position import Position, SavedPosition
 from schemas.ids import derive_seed
 
 SCRIPT = """
@@ -141,3 +142,41 @@ def test_builds_choose_exactly_as_many_orders_as_are_due() -> None:
     assert ("WAIVE", "WAIVE") in actions
     assert ("A MOS B", "F STP/NC B") in actions
     assert not any(line.count("STP") > 1 for line in map(json.dumps, actions) if "MOS" not in line)
+
+
+def test_legal_orders_equal_the_package_in_all_positions_of_datc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Diplomacy Adjudicator Test Cases, as the package plays them."""
+    from diplomacy.tests.test_datc import TestDATC
+
+    adjudicate, positions = diplomacy.Game.process, 0
+
+    def compare(game: diplomacy.Game) -> object:
+        nonlocal positions
+        phase, powers = game.get_current_phase(), {name: game.powers[name] for name in POWERS}
+        if phase[-1] in "MR":
+            position = Position(
+                SavedPosition(
+                    phase=phase,
+                    year=int(phase[1:5]),
+                    turns=0,
+                    units={name: sorted(power.units) for name, power in powers.items()},
+                    retreats={
+                        name: {unit: sorted(places) for unit, places in sorted(power.retreats.items())}
+                        for name, power in powers.items()
+                    },
+                    centers={name: sorted(power.centers) for name, power in powers.items()},
+                )
+            )
+            possible = game.get_all_possible_orders()
+            positions += 1
+            for seat in range(len(POWERS)):
+                for unit in position.legal_orders(seat):
+                    assert sorted(unit.orders) == sorted(set(possible[unit.unit[2:]])), (phase, unit.unit)
+        return adjudicate(game)
+
+    monkeypatch.setattr(diplomacy.Game, "process", compare)
+    cases = [name for name in dir(TestDATC) if name.startswith("test_")]
+    for name in cases:
+        getattr(TestDATC(), name)()
+    assert len(cases) > 150
+    assert positions > len(cases) / 2
