@@ -46,7 +46,7 @@ from arena import (
     apply_credit,
     unconstrained_model_call,
 )
-from league.ratings.base import SYSTEMS
+from league.ratings.base import SYSTEMS, Side
 from league.ratings.elo import Elo
 from league.samplers import SAMPLERS
 from schemas.config import Plugin
@@ -285,7 +285,8 @@ def test_multi_player_elo_by_pairs() -> None:
             outcome = 1.0 if scores[one] > scores[other] else 0.5 if scores[one] == scores[other] else 0.0
             expected[one] += 32 / 6 * (outcome - share)
             expected[other] -= 32 / 6 * (outcome - share)
-    after = Elo(k=32.0).update({name: (rating,) for name, rating in ratings.items()}, list(scores.items()))
+    sides = [Side((name,), score) for name, score in scores.items()]
+    after = Elo(k=32.0).update({name: (rating,) for name, rating in ratings.items()}, sides)
     assert {name: state[0] for name, state in after.items()} == expected
 
 
@@ -310,8 +311,8 @@ def test_opponents_by_tiers_of_elo() -> None:
 def test_trueskill_of_two() -> None:
     system = SYSTEMS.build(Plugin("trueskill"))
     start = {"me": system.start(1000.0), "them": system.start(1000.0)}
-    won = system.update(start, [("me", 1.0), ("them", 0.0)])
-    drawn = system.update(start, [("me", 0.0), ("them", 0.0)])
+    won = system.update(start, [Side(("me",), 1.0), Side(("them",), 0.0)])
+    drawn = system.update(start, [Side(("me",), 0.0), Side(("them",), 0.0)])
     assert won["me"][0] > 1000.0 > won["them"][0]
     assert drawn["me"][0] == pytest.approx(drawn["them"][0])
 
