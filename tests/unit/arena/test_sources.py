@@ -15,6 +15,7 @@ Each test plays the facts of one of their examples. Modal and Ray are left out. 
 | training step by hand | ``request.meta`` is a dictionary of its own; a version set there is kept |
 | verbose logger | it is entered, and set as the arena's observer |
 | multi-player Elo, tiered opponents | functions of plain values are methods of a plugin |
+| checkpoints that join, final scores | they follow from folded events, and from a position |
 | TrueSkill of two | a rating system over seats and scores |
 | transformations of rewards | over arrays of a batch, with their state |
 """
@@ -46,12 +47,16 @@ from arena import (
     apply_credit,
     unconstrained_model_call,
 )
+from arena.games import make_game
+from league.matchmaking.schedule import admission_reason
 from league.ratings.base import SYSTEMS, Side
 from league.ratings.elo import Elo
 from league.samplers import SAMPLERS
-from schemas.config import Plugin
-from tests.builders import bot, checkpoint, model_call, standings, trajectory
-from trainer.transforms import SAMPLING_TRANSFORMS, STEP_TRANSFORMS
+from schemas.config import LeagueConfig, Plugin
+from schemas.events import Event
+from schemas.plugins import PluginStruct
+from tests.builders import bot, checkpoint, checkpoint_added, league_state, model_call, standings, trajectory
+from trainer.transforms import FINAL_TRANSFORMS, SAMPLING_TRANSFORMS, STEP_TRANSFORMS, FinalRewards
 
 ROLES = ("Aff", "Neg")
 
@@ -96,6 +101,12 @@ class DebateEpisode(AlternatingRolesEpisode):
 class DebateArena(Arena):
     batch_size = 2
 
+    async def on_train_start(self) -> None:
+        self.trained = ["start"]
+
+    async def on_train_end(self) -> None:
+        self.trained.append("end")
+
     def get_batch(self) -> list[EpisodeRequest]:
         topics = self.stores["topics"].sample(k=self.batch_size)
         return [EpisodeRequest("debate", topic.data) for topic in topics]
@@ -113,6 +124,7 @@ def test_debate() -> None:
     first, second = asyncio.run(batches())
     assert len(first.records) == 12
     assert {record.reward for record in first.records} == {1.0, -1.0}
+    assert arena.trained == ["start", "end"]
     # The running mean is 0 before the first batch and 5 % of the reward after it.
     assert {round(record.advantage, 9) for record in first.records} == {1.0, -1.0}
     assert {round(record.advantage, 9) for record in second.records} == {0.95, -0.95}
@@ -305,6 +317,32 @@ def test_opponents_by_tiers_of_elo() -> None:
     assert {name: drawn[name] * total for name in weights} == pytest.approx(weights)
 
 
+def test_checkpoints_join_by_the_geometric_schedule() -> None:
+    """The first, every tenth while it is recent, and every hundredth; an elite joins by its rating, elsewhere."""
+    config = LeagueConfig()
+    joined: list[Event] = []
+    for version in range(1, 221):
+        state = league_state(config, *joined)
+        expected = not joined or version % 10 == 0
+        assert (admission_reason(state, "main", version) is not None) == expected, version
+        if expected:
+            joined.append(checkpoint_added(version))
+
+
+def test_final_scores_with_a_bonus_for_a_clear_winner() -> None:
+    game, random = make_game("diplomacy", {"max_year": 1903, "winner_threshold_sc": 5}).new(4), Random(4)
+    while moving := game.to_move():
+        game.apply({seat: game.random_action(seat, random) for seat in moving})
+    position = game.position  # type: ignore[attr-defined]
+    most = max(len(centers) for centers in position.centers)
+    leaders = [seat for seat, centers in enumerate(position.centers) if len(centers) == most]
+    expected = [
+        len(centers) + 0.5 * len(units) + 5.0 * (leaders == [seat] and most >= 5)
+        for seat, (centers, units) in enumerate(zip(position.centers, position.units, strict=True))
+    ]
+    assert list(game.outcome().scores) == expected
+
+
 # Unstable Baselines.
 
 
@@ -325,3 +363,20 @@ def test_transformations_of_step_and_batch_rewards() -> None:
     values = np.concatenate(normal(played, [np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])]))
     assert values.mean() == pytest.approx(0.0, abs=1e-9)
     assert values.std() == pytest.approx(1.0, abs=1e-6)
+    clamp = SAMPLING_TRANSFORMS.build(Plugin("clamp", {"min": -2.0, "max": 2.0}))
+    assert [one.tolist() for one in clamp(played, [np.array([-9.0, 1.0, 9.0])] * 2)] == [[-2.0, 1.0, 2.0]] * 2
+
+
+class Scale(PluginStruct, frozen=True):
+    """A final transformation of one's own: every reward times a factor."""
+
+    alpha: float = 0.1
+
+    def __call__(self, rollouts: Any, values: Any, state: Any) -> FinalRewards:
+        return FinalRewards([value * self.alpha for value in values], state)
+
+
+def test_final_rewards_in_a_row() -> None:
+    played = [trajectory("m-0", [model_call()], scores=[7.0, 3.0], seat=0)]
+    finals = FINAL_TRANSFORMS.build(Plugin("win_draw_loss"))(played, [np.array([7.0, 3.0])], {})
+    assert [value.tolist() for value in Scale(alpha=0.2)(played, finals.values, finals.state).values] == [[0.2, -0.2]]
