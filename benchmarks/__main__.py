@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.sizes import MINIATURE_VARIABLE, SKIPPED_CODE
 
 MINIATURE_OPTION = "--miniature"
-LONG_BENCHMARKS = {"gpu": "benchmarks.gpu", "learning": "benchmarks.learning"}
+LONG_BENCHMARKS = {"gpu": "benchmarks.gpu", "learning": "benchmarks.learning", "smollm2": "benchmarks.smollm2"}
 """Benchmarks that run only when they are named, by module."""
 
 _ROOT = Path(__file__).parents[1]

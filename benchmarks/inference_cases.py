@@ -18,7 +18,7 @@ import torch
 from arena.constraints.token_walk import Constraint
 from benchmarks.sizes import size
 from inference import InferenceBackend, Request, SamplingParameters
-from models import BaseShape, make_base
+from models import BaseShape, find_base, make_base
 from models.adapters import LoraConfig, create, save
 from models.model_config import read_shape
 
@@ -38,6 +38,8 @@ class InferenceCase(msgspec.Struct, frozen=True):
     prompt: int = size(72, 8)
     tokens: int = size(64, 4)
     """New tokens a row."""
+    base: str = ""
+    """A known model in place of random weights of the shape."""
 
 
 CASES = {
@@ -55,8 +57,9 @@ CASES = {
         BaseShape(hidden=2560, layers=36, heads=32, kv_heads=8, head_dim=128, mlp=9728, max_positions=4096),
         *(151_936, 64, 512, 64),
     ),
+    "smollm2": InferenceCase(BaseShape(), 49_152, 16, 110, 16, "smollm2-135m-instruct"),
 }
-"""The demo's model, one of 2.9M parameters, and the shapes of Qwen3-0.6B, 1.7B and 4B."""
+"""The demo's model, one of 2.9M parameters, the shapes of Qwen3-0.6B, 1.7B and 4B, and a real model."""
 
 
 class OrderConstraint:
@@ -92,14 +95,26 @@ def adapter_names(count: int) -> list[str]:
 
 def make_models(folder: Path, case: InferenceCase, adapters: int, ranks: Sequence[int] = RANKS[:1]) -> Path:
     """A base model without an end token, so that everybody samples equally many, and its adapters beside it."""
-    base = make_base(folder / "base", [f"word{index}" for index in range(case.vocabulary - 3)], case.shape)
+    if case.base:
+        base = copy_without_end(find_base(case.base), folder / "base")
+    else:
+        base = make_base(folder / "base", [f"word{index}" for index in range(case.vocabulary - 3)], case.shape)
     (base / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    (base / "generation_config.json").write_text("{}")
     shape = read_shape(base)
     for seed, name in enumerate(adapter_names(adapters)):
         lora = create(shape, LoraConfig(rank=ranks[seed % len(ranks)]), seed)
         with torch.no_grad():
             lora.flat_P.add_(0.02 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
         save(lora, folder / name, str(base))
+    return folder
+
+
+def copy_without_end(model: Path, folder: Path) -> Path:
+    """The folder of a model, by links; what names end tokens is left out."""
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (folder / name).symlink_to((model / name).resolve())
     return folder
 
 

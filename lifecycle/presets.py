@@ -15,6 +15,7 @@ import msgspec
 
 from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
+from models.gguf import PACKAGED_MODELS
 from schemas.config import LeagueConfig, TrainerConfig, convert, load_config
 from schemas.config.base import toml_document
 from schemas.config.league import config_path
@@ -39,6 +40,11 @@ class Preset(msgspec.Struct, frozen=True):
     def model(self) -> str:
         """Default base model."""
         return self.config.model.base
+
+    @property
+    def known_models(self) -> list[str]:
+        """Base models by name that suit the machine: made or packaged ones without a GPU."""
+        return [MADE, *PACKAGED_MODELS] if self.config.inference.device == "cpu" else [self.model]
 
     @property
     def minutes(self) -> float:
@@ -106,7 +112,7 @@ def _check_options(answers: PresetOptions) -> None:
     if not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")
     if not answers.model.strip() or not answers.model.isprintable():
-        raise UsageError("--model: expected 'made', a folder or a hub id")
+        raise UsageError(f"--model: expected {format_choices([MADE, *PACKAGED_MODELS])}, a folder or a hub id")
     if answers.model == MADE and answers.preset.config.inference.device != "cpu":
         raise UsageError(
             f"--model made: too small to keep a GPU busy; expected a folder or a hub id with --hardware "
@@ -159,12 +165,18 @@ def _body(answers: PresetOptions) -> str:
             "[model]",
             *_model_lines(answers),
             "",
-            answers.preset.tables.rstrip(),
+            _machine_tables(answers).rstrip(),
             "",
             *_learning_lines(contest, answers.preset.config.trainer.loss.name),
             *_stop_lines(answers),
         )
     )
+
+
+def _machine_tables(answers: PresetOptions) -> str:
+    """The preset's tables; the learner of a preset with a made model has other settings than a pretrained model."""
+    is_for_another = answers.preset.model == MADE != answers.model
+    return re.sub(r"learner = .*\n", "", answers.preset.tables) if is_for_another else answers.preset.tables
 
 
 def _learning_lines(contest: EnvironmentSpec, given: str) -> Iterable[str]:

@@ -34,6 +34,11 @@ Announce = Callable[[str], None]
 ROLES = ("archivist", "tracker", "rater", "inference", "trainer", "evaluator", "rollout")
 """Roles in starting order; stopping goes backward, so that played matches are still trained on, rated and archived."""
 
+THREAD_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
+"""Environment of workers, below that of the supervisor: threads of numeric libraries must not compete for the cores of
+a machine with several workers, nor spin while they wait for each other (``trainer.threads`` above 1): beside a busy
+process one of them always waits."""
+
 _DRAIN_TIMEOUTS_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
 _FIRST_BACKOFF_S = 0.5
 _MAX_BACKOFF_S = 30.0
@@ -162,8 +167,7 @@ class WorkerProcess:
         if self.policy is not None:
             command += ["--policy", self.policy]
         creds = {} if self._creds is None else {"LEAGUE_CREDS": str(self._creds)}
-        # Otherwise the threads of numeric libraries compete for the cores of a machine with several workers.
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, **creds}
+        environment = {**THREAD_ENVIRONMENT, **os.environ, **creds}
         run.logs.mkdir(parents=True, exist_ok=True)
         with (run.logs / f"{self.name}.out").open("ab") as output:
             # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.

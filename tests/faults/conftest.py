@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,21 @@ archive_events = 500
 """
 
 
-def endless(folder: Path) -> Path:
-    """A configuration of short matches that go on until somebody ends them.
+ENDLESS = {
+    "games_in_flight = 8": "games_in_flight = 64\nworkers = 2\nahead_steps = 6.0",
+    "rollouts_per_step = 8": "rollouts_per_step = 96\nmax_lag_steps = 8",
+    "steps = 3": "steps = 1_000_000",
+}
+"""What makes matches of ``CONFIG`` go on until somebody ends them.
 
-    Two processes play, far ahead of training, so that there is somebody who plays while another one starts again.
-    """
-    text = CONFIG.read_text()
-    for old, new in (
-        ("games_in_flight = 8", "games_in_flight = 64\nworkers = 2\nahead_steps = 6.0"),
-        ("rollouts_per_step = 8", "rollouts_per_step = 96\nmax_lag_steps = 8"),
-        ("steps = 3", "steps = 1_000_000"),
-    ):
+Two processes play, far ahead of training, so that there is somebody who plays while another one starts again.
+"""
+
+
+def endless(folder: Path, config: Path, changes: Mapping[str, str]) -> Path:
+    """A configuration with some of its text changed, so that it goes on until somebody ends it."""
+    text = config.read_text()
+    for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
     path = folder / "league.toml"
@@ -71,10 +75,19 @@ class Harassed:
         seed: Of who is killed, and when.
         inside: Words before the command, that put it into other surroundings.
         run: The run's folder, if it is not to lie in ``folder``.
+        config: Of the league.
+        changes: In the text of ``config``.
     """
 
     def __init__(
-        self, folder: Path, nats: str | None = None, seed: int = 0, inside: Sequence[str] = (), run: Path | None = None
+        self,
+        folder: Path,
+        nats: str | None = None,
+        seed: int = 0,
+        inside: Sequence[str] = (),
+        run: Path | None = None,
+        config: Path = CONFIG,
+        changes: Mapping[str, str] = ENDLESS,
     ) -> None:
         self.run = run or folder / "run"
         self.nats = nats
@@ -83,7 +96,8 @@ class Harassed:
         self.notes = folder / "acknowledged.txt"
         self.printed = folder / "up.log"
         self._began = time.monotonic()
-        command = [sys.executable, "-m", "ui", "up", "--config", str(endless(folder)), "--run", str(self.run)]
+        settings = endless(folder, config, changes)
+        command = [sys.executable, "-m", "ui", "up", "--config", str(settings), "--run", str(self.run)]
         self._command = [*inside, *command, *self._at()]
         self.start()
 
@@ -203,6 +217,26 @@ class Harassed:
                         waiting.remove(name)
                     break
         return found
+
+    def harass_for(self, seconds: float, every_s: float, victims: dict[str, Callable[[], object]]) -> None:
+        """Kill somebody now and then for so long, each in turn in a random order, once there are results."""
+        self._wait_for(self.matches, 1)
+        end, waiting = time.monotonic() + seconds, list[str]()
+        while time.monotonic() < end:
+            time.sleep(self.random.uniform(0.5, 1.5) * every_s)
+            waiting = waiting or self.random.sample(sorted(victims), len(victims))
+            if (name := next((name for name in waiting if victims[name]()), None)) is not None:
+                waiting.remove(name)
+
+    def wait_for_steps(self, more: int) -> None:
+        """Leave it alone until it has taken so many more steps."""
+        self._wait_for(self.steps, self.steps() + more)
+
+    def _wait_for(self, count: Callable[[], int], least: int) -> None:
+        deadline = time.monotonic() + MOST_S
+        while count() < least:
+            assert time.monotonic() < deadline, self.printed.read_text()
+            time.sleep(1.0)
 
     def finish(self) -> None:
         """Have it play what it has in hand, and end."""

@@ -31,7 +31,8 @@ def init(
         str | None, Option(help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop.")
     ] = None,
     model: Annotated[
-        str | None, Option(help="made, a folder or a hub id; by default one that fits the hardware.")
+        str | None,
+        Option(help="made, smollm2-135m-instruct, a folder or a hub id; by default one that fits the hardware."),
     ] = None,
     minutes: Annotated[float | None, Option(help="Minutes of training.")] = None,
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask: use the defaults.")] = False,
@@ -48,7 +49,8 @@ def init(
 
     hardware = hardware or ask(f"Hardware ({', '.join(PRESETS)})", "laptop")
     preset = load_preset(hardware)
-    game, model = game or ask("Game", "diplomacy"), model or ask("Model (made, a folder or a hub id)", preset.model)
+    game = game or ask("Game", "diplomacy")
+    model = model or ask(f"Model ({', '.join(preset.known_models)}, a folder or a hub id)", preset.model)
     if minutes is None:
         given = ask("Minutes of training", f"{preset.minutes:g}")
         try:

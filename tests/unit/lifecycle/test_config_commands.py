@@ -18,6 +18,7 @@ from lifecycle.resource_estimate import estimate_resources, model_dimensions, tr
 from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError, UsageError
 from tests.described_models import describe_model
+from trainer.learner_config import PRETRAINED_DEFAULTS, LearnerConfig, resolve_learner
 from ui.cli import app
 from ui.cli.config import _estimate_lines
 
@@ -92,6 +93,20 @@ def test_arenas_of_plugins_can_be_begun_with_too(tmp_path: Path, monkeypatch: py
         assert (config.game.name, config.trainer.advantage.name) == ("own_arena", "rae")
     with pytest.raises(UsageError, match=r"no such game or arena.*did you mean 'own_arena'\?"):
         run("init", str(tmp_path / "new.toml"), "--yes", "--game", "own_arean")
+
+
+@pytest.mark.parametrize("game", ["kuhn_poker", "nim", "tic_tac_toe"])
+def test_a_machine_without_a_gpu_is_offered_a_real_language_model(game: str, tmp_path: Path) -> None:
+    file = tmp_path / "league.toml"
+    asked = CliRunner().invoke(app, ["config", "init", str(file)], input=f"laptop\n{game}\nsmollm2-135m-instruct\n60\n")
+    assert asked.exit_code == 0, asked.output
+    assert "Model (made, smollm2-135m-instruct, a folder or a hub id)" in asked.output
+    config = load_config(file)
+    check_config(config)
+    assert config.model.base == "smollm2-135m-instruct"
+    assert resolve_learner(config) == convert(PRETRAINED_DEFAULTS, LearnerConfig, "")
+    gpu = CliRunner().invoke(app, ["config", "init", str(tmp_path / "gpu.toml")], input="gpu-24gb\n\n\n\n")
+    assert "Model (Qwen/Qwen3-1.7B, a folder or a hub id)" in gpu.output
 
 
 @pytest.mark.parametrize("game", ["kuhn_poker", "leduc_poker", "textarena"])
