@@ -1,6 +1,6 @@
 """``league dash``: a league in the terminal, live or at an earlier event.
 
-- ``views``     the interface of a view, and tables and texts that fit a terminal
+- ``views``     the interface of a view, and texts that fit a terminal; ``sections``: texts and tables as widgets
 - ``overview``  league, events, workers; ``training``: metrics of gradient steps, benchmarks
 - ``boards``    leaderboard, ratings, payoffs, opponents
 - ``status``    what ``league status`` prints, and the texts of workers

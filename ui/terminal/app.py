@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from league.queries.live_league import LiveLeague, Viewer
@@ -18,19 +17,9 @@ from league.queries.pages.overview import running
 from schemas.errors import LeagueError
 from ui.terminal.boards import LeaderboardView, OpponentsView, PayoffView, RatingsView
 from ui.terminal.overview import EventsView, OverviewView, WorkersView
+from ui.terminal.sections import Column, Section, Sections, Table
 from ui.terminal.training import TrainingView
-from ui.terminal.views import (
-    MAX_SECTIONS,
-    Column,
-    Section,
-    Table,
-    TableWidget,
-    View,
-    ViewOptions,
-    query_page,
-    share_bar,
-    single_line,
-)
+from ui.terminal.views import View, ViewOptions, query_page, share_bar, single_line
 
 _FRAME_INTERVAL_S = 0.5
 _IDLE_REFRESH_S = 2.0
@@ -41,8 +30,6 @@ _REST_FACTOR = 4
 """Ratio of the pause after a refresh to the duration of its queries."""
 _SLIDER_STEPS = 40
 _SLIDER_WIDTH = 12
-_MIN_HEIGHT = 12
-"""Lines from which on the last table of a view scrolls under its header; with fewer, the whole view scrolls."""
 
 _KEY_HELP = (
     ("1 … 9, Tab", "another view"),
@@ -66,12 +53,6 @@ class DashboardApp(App[None]):
     #head, #tabs, #foot { height: 1; }
     #search { height: 1; border: none; padding: 0; display: none; }
     #search.open { display: block; }
-    #body { height: 1fr; scrollbar-size-vertical: 1; }
-    #body Static { height: auto; }
-    TableWidget, TableWidget:focus, TableWidget > .datatable--header, TableWidget:ansi > .datatable--header,
-    TableWidget > .datatable--even-row, TableWidget > .datatable--odd-row { background: ansi_default; }
-    TableWidget { height: auto; max-height: 1000; scrollbar-size: 0 0; margin-bottom: 1; }
-    TableWidget.last { height: 1fr; scrollbar-size: 0 1; margin-bottom: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit"),
@@ -116,17 +97,13 @@ class DashboardApp(App[None]):
         """Compose header, tabs, the view, the search box and a line of keys."""
         yield Static(id="head")
         yield Static(id="tabs")
-        with VerticalScroll(id="body"):
-            for _ in range(MAX_SECTIONS):
-                yield Static()
-                yield TableWidget()
+        yield Sections(id="body")
         yield Input(id="search", placeholder="filter by this text", compact=True)
         yield Static(id="foot")
 
     def on_mount(self) -> None:
         """Start the refresh."""
         self.theme = "ansi-dark"
-        self.query_one("#body").focus()
         self.run_worker(self._refresh_loop())
         self.run_worker(self._count_processes())
         self.set_interval(_FRAME_INTERVAL_S, self._update_frame)
@@ -194,21 +171,10 @@ class DashboardApp(App[None]):
         self._update_frame()
 
     def _update_body(self) -> None:
-        body = self.query_one("#body", VerticalScroll)
-        sections = self._sections(max(body.size.width - 1, 20), body.size.height)
-        tables = list(self.query(TableWidget))
-        is_tall = body.size.height >= _MIN_HEIGHT
-        last = max((number for number, section in enumerate(sections) if section.table is not None), default=None)
-        for number, (static, table) in enumerate(zip(self.query("#body Static").results(Static), tables, strict=True)):
-            text, shown = sections[number] if number < len(sections) else Section(None)
-            static.display, table.display = text is not None, shown is not None
-            static.update(text or "")
-            if shown is not None:
-                table.fill(shown)
-            table.can_focus = table.show_cursor = number == last and is_tall
-            table.set_class(table.can_focus, "last")
+        body = self.query_one(Sections)
+        body.show(self._sections(max(body.size.width - 1, 20), body.size.height))
         if not self.query_one("#search").has_focus:
-            (body if last is None or not is_tall else tables[last]).focus(scroll_visible=False)
+            body.focus_rows()
 
     def _sections(self, width: int, height: int) -> Sequence[Section]:
         if self._help_visible:
@@ -270,9 +236,7 @@ class DashboardApp(App[None]):
         """Show another view."""
         if number < len(self.views):
             self._view_index = number
-            self.query_one("#body", VerticalScroll).scroll_home(animate=False)
-            for table in self.query(TableWidget):
-                table.forget()
+            self.query_one(Sections).reset()
             self._reload_view()
 
     def action_next(self, by: int) -> None:
@@ -337,8 +301,7 @@ class DashboardApp(App[None]):
 
     def _close_search(self) -> None:
         self.query_one("#search", Input).remove_class("open")
-        self.query_one("#body").focus()
-        self._update_body()
+        self.query_one(Sections).focus_rows()
 
 
 async def run_dashboard(league: LiveLeague) -> int:

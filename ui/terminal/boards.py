@@ -12,7 +12,8 @@ from league.queries.live_league import LiveLeague
 from league.queries.pages.ratings import payoff, query_leaderboard, ratings
 from league.queries.pages.training import matchmaking, matchmaking_audit
 from ui.output import PLACEHOLDER, format_number, format_percent
-from ui.terminal.views import Column, Section, Table, View, ViewOptions, query_page, share_bar, single_line
+from ui.terminal.sections import Column, Section, Table
+from ui.terminal.views import View, ViewOptions, query_page, share_bar, single_line
 
 _FIELDS: dict[Column, Callable[[dict[str, Any]], str]] = {
     Column("#", number=True): lambda row: format_number(row["rank"]),

@@ -16,8 +16,9 @@ from league.queries.status import WorkerStatus
 from schemas.config import StopConfig
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.boards import leaderboard_table
+from ui.terminal.sections import Column, Section, Table
 from ui.terminal.status import activity_text, health_text, process_figures
-from ui.terminal.views import Column, Section, Table, View, ViewOptions, query_page, share_bar, single_line
+from ui.terminal.views import View, ViewOptions, query_page, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200

@@ -11,7 +11,8 @@ from league.plots.terminal import beside, line_chart, series_style
 from league.queries.live_league import LiveLeague
 from league.queries.pages.training import curves, learning, training
 from ui.output import PLACEHOLDER, format_percent
-from ui.terminal.views import Column, Section, Table, View, ViewOptions, query_page, single_line
+from ui.terminal.sections import Column, Section, Table
+from ui.terminal.views import View, ViewOptions, query_page, single_line
 
 _METRICS = {
     "reward_mean": "mean reward",

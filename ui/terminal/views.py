@@ -1,20 +1,16 @@
-"""The view interface, and tables, texts and bars that fit a terminal."""
+"""The view interface, and texts and bars that fit a terminal."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import RenderableType
-from rich.text import Text
-from textual.coordinate import Coordinate
-from textual.widgets import DataTable
 
 from league.queries.live_league import LiveLeague
 from league.queries.pages import QueryHandler, RequestParams
 from schemas.errors import escape_unprintable
+from ui.terminal.sections import Section
 
-MAX_SECTIONS = 3
 _BAR_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -49,68 +45,6 @@ class ViewOptions(NamedTuple):
             present.sort(key=lambda row: row[self.sort], reverse=down != self.backwards)
             selected = present + [row for row in selected if row.get(self.sort) is None]
         return selected
-
-
-class Column(NamedTuple):
-    """A column of a table."""
-
-    name: str
-    number: bool = False
-    most: int | None = None
-    """Maximum width in cells; None for that of the texts."""
-
-
-class Table(NamedTuple):
-    """Rows of cells, untrusted texts among them: markup is not interpreted."""
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[str | Text]]
-
-
-class Section(NamedTuple):
-    """A part of a view: a text, and a table below it."""
-
-    text: RenderableType | None
-    table: Table | None = None
-
-
-class TableWidget(DataTable[Text]):
-    """A table that keeps its cursor and scroll position while its rows change."""
-
-    def __init__(self) -> None:
-        super().__init__(cursor_type="row")
-        self._shown: Sequence[Column] = ()
-
-    def fill(self, table: Table) -> None:
-        """Show the rows of a table."""
-        if table.columns != self._shown:
-            self.clear(columns=True)
-            self._shown = table.columns
-            for number, column in enumerate(table.columns):
-                self.add_column(_cell(column.name, column), key=str(number))
-        for number in reversed(range(len(table.rows), self.row_count)):
-            self.remove_row(str(number))
-        for number, row in enumerate(table.rows):
-            cells = [_cell(value, column) for value, column in zip(row, table.columns, strict=True)]
-            if number >= self.row_count:
-                self.add_row(*cells, key=str(number))
-                continue
-            for place, cell in enumerate(cells):
-                if cell != self.get_cell_at(Coordinate(number, place)):
-                    self.update_cell_at(Coordinate(number, place), cell, update_width=True)
-
-    def forget(self) -> None:
-        """Remove all rows and columns."""
-        self.clear(columns=True)
-        self._shown = ()
-
-
-def _cell(value: str | Text, column: Column) -> Text:
-    cell = value.copy() if isinstance(value, Text) else Text(value)
-    cell.justify = "right" if column.number else "left"
-    if column.most is not None:
-        cell.truncate(column.most, overflow="ellipsis")
-    return cell
 
 
 class View(ABC):
