@@ -23,7 +23,7 @@ ROUNDS = 3
 
 def post(url: str, path: str, body: dict) -> dict:
     """The server's JSON answer to a JSON body; asks again while the server loads its model or is restarted."""
-    token = os.environ.get("LEAGUE_INFERENCE_TOKEN", "none")
+    token = os.environ["LEAGUE_INFERENCE_TOKEN"]
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
     while True:

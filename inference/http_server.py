@@ -5,9 +5,12 @@ A request that cannot be used costs its server one short 4xx answer and no line 
 | request | answer |
 |---|---|
 | the client disconnects before its body is complete | none; the connection is closed |
-| the body is not complete in time | 408 |
+| the body is not complete in time, or pauses for long | 408 |
 | the body is larger than the server takes, once decompressed | 413 |
 | the body is not what its ``Content-Encoding`` or its chunks say | 400 |
+| the body is nested too deeply, or a text of the request is not UTF-8 | 400 |
+| a page of another site sent it, or asks a loopback server under a foreign name | 403 |
+| its body is of a type that forms of web pages can send | 415 |
 | not HTTP, too many headers, or headers that are too long | 400, from aiohttp's parser |
 | the headers are not complete in time | none; the connection is closed |
 
@@ -18,32 +21,48 @@ answered with 500.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ipaddress import ip_address
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
-from schemas.errors import UsageError
+from schemas.config.base import is_loopback
+from schemas.errors import UsageError, format_choices
 from schemas.loggers import get_logger
 
 log = get_logger()
+T = TypeVar("T")
 
-BODY_TIMEOUT_S = 30.0
-"""Time-out of a request's body, from its first byte to its last."""
+BODY_TIMEOUT_S, BODY_PAUSE_S = 30.0, 5.0
+"""Time-outs of a request's body: from its first byte to its last, and of a pause between two pieces."""
+BODY_TYPES = ("application/json",)
+"""Types of bodies that servers take; pages of other sites can send none of them without asking first."""
+_SMALL_BODY = 64 * 1024
 IDLE_TIMEOUT_S = 75.0
 """Time-out of a connection without a complete request's headers; longer than clients keep idle connections."""
 _LINGERING_S = 5.0
 """Longest time in which the rest of a refused body is discarded, so that its sender reads the answer."""
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def check_origin(request: web.Request, is_local: bool, body_types: Sequence[str] = BODY_TYPES) -> None:
+    """Refuse what a web page makes the browser of a user of this machine send.
+
+    That is: requests to a loopback server under a foreign name (DNS rebinding), and forms and scripts of other sites.
+
+    Raises:
+        RefusedError: the host, the origin or the content type is not as expected.
+    """
+    host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdigit() else request.host
+    if is_local and not is_loopback(host.strip("[]")):
+        raise RefusedError(403, f"{request.path}: asked as {host!r}; expected localhost")
+    if request.method in ("GET", "HEAD"):
+        return
+    if request.headers.get("Origin") not in (None, f"{request.scheme}://{request.host}"):
+        raise RefusedError(403, f"{request.path}: sent by a page of another site; expected no Origin, or this server")
+    if request.content_type not in body_types:
+        expected = format_choices(body_types)
+        raise RefusedError(415, f"{request.path}: Content-Type {request.content_type!r}; expected {expected}")
 
 
 class RefusedError(Exception):
@@ -69,6 +88,11 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
         return RefusedError(error.status, f"{path}: {error.reason}" if is_default else text)
     if isinstance(error, web.RequestPayloadError):
         return RefusedError(400, f"{path}: unusable body: {str(error).rpartition(':')[2].strip() or 'incomplete'}")
+    if isinstance(error, UnicodeEncodeError):
+        # Bytes that are no UTF-8 arrive as lone surrogates, in headers too.
+        return RefusedError(400, f"{path}: {error.object[error.start : error.end]!a}: not UTF-8; expected text")
+    if isinstance(error, RecursionError):
+        return RefusedError(400, f"{path}: nested too deeply; expected fewer levels")
     known = next((status for kinds, status in statuses if isinstance(error, kinds)), None)
     if known is None:
         log.error("a request failed unexpectedly", path=path, exc_info=error)
@@ -99,15 +123,33 @@ def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, Refus
     return answer
 
 
-async def read_body(request: web.Request) -> bytes:
-    """Read the body of a request, decompressed; raises ``RefusedError`` for one that is too large or too slow."""
+async def read_body(request: web.Request, claim: Callable[[int], None] = lambda size: None) -> bytes:
+    """Read the body of a request, decompressed; ``claim`` is called with the size of each piece before it is kept.
+
+    Raises:
+        RefusedError: the body is too large or too slow.
+    """
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            return await request.read()
+            while True:
+                async with asyncio.timeout(BODY_PAUSE_S):
+                    piece = await request.content.readany()
+                if not piece:
+                    return bytes(body)
+                if len(body) + len(piece) > request.client_max_size:
+                    raise _too_large(request)
+                claim(len(piece))
+                body += piece
     except TimeoutError:
-        raise RefusedError(408, f"{request.path}: the body did not come within {BODY_TIMEOUT_S:g} s") from None
-    except web.HTTPRequestEntityTooLarge:
-        raise _too_large(request) from None
+        raise RefusedError(
+            408, f"{request.path}: the body did not come within {BODY_TIMEOUT_S:g} s, or paused for {BODY_PAUSE_S:g} s"
+        ) from None
+
+
+async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
+    """Do work on an input of so many bytes, in a thread if it is large: other requests are served meanwhile."""
+    return work(*arguments) if size <= _SMALL_BODY else await asyncio.to_thread(work, *arguments)
 
 
 def _too_large(request: web.Request) -> RefusedError:

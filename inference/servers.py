@@ -87,10 +87,12 @@ class ResumedCompletion:
 class ServersBackend:
     """Samples on whichever server is up and not overloaded."""
 
-    def __init__(self, config: ServersConfig | None = None, urls: Callable[[], Sequence[str]] = lambda: ()) -> None:
-        """Send nothing yet. ``urls`` returns the servers besides those of the configuration, before each request."""
+    def __init__(
+        self, config: ServersConfig | None = None, urls: Callable[[], Sequence[str]] = lambda: (), local_token: str = ""
+    ) -> None:
+        """Send nothing yet; see ``LoadBalancer``."""
         self._config = config = config or ServersConfig()
-        self._balancer = LoadBalancer(config, urls)
+        self._balancer = LoadBalancer(config, urls, local_token)
         self.routes: ServerTable = self._balancer.routes
         self._adapters = dict[str, None]()
         self._counter = RequestCounter()

@@ -6,7 +6,9 @@ takes as long as reading them.
 
 import asyncio
 import contextlib
+import fcntl
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from league.log.server import EmbeddedServer
 
 DEFAULT_RUN = Path(".league")
+TOKEN_FILE = "inference.token"
+"""File of a run's folder with the token of its inference servers."""
 _POLL_INTERVAL_S = 0.5
 
 
@@ -77,6 +81,18 @@ class Run:
             raise UsageError(
                 f"--run {self.folder}: cannot be made ({error.strerror}); expected a folder that this user can write to"
             ) from None
+
+    def read_inference_token(self) -> str:
+        """The token of the run's inference servers on this machine; made at first use, for this user only."""
+        self.make_folder()
+        with os.fdopen(os.open(self.folder / TOKEN_FILE, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+            # Workers that start at the same time get the same one.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            token = file.read().strip()
+            if not token:
+                token = secrets.token_urlsafe(24)
+                file.write(token)
+            return token
 
     def exists(self) -> bool:
         """Whether the folder holds the store of an embedded broker."""

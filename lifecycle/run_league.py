@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from rich.console import Console
 
 from arena.environments import make_environment
+from inference.remote import token_headers
 from league.analysis.leaderboard import leaderboard
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
@@ -26,7 +27,7 @@ from league.plots.terminal import training_chart
 from league.queries.leaderboard import leaderboard_text
 from league.queries.tables import open_tables, row_dicts
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
-from league.run import DEFAULT_RUN, Run
+from league.run import DEFAULT_RUN, TOKEN_FILE, Run
 from league.state import LeagueState
 from lifecycle.config_checks import check_config
 from lifecycle.machine_checks import check_ready, find_shortcomings
@@ -192,6 +193,9 @@ async def _run_workers(
         config = context.config
         check_api_keys(config, [*remote_agents_in_training(config), *remote_agents_in_evaluation(config)])
         console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
+        if config.inference.servers and not token_headers() and not (run.folder / TOKEN_FILE).exists():
+            told = f"its inference servers take the token {run.read_inference_token()} (kept in {TOKEN_FILE} there)"
+            console.print(told, highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, LeagueWorkerPool(context), make_announcer(console))
         with stop_on_signals(context, supervisor, console):
             async with show_dashboard(context, console):

@@ -21,6 +21,7 @@ SPECIAL = (PAD, EOS, UNK)
 
 TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 """Files with the chat template in newer model folders; older ones have it among the settings of the tokenizer."""
+_LONG_CHARS = 20_000
 
 
 class Tokenizer:
@@ -84,7 +85,10 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of running text as it stands; special tokens in it are parsed as such, none are added."""
-        return list(self._tokens.encode(text, add_special_tokens=False).ids)
+        if len(text) < _LONG_CHARS:
+            return list(self._tokens.encode(text, add_special_tokens=False).ids)
+        # Encoding a batch, unlike encoding a text, lets other threads run meanwhile.
+        return list(self._tokens.encode_batch([text], add_special_tokens=False)[0].ids)
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from inference.base import RemoteBackend
 from inference.remote import OWNER, TOKEN_VARIABLE, token_headers
 from inference.remote.load_balancer import ServersConfig
 from inference.servers import ServersBackend
+from league.run import TOKEN_FILE
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 from workers.runtime import Context
@@ -47,7 +48,8 @@ async def connect_servers(context: Context) -> RemoteBackend:
     A model may take minutes to load: waiting here keeps matches from failing meanwhile.
     """
     await context.wait_until(lambda: bool(server_urls(context)))
-    return ServersBackend(make_servers_config(context.config), lambda: server_urls(context))
+    token = context.run.read_inference_token()
+    return ServersBackend(make_servers_config(context.config), lambda: server_urls(context), token)
 
 
 class _Model(msgspec.Struct):
@@ -85,7 +87,7 @@ async def _check_server(url: str) -> None:
     if status >= 500 or owners == {OWNER}:
         return
     finding = f"a list of models owned by {sorted(owners)}" if owners else f"{status} and no list of models"
-    hint = f" that takes the token in {TOKEN_VARIABLE}" if status == 401 else ""
+    hint = f" that takes the token in {TOKEN_VARIABLE} (by default its run's {TOKEN_FILE})" if status == 401 else ""
     raise ConfigError(
         f"inference.urls: {url}/v1/models answers {finding}; expected an inference worker of a league "
         f"(league worker inference){hint}"

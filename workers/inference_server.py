@@ -14,6 +14,7 @@ from inference.remote import AssignedPolicy
 from inference.server import DIGEST, ResolvedModel, unknown_model
 from inference.server.admission import AdmissionControl, ServerPhase
 from inference.server.app import InferenceServer
+from league.run import TOKEN_FILE
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
 from schemas.events import InferenceServing
@@ -94,7 +95,7 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         UsageError: address or port is not available, or other machines reach it and there is no token.
     """
     host = host or context.config.inference.host
-    server = InferenceServer(context.name)
+    server = InferenceServer(context.name, token=context.run.read_inference_token())
     await server.start(host, port)
     turns = DeviceTurns(context.run.folder) if context.config.inference.colocate else None
     try:
@@ -112,7 +113,7 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
             backend = context.config.inference.backend
             slots = models.backend.stats().slots
             await context.announce(InferenceServing(context.name, context.incarnation, url, backend, slots))
-            log.info("serving", url=url)
+            log.info("serving", url=url, token=f"LEAGUE_INFERENCE_TOKEN, else {context.run.folder / TOKEN_FILE}")
             await context.stopping.wait()
             await server.admission.drain()
         await pool.close()

@@ -12,7 +12,8 @@ own. Sampling stops at the end of the slice, and the caller goes on from there w
 big-endian) and a ``CallResult``. A call that fails does not affect the others.
 
 ``GET /adapters/version?policy=main`` answers an ``AssignedPolicy``, in JSON.
-Servers require the token in their ``LEAGUE_INFERENCE_TOKEN`` (``Authorization: Bearer …``); clients send theirs.
+Servers require the token in their ``LEAGUE_INFERENCE_TOKEN`` (``Authorization: Bearer …``); clients send theirs. Where
+it is not set, servers on loopback require the run's own token, which clients send to loopback only.
 Errors are OpenAI's: ``{"error": {"message": ..., "type": ...}}``; 400 and 404 are the request's fault on
 every server, 500 and 503 mean that another process may succeed.
 """
@@ -109,9 +110,9 @@ class FrameDecoder:
 _ANSWERS = msgspec.msgpack.Decoder(CallResult)
 
 
-def token_headers() -> dict[str, str]:
-    """The header that names this process's token; empty without one."""
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+def token_headers(default: str = "") -> dict[str, str]:
+    """The header with the token of ``LEAGUE_INFERENCE_TOKEN``, else with the default; empty without one."""
+    token = os.environ.get(TOKEN_VARIABLE, "").strip() or default
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

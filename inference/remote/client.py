@@ -178,7 +178,7 @@ class ServerClient:
         """Post a request; gives the response, or raises ``ServerFailedError``, also where the server hangs."""
         import aiohttp
 
-        headers = {"Content-Type": posted.content_type}
+        headers = {"Content-Type": posted.content_type, **self._balancer.headers(self._server.url)}
         session, url = self._balancer.session(), self._server.url + posted.path
         try:
             if not self._owed:

@@ -13,11 +13,12 @@ from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from inference.base import InferenceBackend
 from inference.remote import CONNECT_S, ServerState, loop_time, token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
-from schemas.config.base import Table
+from schemas.config.base import Table, is_loopback
 from schemas.errors import ConfigError, NoServerError
 from schemas.numbers import PositiveFloat, PositiveInt
 
@@ -103,13 +104,17 @@ class ServersConfig(Table, frozen=True):
 class LoadBalancer:
     """The connections of one process to all inference servers."""
 
-    def __init__(self, limits: ServersConfig, urls: Callable[[], Sequence[str]]) -> None:
-        """Send nothing yet. ``urls`` returns the servers besides the configured ones, before each request."""
+    def __init__(self, limits: ServersConfig, urls: Callable[[], Sequence[str]], local_token: str = "") -> None:
+        """Send nothing yet. ``urls`` returns the servers besides the configured ones, before each request.
+
+        Servers on loopback get the ``local_token`` where ``LEAGUE_INFERENCE_TOKEN`` is not set.
+        """
         self.routes = ServerTable()
         self.waiting_requests = 0
         self.silence_s = limits.silence_s
         self._limits = limits
         self._urls = urls
+        self._local_token = local_token
         self._session: aiohttp.ClientSession | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._clients: dict[ServerState, ServerClient] = {}
@@ -207,10 +212,12 @@ class LoadBalancer:
 
             timeout = aiohttp.ClientTimeout(total=self._limits.timeout_s, sock_connect=CONNECT_S)
             # No limit on connections: the servers batch the requests.
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0), timeout=timeout, headers=token_headers()
-            )
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
         return self._session
+
+    def headers(self, url: str) -> dict[str, str]:
+        """The headers that show a server this process's token."""
+        return token_headers(self._local_token if is_loopback(urlsplit(url).hostname or "") else "")
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run a coroutine in the background, at most until ``close``."""

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 
 from aiohttp import web
@@ -27,6 +28,16 @@ class ServerPhase(Enum):
 WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
 
 
+@dataclass(eq=False)
+class _Body:
+    """The body of a request in flight."""
+
+    size: int = 0
+    """Bytes that have come."""
+    reading: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    """Scope of its reading, which ends early where others need the room."""
+
+
 class AdmissionControl:
     """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
 
@@ -37,23 +48,60 @@ class AdmissionControl:
         self.max_in_flight = most
         self.max_bytes = most_bytes
         self.completions = InFlight()
-        self.body_bytes = InFlight()
+        self.body_bytes = 0
+        """Bytes of the bodies of all requests in flight, as far as they have come."""
         self.phase = ServerPhase.LOADING
         self.refused = 0
         """Requests refused so far, because of the phase or a limit."""
         self._requests = InFlight()
         self._resumed = asyncio.Event()
+        self._bodies: dict[int, _Body] = {}
+        """Bodies of the requests in flight, by the request's ``id``."""
+        self._arriving: dict[_Body, None] = {}
+        """Bodies that are being read, the oldest first."""
 
     async def read(self, request: web.Request) -> bytes:
-        """Read the body of a request; raises ``RefusedError`` where it is not admitted (503), or as ``read_body``."""
-        self._check_capacity(1)
-        return await read_body(request)
+        """Read the body of a request, within ``hold_body``.
 
-    def reserve_bytes(self, size: int) -> contextlib.AbstractContextManager[None]:
-        """Count a body of so many bytes as in flight during a block; raises ``RefusedError`` above the limit (503)."""
-        if self.body_bytes.count + size > self.max_bytes:
-            raise self._refuse(f"{self.body_bytes.count:,} bytes are under way; the server takes {self.max_bytes:,}")
-        return self.body_bytes.hold(size)
+        Raises:
+            RefusedError: no request is admitted, or there is no room for its body (503); or as ``read_body``.
+        """
+        self._check_capacity(1)
+        body = self._bodies[id(request)]
+        try:
+            async with body.reading:
+                self._arriving[body] = None
+                return await read_body(request, lambda size: self._claim(body, size))
+        except TimeoutError:
+            raise self._refuse("newer requests needed the room of this one, whose body was incomplete") from None
+        finally:
+            self._arriving.pop(body, None)
+
+    @contextlib.contextmanager
+    def hold_body(self, request: web.Request) -> Iterator[None]:
+        """Count what ``read`` reads of a request's body as in flight until the end of the block."""
+        body = self._bodies[id(request)] = _Body()
+        try:
+            yield
+        finally:
+            del self._bodies[id(request)]
+            self.body_bytes -= body.size
+
+    def _claim(self, body: "_Body", size: int) -> None:
+        """Count another piece of a body, in place of the oldest incomplete ones if there is no room for both.
+
+        What counts is what has come: a client that only announces bodies, or never ends them, keeps nobody out.
+        """
+        while self.body_bytes + size > self.max_bytes:
+            oldest = next((each for each in self._arriving if each is not body), None)
+            if oldest is None:
+                raise self._refuse(f"{self.body_bytes:,} bytes are under way; the server takes {self.max_bytes:,}")
+            del self._arriving[oldest]
+            oldest.reading.reschedule(asyncio.get_running_loop().time())
+            self.body_bytes -= oldest.size
+            oldest.size = 0
+        self.body_bytes += size
+        body.size += size
 
     def admit(self, completions: int = 1) -> contextlib.AbstractContextManager[None]:
         """Count completions as in flight during a block; raises ``RefusedError`` where none are admitted (503)."""

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 from inference import http_server
 from inference.base import BackendStats
 from inference.http_server import Metric, RefusedError, Sample
-from inference.remote import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
+from inference.remote import CONTENT_TYPE, GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
 from inference.server import ServedModels
 from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
 from inference.server.generate_route import GenerateRoutes
@@ -22,6 +22,7 @@ from inference.server.openai_types import ERROR_STATUSES, render_error
 from inference.server.opponent_pool import OpponentPool, PoolRoutes
 from inference.server.output_constraints import TextCodec
 from inference.statistics import RateMeter
+from schemas.config.base import is_loopback
 from schemas.errors import UsageError
 
 RATE_WINDOW_S = 10.0
@@ -61,15 +62,17 @@ class InferenceServer:
     """One server. It listens from ``start`` on, and serves from ``serve`` on; in between it answers that it is loading.
 
     ``name`` is the label of its metrics; ``most`` completions and ``most_bytes`` of request bodies may be in flight.
+    On a loopback address ``token`` is required where ``LEAGUE_INFERENCE_TOKEN`` is not set; empty requires none.
     """
 
     def __init__(
-        self, name: str = "inference", most: int = MAX_IN_FLIGHT, most_bytes: int = MAX_BYTES_IN_FLIGHT
+        self, name: str = "inference", most: int = MAX_IN_FLIGHT, most_bytes: int = MAX_BYTES_IN_FLIGHT, token: str = ""
     ) -> None:
         self.admission = AdmissionControl(most, most_bytes)
         self.port = 0
         """Port, once the server listens."""
         self._name = name
+        self._token = token
         self._stats: Callable[[], BackendStats] | None = None
         self._rate = RateMeter(RATE_WINDOW_S)
         self._routes: dict[tuple[str, str], Handler] = {}
@@ -82,9 +85,9 @@ class InferenceServer:
             UsageError: the port is taken, the address is not one of this machine, or other machines reach it and there
                 is no token.
         """
-        expected = check_token(host, "inference.host")
+        guard = _request_guard(check_token(host, "inference.host", self._token), is_loopback(host))
         boundary = http_server.error_boundary(ERROR_STATUSES, render_error)
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[boundary, _token_guard(expected)])
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[boundary, guard])
         app.router.add_get("/health", self._health)
         app.router.add_get("/stats", self._report)
         app.router.add_get("/metrics", self._metrics)
@@ -172,20 +175,20 @@ class InferenceServer:
         handler = self._routes.get(route)
         if handler is None:
             raise RefusedError(503, "the server is loading its model; another one may serve")
-        # A body without a length counts as the longest one.
-        length = MAX_BODY_BYTES if request.content_length is None and request.can_read_body else request.content_length
         async with self.admission.enter():
-            with self.admission.reserve_bytes(length or 0):
+            with self.admission.hold_body(request):
                 return await handler(request)
 
 
-def check_token(host: str, place: str) -> dict[str, str]:
-    """The header that requests must have; empty where none is set and only this machine reaches the server.
+def check_token(host: str, place: str, local_token: str = "") -> dict[str, str]:
+    """The header that requests must have; empty where only this machine reaches the server and there is no token.
 
-    Raises ``UsageError`` where others do; ``place`` is the setting that names the host, for the message.
+    Raises ``UsageError`` where others reach it, and do not have the ``local_token``; ``place`` is the setting that
+    names the host, for the message.
     """
-    expected = token_headers()
-    if not expected and not http_server.is_loopback(host):
+    is_local = is_loopback(host)
+    expected = token_headers(local_token if is_local else "")
+    if not expected and not is_local:
         raise UsageError(
             f"{place} {host}: other machines reach it, and {TOKEN_VARIABLE} is not set; expected one token in the "
             "environment of all servers and players of the league (openssl rand -hex 24), or the address 127.0.0.1"
@@ -193,11 +196,12 @@ def check_token(host: str, place: str) -> dict[str, str]:
     return expected
 
 
-def _token_guard(expected: Mapping[str, str]) -> Middleware:
-    """Refuse requests without the token, except for ``/health``, which tells nothing of the league."""
+def _request_guard(expected: Mapping[str, str], is_local: bool) -> Middleware:
+    """Refuse what web pages send, and requests without the token, except for ``/health``, which tells nothing."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        http_server.check_origin(request, is_local, (*http_server.BODY_TYPES, CONTENT_TYPE))
         for name, value in expected.items():
             credentials = request.headers.get(name, "").encode("utf-8", "surrogateescape")
             if request.path != "/health" and not hmac.compare_digest(credentials, value.encode()):

@@ -43,7 +43,7 @@ class GenerateRoutes:
         body = await self.admission.read(request)
         try:
             calls = _CALLS.decode(body)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise RefusedError(400, f"{GENERATE_MANY}: {len(body)} bytes are no list of calls ({error})") from error
         if len(calls) > MAX_CALLS:
             raise RefusedError(400, f"{GENERATE_MANY}: {len(calls)} calls; expected at most {MAX_CALLS}")

@@ -14,7 +14,7 @@ from aiohttp import web
 from arena.prompts import Template
 from inference.base import Generation, Request, SamplingParameters
 from inference.chat_template import encode_conversation, may_think, resolve_template
-from inference.http_server import RefusedError
+from inference.http_server import RefusedError, off_loop
 from inference.remote import OWNER
 from inference.server import ResolvedModel, ServedModels
 from inference.server.admission import AdmissionControl
@@ -166,21 +166,25 @@ class OpenAIRoutes:
 
     async def create_completion(self, request: web.Request) -> web.StreamResponse:
         """Completions of texts, or of tokens."""
-        body = decode_request(await self.admission.read(request), CompletionRequest)
+        data = await self.admission.read(request)
+        body = await off_loop(len(data), decode_request, data, CompletionRequest)
         if body.logprobs is not None and body.logprobs not in (0, 1):
             raise RefusedError(400, "logprobs: only the sampled token's is returned; expected 0 or 1", "logprobs")
         limit = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        named, completions = await self._generate(body, self._tokenize_prompts(body), limit)
+        named = self.models.resolve(body.model)
+        prompts = await off_loop(len(data), self._tokenize_prompts, body)
+        completions = await self._generate(body, named, prompts, limit)
         return await _send(request, body, completion_response(body, named.name, completions, self.texts))
 
     async def create_chat_completion(self, request: web.Request) -> web.StreamResponse:
         """Replies in a conversation."""
-        body = decode_request(await self.admission.read(request), ChatCompletionRequest)
+        data = await self.admission.read(request)
+        body = await off_loop(len(data), decode_request, data, ChatCompletionRequest)
         if body.top_logprobs:
             raise RefusedError(400, "top_logprobs: only the sampled token's is returned; expected 0", "top_logprobs")
         conversation(body)
         if self.pool is None or not body.model.startswith(MODEL_PREFIX):
-            return await _send(request, body, await self._complete_chat(body))
+            return await _send(request, body, await self._complete_chat(body, len(data)))
         if body.continue_final_message:
             raise RefusedError(
                 400, "continue_final_message: opponents write whole replies; leave it out", "continue_final_message"
@@ -189,25 +193,31 @@ class OpenAIRoutes:
         body = msgspec.structs.replace(body, model=session.opponent)
         with self.admission.admit():
             text = await self.pool.reply(session, body)
-        answer = await self._complete_chat(body) if text is None else text_response(body.model, text)
+        answer = await self._complete_chat(body, len(data)) if text is None else text_response(body.model, text)
         answer["league"] = msgspec.to_builtins(session)
         return await _send(request, body, answer)
 
-    async def _complete_chat(self, body: ChatCompletionRequest) -> Json:
+    async def _complete_chat(self, body: ChatCompletionRequest, size: int) -> Json:
+        """The answer to a request of so many bytes."""
+        named, messages = self.models.resolve(body.model), conversation(body)
+        self.texts.check_length(sum(len(message.content) for message in messages), "messages")
         prompts, thinking = self.models.prompts, body.chat_template_kwargs.enable_thinking
         if thinking is not None:
             prompts = msgspec.structs.replace(prompts, thinking=thinking)
         tokenizer = self.texts.tokenizer
         continues = bool(body.continue_final_message)
-        ids = encode_conversation(tokenizer, conversation(body), prompts, continues)
+        ids = await off_loop(size, encode_conversation, tokenizer, messages, prompts, continues)
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        named, completions = await self._generate(body, [ids], _UNLIMITED_TOKENS if limit is None else limit)
+        completions = await self._generate(body, named, [ids], _UNLIMITED_TOKENS if limit is None else limit)
         template = resolve_template(tokenizer, prompts)
         thinks = not continues and may_think(tokenizer, prompts)
         return chat_response(body, named.name, completions, self.texts, template, thinks)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
-        encode = self.texts.tokenizer.encode_prompt
+        encode, texts = self.texts.tokenizer.encode_prompt, [body.prompt, *body.prompt]
+        for text in texts:
+            if isinstance(text, str):
+                self.texts.check_length(len(text), "prompt")
         if isinstance(body.prompt, str):
             return [encode(body.prompt)]
         tokens = [token for token in body.prompt if isinstance(token, int)]
@@ -215,13 +225,15 @@ class OpenAIRoutes:
             return [tokens]
         if tokens:
             raise RefusedError(400, "prompt: found tokens beside prompts; expected a prompt, or several", "prompt")
+        if len(body.prompt) > MAX_CHOICES:
+            raise RefusedError(400, f"prompt: {len(body.prompt)} prompts; expected at most {MAX_CHOICES}", "prompt")
         return [encode(one) if isinstance(one, str) else cast("list[int]", one) for one in body.prompt]
 
     async def _generate(
-        self, body: CommonRequest, prompts: Sequence[list[int]], limit: int
-    ) -> tuple[ResolvedModel, Sequence[CompletionChoice]]:
+        self, body: CommonRequest, named: ResolvedModel, prompts: Sequence[list[int]], limit: int
+    ) -> Sequence[CompletionChoice]:
         """Completions of every prompt, ``n`` of each, side by side."""
-        named, constraint = self.models.resolve(body.model), self.texts.make_constraint(body)
+        constraint = self.texts.make_constraint(body)
         each = 1 if body.n is None else body.n
         if not 0 < each * len(prompts) <= MAX_CHOICES:
             raise RefusedError(400, f"n: {each} of {len(prompts)} prompts; expected 1 to {MAX_CHOICES} in all", "n")
@@ -241,7 +253,7 @@ class OpenAIRoutes:
                 for task in tasks:
                     task.cancel()
         repeated = (prompt for prompt in prompts for _ in samplings)
-        return named, [CompletionChoice(prompt, one) for prompt, one in zip(repeated, completions, strict=True)]
+        return [CompletionChoice(prompt, one) for prompt, one in zip(repeated, completions, strict=True)]
 
 
 def _describe_model(name: str) -> Json:

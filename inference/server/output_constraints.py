@@ -15,6 +15,7 @@ from arena.prompts import END_THINK, THINK, Template
 from inference.http_server import RefusedError
 from inference.server.openai_types import CommonRequest, Json
 from models import Tokenizer
+from models.model_config import read_model_shape
 
 
 class TokenTexts(NamedTuple):
@@ -74,6 +75,13 @@ class TextCodec:
         self.tokenizer = tokenizer
         file = (tokenizer.folder / "tokenizer.json").read_bytes()
         self._vocabulary = read_vocabulary(file, tokenizer.eos, tokenizer.encode_text)
+        longest = max((len(text) for text in self._vocabulary.texts if text), default=1)
+        self._max_chars = read_model_shape(tokenizer.folder).max_positions * (longest + 1)
+
+    def check_length(self, chars: int, field: str) -> None:
+        """Raise ``RefusedError`` for a text that has more tokens than the model takes, however it is tokenized."""
+        if chars > self._max_chars:
+            raise RefusedError(400, f"{field}: {chars:,} characters; the model takes {self._max_chars:,}", field)
 
     def read(self, ids: Sequence[int], body: CommonRequest) -> str:
         """A completion as text, without tokens that stand for none (the end, padding).

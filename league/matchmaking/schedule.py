@@ -95,11 +95,16 @@ def initial_agent_events(config: LeagueConfig) -> list[AgentRegistered | AgentRe
     ]
 
 
+MAX_VERSION_STEP = 10**9
+"""Most by which an external agent's version exceeds the one before: a single one cannot use all numbers up."""
+
+
 def external_version(state: LeagueState, policy: str, version: int, worker: str) -> ExternalVersionAdded | None:
     """The event by which a worker, or ``OPERATOR``, adds an external agent's version; None where it is in the league.
 
     Raises:
-        UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
+        UsageError: the name is invalid, or that of another agent; or the version is older than the newest one, or
+            more than ``MAX_VERSION_STEP`` above it.
     """
     check_name("external agent", policy)
     config = state.config
@@ -112,6 +117,8 @@ def external_version(state: LeagueState, policy: str, version: int, worker: str)
         return None
     if newest is not None and version < newest:
         raise UsageError(f"external agent {policy!r}: version {version}; expected more than {newest}")
+    if version > (most := (newest or 0) + MAX_VERSION_STEP):
+        raise UsageError(f"external agent {policy!r}: version {version}; expected at most {most}")
     return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=worker)
 
 

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
+from ipaddress import ip_address
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlsplit
@@ -42,6 +43,14 @@ def parse_http_url(url: str) -> SplitResult | None:
     """The parts of an address with a host, of HTTP or HTTPS; None for all others."""
     parts = parse_url(url)
     return parts if parts is not None and parts.scheme in ("http", "https") and parts.hostname else None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 T = TypeVar("T")

@@ -94,7 +94,7 @@ async def serving(name: str, folder: Path) -> AsyncIterator[Server]:
         context = Context(run, log.client, log, "metrics")
         async with beside(context.follow()):
             await context.wait_for_sequence(await log.last_sequence())
-            async with listening(make_metrics(context)) as port:
+            async with listening(make_metrics(context, "127.0.0.1")) as port:
                 yield Server(port, get("/metrics"), "/metrics", 1024)
 
 
@@ -175,6 +175,9 @@ FAULTS: dict[str, Callable[[Server], bytes]] = {
     "bytes in the address": lambda to: post(to.path + "?token=%ff%fe\xff&x=%", b"{"),
     "another method": lambda to: post(to.path, b"{}").replace(b"POST", b"BREW"),
     "no such page": lambda to: get("/api/no-such-page\udcff".encode(errors="surrogateescape").decode("latin1")),
+    "a foreign name": lambda to: to.good.replace(b"Host: localhost", b"Host: attacker.example"),
+    "another site": lambda to: post(to.path, b"{}", b"Origin: https://attacker.example\r\n"),
+    "a form": lambda to: post(to.path, b"a=b").replace(b"application/json", b"text/plain"),
     "no HTTP": lambda to: b"\x16\x03\x01\x02\x00\x01\xfc\x03\x03 a handshake of TLS\r\n\r\n",
 }
 
@@ -197,7 +200,9 @@ def test_unusable_requests_are_answered_cheaply_and_leave_no_trace_in_the_log(
             found = {fault: await status_of(to.port, make(to)) for fault, make in FAULTS.items()}
             assert await status_of(to.port, to.good) == 200
             assert {fault: status for fault, status in found.items() if not 400 <= status < 500} == {}
+            assert found["a foreign name"] == 403
             if name != "metrics":
+                assert [found[fault] for fault in ("another site", "a form")] == [403, 415]
                 assert [found[fault] for fault in ("a bomb", "too large", "said to be too large")] == [413] * 3
 
     asyncio.run(body())
@@ -207,7 +212,7 @@ def test_unusable_requests_are_answered_cheaply_and_leave_no_trace_in_the_log(
 def test_a_body_that_is_too_slow_gets_408_and_headers_that_are_too_slow_end_the_connection(
     tmp_path: Path, said: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inference.http_server, "BODY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(inference.http_server, "BODY_PAUSE_S", 0.1)
     monkeypatch.setattr(inference.http_server, "IDLE_TIMEOUT_S", 0.1)
 
     async def body() -> None:
@@ -218,6 +223,12 @@ def test_a_body_that_is_too_slow_gets_408_and_headers_that_are_too_slow_end_the_
                 assert await status_of(to.port, to.good) == 200
 
     asyncio.run(body())
+    assert said.getvalue() == ""
+
+
+@pytest.mark.parametrize("error", [RecursionError(), UnicodeEncodeError("utf-8", "session \udcff", 8, 9, "surrogate")])
+def test_texts_that_are_not_utf8_and_deep_nesting_are_the_clients_fault(error: Exception, said: io.StringIO) -> None:
+    assert inference.http_server.to_refused(error, "/v1/chat/completions", []).status == 400
     assert said.getvalue() == ""
 
 

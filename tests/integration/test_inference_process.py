@@ -19,7 +19,7 @@ import torch
 from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import ListConstraint
 from inference import InferenceBackend, Request, SamplingParameters, make_backend
-from inference.remote import AssignedPolicy, GenerateCall, GenerateReply
+from inference.remote import CONTENT_TYPE, AssignedPolicy, GenerateCall, GenerateReply
 from league.log.server import EmbeddedServer, free_port
 from league.run import Run
 from lifecycle.open import open_league
@@ -111,7 +111,11 @@ Ask = Callable[[Context, httpx2.AsyncClient], Awaitable[None]]
 
 def asked(serving: Serving, ask: Ask) -> None:
     async def all_of_it() -> None:
-        async with following(serving.run) as context, httpx2.AsyncClient(base_url=serving.url, timeout=300) as client:
+        headers = {"Authorization": f"Bearer {serving.run.read_inference_token()}", "Content-Type": CONTENT_TYPE}
+        async with (
+            following(serving.run) as context,
+            httpx2.AsyncClient(base_url=serving.url, timeout=300, headers=headers) as client,
+        ):
             await ask(context, client)
 
     asyncio.run(all_of_it())
@@ -245,7 +249,9 @@ def test_it_says_that_it_is_loading_until_its_model_is_there(run: Run, monkeypat
 
     async def loads() -> None:
         port = free_port()
-        async with following(run) as context, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        headers = {"Authorization": f"Bearer {run.read_inference_token()}"}
+        url = f"http://127.0.0.1:{port}"
+        async with following(run) as context, httpx2.AsyncClient(base_url=url, headers=headers) as client:
             worker = asyncio.create_task(serve(context, port))
             async with asyncio.timeout(300):
                 while (health := await answer_of(client)) is None:  # noqa: ASYNC110 - nobody tells
@@ -273,6 +279,12 @@ def test_a_second_worker_on_the_same_port_says_so_and_leaves(serving: Serving) -
     with started(serving.run, "inference-2", "--port", port) as other:
         assert other.wait(timeout=600) == 1
     assert f"cannot listen on 127.0.0.1:{port}" in (serving.run.folder / "inference-2.out").read_text()
+
+
+def test_requests_without_the_runs_token_are_refused(serving: Serving) -> None:
+    assert httpx2.post(f"{serving.url}/v1/league/sessions", json={}).status_code == 401
+    assert httpx2.get(f"{serving.url}/health").status_code == 200
+    assert (serving.run.folder / "inference.token").stat().st_mode & 0o077 == 0
 
 
 def test_port_is_for_inference_workers_alone(run: Run) -> None:

@@ -63,6 +63,17 @@ CONFIG = {
 SAID = {"messages": [{"role": "user", "content": "rock"}], "max_tokens": 1, "temperature": 0}
 
 
+TOKEN = "a token"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def token() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEAGUE_INFERENCE_TOKEN", TOKEN)
+        yield
+
+
 class Pool:
     """An open league, and its inference worker."""
 
@@ -164,7 +175,7 @@ def asking(pool: Pool, ask: Ask) -> None:
         limits = httpx2.Limits(max_connections=100)
         async with (
             following(pool.run) as context,
-            httpx2.AsyncClient(base_url=pool.url, timeout=300, limits=limits) as client,
+            httpx2.AsyncClient(base_url=pool.url, timeout=300, limits=limits, headers=HEADERS) as client,
         ):
             await ask(context, client)
 
@@ -589,7 +600,7 @@ def test_verifiers_plays_against_the_pool(package: str, tmp_path: Path, monkeypa
         seats = {"player0": seat, "player1": seat}
         options = {"opponent_base_url": url, "opponent_for": "learner", "learner": "player0"}
         env = load_environment(resolve_env_config({"taskset": {"id": "own_environment"}, **seats, **options}))
-        model = vf.ModelContext("base_model", vf.EvalClientConfig(base_url=url, api_key_var="UNSET"))
+        model = vf.ModelContext("base_model", vf.EvalClientConfig(base_url=url, api_key_var="LEAGUE_INFERENCE_TOKEN"))
         async with env.serving():
             tasks = list(itertools.islice(env.taskset, sessions))
 
@@ -611,7 +622,8 @@ def test_verifiers_plays_against_the_pool(package: str, tmp_path: Path, monkeypa
 
 async def evaluate(url: str, folder: Path) -> None:
     """Two episodes by the command of verifiers, with the pool as the second player."""
-    options = f"-n 2 -r 1 -c 1 -m base_model --client.base-url {url} --client.api-key-var NONE --no-push --no-rich"
+    options = f"-n 2 -r 1 -c 1 -m base_model --client.base-url {url} --no-push --no-rich"
+    options += " --client.api-key-var LEAGUE_INFERENCE_TOKEN"
     limits = " ".join(f"--env.player{seat}.sampling.max-tokens 16" for seat in (0, 1))
     process = await asyncio.create_subprocess_exec(
         Path(sys.executable).with_name("vf-eval"),

@@ -14,11 +14,12 @@ import msgspec
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.typedefs import Handler
 
-from inference.http_server import ErrorStatuses, RefusedError, error_boundary, is_loopback, listen, port_of
+from inference.http_server import ErrorStatuses, RefusedError, check_origin, error_boundary, listen, port_of
 from league.queries.live_league import LiveLeague, open_live_league
 from league.queries.pages import EncodedResponse, RequestParams, Route, routes
 from league.queries.pages.matches import load_whole_match
 from league.run import Run
+from schemas.config.base import is_loopback
 from schemas.errors import BusyError, LeagueError, LogError, UsageError, format_choices
 from ui.web.actions import PlayActions, SqlActions
 from ui.web.bundle import STATIC
@@ -220,7 +221,7 @@ class RequestGuard:
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Passes a request on, or rejects it."""
-        self._check_origin(request)
+        check_origin(request, self._is_local)
         if self.token is None:
             return await handler(request)
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -233,17 +234,6 @@ class RequestGuard:
         response = web.Response(status=303, headers={"Location": str(rest)})
         response.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
         return response
-
-    def _check_origin(self, request: web.Request) -> None:
-        host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdigit() else request.host
-        if self._is_local and not is_loopback(host.strip("[]")):
-            raise web.HTTPForbidden(text=f"asked as {host!r}: expected localhost\n")
-        origin = request.headers.get("Origin")
-        reads = request.method in ("GET", "HEAD")
-        if not reads and origin not in (None, f"{request.scheme}://{request.host}"):
-            raise web.HTTPForbidden(text="sent by a page of another site\n")
-        if not reads and request.content_type != "application/json":
-            raise web.HTTPUnsupportedMediaType(text="expected application/json\n")
 
 
 async def add_security_headers(_: web.Request, response: web.StreamResponse) -> None:

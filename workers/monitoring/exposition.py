@@ -5,9 +5,19 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from inference.http_server import Metric, RefusedError, Sample, error_boundary, listen, metrics_response, port_of
+from inference.http_server import (
+    Metric,
+    RefusedError,
+    Sample,
+    check_origin,
+    error_boundary,
+    listen,
+    metrics_response,
+    port_of,
+)
 from league.queries.status import LeagueStatus, read_status, with_alarms
 from league.run import Run
+from schemas.config.base import is_loopback
 from schemas.errors import LeagueError
 from workers.runtime import Context, call_on_signals, follow_league
 
@@ -136,7 +146,7 @@ async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str]
     """
     stopped = asyncio.Event()
     async with run.open_log("metrics") as history, follow_league(run, history) as context:
-        runner = await listen(make_application(context), host, port, "--listen")
+        runner = await listen(make_application(context, host), host, port, "--listen")
         try:
             announce(f"http://{host}:{port_of(runner)}/metrics")
             with call_on_signals(stopped.set):
@@ -145,10 +155,11 @@ async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str]
             await runner.cleanup()
 
 
-def make_application(context: Context) -> web.Application:
+def make_application(context: Context, host: str) -> web.Application:
     """Make the application, for a league whose state the caller keeps up to date."""
 
-    async def answer(_: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
+        check_origin(request, is_loopback(host))
         status = with_alarms(await read_status(context.log, context.state, run=context.run), context.state)
         return metrics_response(league_metrics(status))
 

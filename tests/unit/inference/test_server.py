@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def served(base: Path, adapter: Path) -> Callable[..., None]:
         server = InferenceServer("here", most)
         await server.start()
         server.serve(LoadedModels(backend, Tokenizer(base), ["a1"]))
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=300) as client:
+        url, headers = f"http://127.0.0.1:{server.port}", {"Content-Type": CONTENT_TYPE}
+        async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=300) as client:
             await ask(client, server, backend)
         await server.stop()
         await backend.close()
@@ -547,11 +549,66 @@ def test_bodies_under_way_are_bounded_together(base):
             assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
             assert (await first).status_code == 200
             assert (await client.post("/v1/completions", json=asked)).status_code == 200
-            assert server.admission.body_bytes.count == 0
+            assert server.admission.body_bytes == 0
         await server.stop()
         await backend.close()
 
     asyncio.run(run())
+
+
+def test_bodies_that_are_only_announced_keep_nobody_out(base):
+    async def run() -> None:
+        backend, server = make_backend("local", base), InferenceServer(most_bytes=1000)
+        await server.start()
+        server.serve(LoadedModels(backend, Tokenizer(base)))
+        head = "POST /generate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(32)]
+        for _, writer in idle:
+            writer.write(f"{head}Content-Length: 900\r\n\r\n".encode())
+        idle[0][1].write(b"x" * 800)
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=300) as client:
+            await until(lambda: server.admission.body_bytes == 800)
+            # Bytes that have come make room for those of a newer request.
+            asked = COMPLETION | {"user": "x" * 500}
+            assert (await client.post("/v1/completions", json=asked)).status_code == 200
+        assert b"503" in await idle[0][0].readline()
+        for _, writer in idle:
+            writer.close()
+        await until(lambda: server.admission.body_bytes == 0)
+        await server.stop()
+        await backend.close()
+
+    asyncio.run(run())
+
+
+def test_nested_calls_are_refused(served):
+    async def ask(client, *_):
+        for nested in (b"\x91" * 100_000, msgspec.msgpack.encode([msgspec.Raw(b"\x91" * 100_000 + b"\xc0")])):
+            answer = await client.post("/generate/many", content=nested)
+            assert b"nest" in answer.content or answer.status_code == 400, answer.content
+
+    served(ask)
+
+
+def test_a_huge_prompt_is_refused_before_it_is_tokenized(served):
+    async def ask(client, *_):
+        text = "a b " * 1_900_000
+        for path, body in (
+            ("/v1/completions", {"prompt": text}),
+            ("/v1/completions", {"prompt": ["x"] * 100_000}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": text}]}),
+        ):
+            refused = asyncio.create_task(client.post(path, json={"model": "base_model", **body}))
+            longest = 0.0
+            while not refused.done():
+                began = time.monotonic()
+                await client.get("/health")
+                longest = max(longest, time.monotonic() - began)
+            answer = refused.result()
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, next(iter(body))), answer.text
+            assert longest < 2.0
+
+    served(ask)
 
 
 def test_a_body_too_large_is_refused_and_the_server_goes_on(served):
@@ -767,7 +824,7 @@ def test_a_server_with_a_token_answers_those_that_send_it(base: Path, monkeypatc
             for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "s3cret"}):
                 for path in ("/v1/models", "/stats", "/metrics", "/adapters/version"):
                     assert (await client.get(path, headers=headers)).status_code == 401
-                refused = await client.post("/generate", content=b"x", headers=headers)
+                refused = await client.post("/generate", json={}, headers=headers)
                 assert refused.status_code == 401
                 assert "expected the server's token" in refused.json()["error"]["message"]
             assert (await client.get("/health")).status_code == 200

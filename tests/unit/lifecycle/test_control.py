@@ -169,5 +169,7 @@ def test_versions_of_external_agents_join_in_order() -> None:
     assert control.add_external_version(state, "grpo", 40) == []
     with pytest.raises(UsageError, match=r"version 3; expected more than 40"):
         control.add_external_version(state, "grpo", 3)
+    with pytest.raises(UsageError, match=r"expected at most 1000000040"):
+        control.add_external_version(state, "grpo", 2**63 - 1)
     with pytest.raises(UsageError, match=r"the league has an agent of that name"):
         control.add_external_version(state, "main", 1)
