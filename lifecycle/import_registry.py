@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from league.run import Run
 from lifecycle.branch import make_new_folder
 from lifecycle.config_checks import check_config, check_tokenizer
 from lifecycle.open import open_league
+from lifecycle.trust import trusted_settings
 from models import MODEL_FILES, BaseModel, adapters, load_base
 from models.adapter_bundle import pack_folder, unpack_folder
 from models.adapter_checks import check_base_name, has_effect
@@ -27,7 +28,8 @@ from models.decoder import Decoder
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig
 from schemas.errors import ModelError, UsageError
-from schemas.events import MatchFinished
+from schemas.events import Event, MatchFinished
+from schemas.files import check_file
 from schemas.ids import digest
 from schemas.subjects import event_subject
 from workers.progress import ProgressReporter
@@ -36,6 +38,8 @@ PRODUCER = "import"
 BASE_FOLDER = "base"
 """Folder beside a registry with the base model of its adapters, used where the settings would have one made."""
 _BATCH_SIZE = 1_000
+_MAX_TEXT_BYTES = 256 * 1024 * 1024
+"""Most bytes of a file beside the weights; the largest tokenizers have 40 MB."""
 _NO_MODEL = "no base model fits it; expected model.base in --config, or a folder 'base' beside the file"
 
 
@@ -52,20 +56,34 @@ class ImportResult(msgspec.Struct):
     """Checkpoints that will never be drawn, with the reason why their adapter could not be stored."""
     notes: dict[str, list[str]]
     """What is odd about adapters that were stored, by checkpoint."""
+    left_off: dict[str, str]
+    """What the settings would have reached, by their keys, and was left off."""
 
 
 async def import_registry(
-    registry: ImportedRegistry, folder: Path, config: LeagueConfig, target: Path, report: ProgressReporter
+    registry: ImportedRegistry,
+    folder: Path,
+    config: LeagueConfig,
+    target: Path,
+    report: ProgressReporter,
+    trusted: Collection[str] | None = None,
 ) -> ImportResult:
     """Make a run whose league starts with a registry's agents and matches.
 
     Adapters' paths are relative to ``folder``; a base model in its folder ``base`` becomes the new run's
     where the configuration would have one made. Without that folder ``league up`` makes it later. The registry's
-    baselines go before the configured agents. ``target`` must not exist.
+    baselines go before the configured agents. ``target`` must not exist. With ``trusted``, the settings came from
+    elsewhere too, and what they reach beyond the run's folder is left off, but for these keys.
 
     Raises:
+        UsageError: the league cannot do without a setting that is not trusted.
         ModelError: the base model cannot be used, or the digest of a model or adapter is not the registry's.
     """
+    left_off: dict[str, str] = {}
+    if trusted is not None:
+        _check_inside(registry, folder)
+        config, reaches = trusted_settings(config, trusted)
+        left_off = dict(reaches)
     registry = msgspec.structs.replace(registry, outsiders=_unknown_bots(registry, config))
     config = merge_baselines(config, registry)
     check_config(config)
@@ -76,20 +94,11 @@ async def import_registry(
             _copy_base_model(folder / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
             history = await open_league(run, client, config, report, make_model=False)
-            source = run.model if config.model.base == "made" else config.model.base
-            # There may be no base model until ``league up`` makes it.
-            base = None if source == run.model and not run.model.is_dir() else load_base(source)
-            adapters, without = _read_adapters(registry, folder, base, None if source == run.model else str(source))
-            _check_newest_adapter(adapters, config)
-            # The league's processes would not load adapters of a larger rank.
-            largest = config.max_lora_rank
-            for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
-                rank = adapters.pop(name).rank
-                without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
-            _check_adapters_left(registry, adapters, without)
+            adapters, without = _read_usable_adapters(registry, folder, config, run)
             blobs = open_blobs(client, config.name)
             stored = {name: await blobs.put(adapter.data, "adapter") for name, adapter in adapters.items()}
-            await _append_history(history, registry, config, stored, report)
+            events = imported_events(registry, config, stored, trusted or (), left_off)
+            await _append_history(history, events, len(registry.history), report)
     return ImportResult(
         league=config.name,
         agents=len(registry.baselines) + len(registry.checkpoints),
@@ -101,7 +110,25 @@ async def import_registry(
             **{name: list(adapter.notes) for name, adapter in adapters.items() if adapter.notes},
             **{name: [f"no bot here plays it; its results are those of {name}@0"] for name in registry.outsiders},
         },
+        left_off=left_off,
     )
+
+
+def _read_usable_adapters(
+    registry: ImportedRegistry, folder: Path, config: LeagueConfig, run: Run
+) -> tuple[dict[str, "_PackedAdapter"], dict[str, str]]:
+    """Read the adapters that the league's processes can load, and the reasons for the others."""
+    source = run.model if config.model.base == "made" else config.model.base
+    # There may be no base model until ``league up`` makes it.
+    base = None if source == run.model and not run.model.is_dir() else load_base(source)
+    adapters, without = _read_adapters(registry, folder, base, None if source == run.model else str(source))
+    _check_newest_adapter(adapters, config)
+    largest = config.max_lora_rank
+    for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
+        rank = adapters.pop(name).rank
+        without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
+    _check_adapters_left(registry, adapters, without)
+    return adapters, without
 
 
 def _unknown_bots(registry: ImportedRegistry, config: LeagueConfig) -> list[str]:
@@ -110,12 +137,23 @@ def _unknown_bots(registry: ImportedRegistry, config: LeagueConfig) -> list[str]
     return [baseline.name for baseline in registry.baselines if baseline.name not in known]
 
 
+def _check_inside(registry: ImportedRegistry, folder: Path) -> None:
+    """Raise ``UsageError`` where a registry from elsewhere names files outside its folder, or links lead there."""
+    named = {f"agents.{each.name}.path": folder / each.path for each in registry.checkpoints if each.path is not None}
+    for key, path in {BASE_FOLDER: folder / BASE_FOLDER, **named}.items():
+        inner = path.iterdir() if path.is_dir() else ()
+        for file in (path, *inner):
+            if not file.resolve().is_relative_to(folder.resolve()):
+                raise UsageError(f"{key}: {file} is outside {folder}; expected a file in the folder of the registry")
+
+
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:
     """Copy a base model to the place of a made one, and check that the league can use it."""
     if not source.is_dir():
         raise ModelError(f"{source}: no such folder; expected the base model that league.json names")
     folder.mkdir()
     for path in sorted(path for pattern in MODEL_FILES for path in source.glob(pattern) if path.is_file()):
+        check_file(path, None if path.suffix == ".safetensors" else _MAX_TEXT_BYTES)
         shutil.copyfile(path, folder / path.name)
     try:
         base = load_base(folder)
@@ -176,17 +214,22 @@ def _read_adapter(path: Path, base: BaseModel, base_name: str | None) -> _Packed
         folder = Path(workshop) / "adapter"
         source = path.parent if path.name == WEIGHTS_FILE else path
         if source.is_file():
+            check_file(source)
             unpack_folder(source.read_bytes(), folder)
         elif source.is_dir():
             folder.mkdir()
             for name in (CONFIG_FILE, WEIGHTS_FILE):
                 # Only these two: other files in the folder are not part of the adapter.
                 if (source / name).is_file():
+                    check_file(source / name, None if name == WEIGHTS_FILE else _MAX_TEXT_BYTES)
                     shutil.copyfile(source / name, folder / name)
         else:
             raise ModelError(f"{path}: does not exist")
-        adapters.check(folder, base.shape)
-        config = adapters.read_config(folder)
+        try:
+            adapters.check(folder, base.shape)
+            config = adapters.read_config(folder)
+        except ModelError as error:
+            raise ModelError(str(error).replace(str(folder), str(path))) from None
         if base_name is not None:
             check_base_name(path, config, base_name, base.folder)
         notes = [] if has_effect(folder) else ["its adapter has no effect, all its B are zero"]
@@ -221,22 +264,19 @@ def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: League
 
 
 async def _append_history(
-    history: JetStreamLog,
-    registry: ImportedRegistry,
-    config: LeagueConfig,
-    stored: Mapping[str, str],
-    report: ProgressReporter,
+    history: JetStreamLog, events: Iterable[tuple[Event, int | None]], matches: int, report: ProgressReporter
 ) -> None:
-    """Append the registry's history after the league's opening, with the registry's times."""
+    """Append a registry's events after the league's opening, with the registry's times."""
     batch: list[RecordedEvent] = []
     done = 0
     first = await history.last_sequence() + 1
-    for sequence, (event, time_ns) in enumerate(imported_events(registry, config, stored), first):
+    for sequence, (event, time_ns) in enumerate(events, first):
         when = time.time_ns() if time_ns is None else time_ns
-        batch.append(RecordedEvent(sequence, when, event_subject(config.name, event), PRODUCER, encode_event(event)))
+        subject = event_subject(history.league, event)
+        batch.append(RecordedEvent(sequence, when, subject, PRODUCER, encode_event(event)))
         done += isinstance(event, MatchFinished)
         if len(batch) == _BATCH_SIZE:
             await history.copy(batch)
             batch = []
-            report(f"importing matches, {done:,} of {len(registry.history):,}", done / max(len(registry.history), 1))
+            report(f"importing matches, {done:,} of {matches:,}", done / max(matches, 1))
     await history.copy(batch)

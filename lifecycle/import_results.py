@@ -18,10 +18,12 @@ from league.state import LeagueState
 from lifecycle.external_results import ExternalResult, parse_results
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, ExternalVersionAdded, MatchFailed, MatchFinished, ResultsImported, SeatResult
+from schemas.files import read_bounded
 from schemas.ids import HUMAN, agent_name, digest, split_agent
 from schemas.jobs import EXTERNAL_PURPOSE
 from schemas.subjects import check_name
 
+MAX_RESULTS_BYTES = 64 * 1024 * 1024
 _PRODUCER = "import"
 _KnownEnds = dict[str, dict[int, tuple[str, float]]]
 """Agent and score by seat, by match; no seats for a failed match."""
@@ -58,7 +60,7 @@ async def import_results(
             history holds a result with other agents or scores. Nothing is appended then.
     """
     try:
-        data = path.read_bytes()  # noqa: ASYNC240 - before anything else runs
+        data = read_bounded(path, MAX_RESULTS_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     form, results = parse_results(data, path.name, form)

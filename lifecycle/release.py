@@ -27,14 +27,20 @@ from lifecycle.import_registry import BASE_FOLDER
 from lifecycle.model_card import ReleaseContents, render_card
 from lifecycle.reconfigure import render_settings
 from lifecycle.release_query import ReleaseVersion, choose_version, gather_facts
+from lifecycle.trust import find_reaches, trusted_settings
 from models import adapters
 from models.adapter_bundle import unpack_folder
 from models.decoder import Decoder
 from schemas.codec import SCHEMA_VERSION
-from schemas.config import AlarmsConfig, InferenceConfig, LeagueConfig, TrackerConfig
+from schemas.config import AlarmsConfig, LeagueConfig, TrackerConfig
 from schemas.errors import ConfigError, ModelError, UsageError, escape_unprintable
 from workers.progress import ProgressReporter
 
+_OF_MACHINES = (
+    *("agents.", "alarms.", "blobs.", "history.", "inference.host", "inference.urls", "model.adapter", "plugins"),
+    *("tracker.", "trainer.dump"),
+)
+"""Beginnings of keys whose values belong to machines and persons, where they reach beyond the run's folder."""
 _MAX_GAMES = 3
 _GAME_WIDTH = 110
 MatchRenderer = Callable[[Run, JetStreamLog, Sequence[str]], Awaitable[list[str]]]
@@ -106,24 +112,9 @@ def _released_settings(state: LeagueState) -> LeagueConfig:
             f"model.base: {config.model.base!r} is a folder of this machine; expected a model that the league made or "
             "one of the hub (league model merge makes a whole model of an agent)"
         )
-    hosted = {name for name, agent in config.agents.items() if agent.kind == "remote"}
-    replace = msgspec.structs.replace
-    measured = config.evaluation
-    settled = replace(
-        config,
-        agents={name: agent for name, agent in config.agents.items() if name not in hosted},
-        model=replace(config.model, adapter=""),
-        inference=replace(config.inference, urls=(), host=InferenceConfig().host),
-        evaluation=replace(
-            measured,
-            gatekeepers=tuple(name for name in measured.gatekeepers if name not in hosted),
-            benchmark_opponents=tuple(name for name in measured.benchmark_opponents if name not in hosted),
-        ),
-        episodes=replace(config.episodes, judge="" if config.episodes.judge in hosted else config.episodes.judge),
-        trainer=replace(config.trainer, dump=""),
-        tracker=TrackerConfig(),
-        alarms=AlarmsConfig(),
-    )
+    kept = [reach.name for reach in find_reaches(config) if not reach.name.startswith(_OF_MACHINES)]
+    settled, _ = trusted_settings(config, kept)
+    settled = msgspec.structs.replace(settled, tracker=TrackerConfig(), alarms=AlarmsConfig())
     try:
         check_config(settled)
     except ConfigError as error:

@@ -4,9 +4,10 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError, format_choices
@@ -45,26 +46,30 @@ class RopeScaling(msgspec.Struct, frozen=True):
         return (1 - keep) * frequency / self.factor + keep * frequency
 
 
+_Size = Annotated[int, Meta(ge=1, le=10**8)]
+"""Far more than any model has: a file that states more is damaged, or made to fill the memory."""
+
+
 class ModelShape(msgspec.Struct, frozen=True):
     """Sizes of any causal language model; a ``DecoderShape`` where the native decoder computes it."""
 
     model_type: str
     """The family, in transformers' name."""
-    vocab_size: int
-    hidden_size: int
-    max_positions: int = 32_768
+    vocab_size: _Size
+    hidden_size: _Size
+    max_positions: _Size = 32_768
     """Longest sequence, in tokens."""
 
 
 class DecoderShape(ModelShape, frozen=True, kw_only=True):
     """Everything about a decoder except its weights."""
 
-    intermediate_size: int
-    layers: int
-    heads: int
-    kv_heads: int
+    intermediate_size: _Size
+    layers: Annotated[int, Meta(ge=1, le=10_000)]
+    heads: _Size
+    kv_heads: _Size
     """Key/value heads; each serves ``heads // kv_heads`` query heads."""
-    head_dim: int
+    head_dim: _Size
     norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
     rope: RopeScaling = RopeScaling()
@@ -163,7 +168,7 @@ def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
         yield config
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
 
 

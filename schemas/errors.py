@@ -183,6 +183,10 @@ class NoServerError(ModelError):
     """No inference server answers; once one does, the same request may succeed."""
 
 
+class FileContentError(UsageError):
+    """A file that is not read: its kind or its size is not what a file of that name has."""
+
+
 class BusyError(LeagueError):
     """A file that another process is using."""
 

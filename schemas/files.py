@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+
+from schemas.errors import FileContentError
 
 _DRAFT = re.compile(r"\..+\.draft-[a-z0-9_]{8}", re.DOTALL)
 _REMOVALS = 50
@@ -31,6 +34,33 @@ def try_lock(file: IO[Any] | int, mode: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+_SPARSE_BYTES = 64 * 1024 * 1024
+
+
+def check_file(path: Path, max_bytes: int | None = None) -> None:
+    """Check a file of unknown origin before it is read.
+
+    Raises:
+        FileContentError: it is no regular file, has more than ``max_bytes``, or is large and mostly holes, which would
+            fill the disk or the memory of whoever copies them.
+        OSError: there is no such file.
+    """
+    state = path.stat()
+    if not stat.S_ISREG(state.st_mode):
+        raise FileContentError(f"{path}: not a regular file")
+    if max_bytes is not None and state.st_size > max_bytes:
+        raise FileContentError(f"{path}: {state.st_size:,} bytes; expected at most {max_bytes:,}")
+    if state.st_size > _SPARSE_BYTES and state.st_blocks * 512 < state.st_size / 100:
+        raise FileContentError(f"{path}: {state.st_size:,} bytes, of which {state.st_blocks * 512:,} are on the disk")
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+    """Read a file of unknown origin; raises as ``check_file``."""
+    check_file(path, max_bytes)
+    with path.open("rb") as file:
+        return file.read(max_bytes)
 
 
 class LockHolder(msgspec.Struct, frozen=True):

@@ -24,13 +24,15 @@ from league.history.registry_formats import to_specification
 from schemas import events as e
 from schemas.codec import canonical_json
 from schemas.config import AgentConfig, LeagueConfig, convert
-from schemas.errors import ConfigError, UsageError, format_choices
+from schemas.errors import ConfigError, FileContentError, UsageError, format_choices
+from schemas.files import read_bounded
 from schemas.ids import agent_name, digest
 from schemas.numbers import Finite
 from schemas.subjects import check_name
 
 REGISTRY_FILE, SETTINGS_FILE = "league.json", "league.toml"
 """Names of the files in the folder of a release."""
+MAX_REGISTRY_BYTES = 32 * 1024 * 1024
 WORKER = "import"
 PURPOSE = "imported"
 NO_ADAPTER = "imported without its adapter"
@@ -134,9 +136,11 @@ class ImportedRegistry(msgspec.Struct, frozen=True):
 def read_registry(path: Path) -> ImportedRegistry:
     """Read and check a ``league.json``; UsageError, which names the place, if it cannot be read or is invalid."""
     try:
-        return parse_registry(path.read_bytes(), path.name)
+        return parse_registry(read_bounded(path, MAX_REGISTRY_BYTES), path.name)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); expected a league.json") from None
+    except FileContentError:
+        raise
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
 
@@ -259,12 +263,16 @@ def merge_baselines(config: LeagueConfig, registry: ImportedRegistry) -> LeagueC
 
 
 def imported_events(
-    registry: ImportedRegistry, config: LeagueConfig, adapters: Mapping[str, str]
+    registry: ImportedRegistry,
+    config: LeagueConfig,
+    adapters: Mapping[str, str],
+    trusted: Collection[str] = (),
+    left_off: Mapping[str, str] = {},
 ) -> Iterator[tuple[e.Event, int | None]]:
     """Convert a registry into events, each with the time at which it happened, if that is known.
 
     ``config`` is from ``merge_baselines``; ``adapters`` has the digest of each checkpoint's stored adapter, if any, by
-    its name in the file.
+    its name in the file; for ``trusted`` and ``left_off`` see ``HistoryImported``.
     """
     policy = config.trainer.policy
     names = {checkpoint.name: agent_name(policy, checkpoint.step) for checkpoint in registry.checkpoints}
@@ -275,6 +283,8 @@ def imported_events(
         agents=len(registry.baselines) + len(registry.checkpoints),
         matches=len(registry.history),
         metadata=registry.metadata | ({"imported_names": names} if names else {}),
+        trusted=sorted(trusted),
+        left_off=dict(left_off),
     )
     yield imported, None
     for name in registry.outsiders:

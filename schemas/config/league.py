@@ -24,7 +24,8 @@ from schemas.config.training import (
     StopConfig,
     TrainerConfig,
 )
-from schemas.errors import ConfigError, format_choices
+from schemas.errors import ConfigError, LeagueError, format_choices
+from schemas.files import read_bounded
 from schemas.subjects import check_name
 
 _DEFAULT_AGENTS = {
@@ -160,13 +161,21 @@ def config_path(path: Path) -> Path:
     return own if path.parts[:1] == ("configs",) and not path.exists() and own.is_file() else path
 
 
+MAX_CONFIG_BYTES = 4 * 1024 * 1024
+
+
 def load_config(path: Path) -> LeagueConfig:
     """Read a league's configuration, as ``config_path`` finds it; ``ConfigError`` for a missing or wrong file."""
     try:
-        return convert(tomllib.loads(config_path(path).read_text(encoding="utf-8")), LeagueConfig, "")
+        plain = tomllib.loads(read_bounded(config_path(path), MAX_CONFIG_BYTES).decode())
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, LeagueError):
+            raise
+        # Integers of thousands of digits, and tables within tables without end, are no TOMLDecodeError.
         raise ConfigError(f"{path}: not TOML: {error}") from None
+    try:
+        return convert(plain, LeagueConfig, "")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -85,6 +85,10 @@ class HistoryImported(Event, frozen=True, tag=True):
     matches: Count
     metadata: dict[str, Any] = {}
     """Metadata in the registry."""
+    trusted: list[str] = []
+    """Keys of the settings that came with it whose reach beyond the run's folder the user trusted."""
+    left_off: dict[str, str] = {}
+    """What the settings that came with it would have reached, by their keys, and was left off."""
 
 
 class ResultsImported(Event, frozen=True, tag=True):

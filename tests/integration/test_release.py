@@ -335,3 +335,57 @@ def test_a_league_that_trained_is_released_with_a_game_of_its_benchmark(
     imported = command("import", tmp_path / "given", "--run", tmp_path / "champion")
     assert imported.exit_code == 0, imported.output
     assert "1 of these with their adapters" in imported.stdout
+
+
+def test_what_a_releases_settings_reach_is_shown_left_off_and_recorded(released: Path, tmp_path: Path) -> None:
+    folder = copied(released, tmp_path)
+    with (folder / "league.toml").open("a") as settings:
+        settings.write('\n[agents.gpt]\nkind = "remote"\n[agents.gpt.remote]\nurl = "https://attacker.example/v1"\n')
+        settings.write('model = "m"\nkey_variable = "SECRET"\n')
+    result = command("import", folder, "--run", tmp_path / "new")
+    assert "left off: agents.gpt, which sends prompts to https://attacker.example/v1" in result.output
+    assert "the environment variable SECRET; to take it: --trust agents.gpt" in result.output
+    shown = command("events", "--json", "--type", "HistoryImported", "--run", tmp_path / "new")
+    [event] = [json.loads(line)["event"] for line in shown.stdout.splitlines()]
+    assert (event["trusted"], list(event["left_off"])) == ([], ["agents.gpt"])
+    assert "gpt" not in command("config", "show", "agents", "--run", tmp_path / "new").output
+    trusted = command("import", folder, "--run", tmp_path / "other", "--trust", "agents.gpt", "--json")
+    assert json.loads(trusted.stdout)["left_off"] == {}
+    shown = command("events", "--json", "--type", "HistoryImported", "--run", tmp_path / "other")
+    assert json.loads(shown.stdout)["event"]["trusted"] == ["agents.gpt"]
+
+
+def test_files_of_a_release_that_would_fill_disk_or_memory_or_lead_elsewhere_are_refused(
+    released: Path, tmp_path: Path
+) -> None:
+    folder = copied(released, tmp_path)
+
+    def why() -> str:
+        result = command("import", folder, "--run", tmp_path / "new")
+        assert isinstance(result.exception, ModelError | UsageError), result.output
+        assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+        assert "/tmp/tmp" not in str(result.exception)
+        return str(result.exception)
+
+    registry, shape = folder / "league.json", folder / "base" / "config.json"
+    adapter = folder / "adapters" / "main@2" / "adapter_model.safetensors"
+    for path, words in ((adapter, "are on the disk"), (registry, "expected at most"), (shape, "expected at most")):
+        whole = path.read_bytes()
+        with path.open("r+b") as file:
+            file.truncate(10**12)
+        assert words in why()
+        path.write_bytes(whole)
+    whole = shape.read_text()
+    shape.write_text(whole.replace('"num_hidden_layers": ', '"num_hidden_layers": 1000000000'))
+    assert "Expected `int` <= 10000" in why()
+    shape.write_text(whole)
+    told = registry.read_text()
+    for elsewhere in ("../../given/adapters/main@2", "/etc"):
+        registry.write_text(told.replace("adapters/main@2", elsewhere))
+        assert "expected a file in the folder of the registry" in why()
+    registry.write_text(told)
+    weights = adapter.read_bytes()
+    adapter.unlink()
+    (tmp_path.parent / "secret").write_bytes(weights)
+    adapter.symlink_to(tmp_path.parent / "secret")
+    assert "expected a file in the folder of the registry" in why()

@@ -13,7 +13,7 @@ from league.queries.tables import resolve_sequence
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
-from schemas.errors import UsageError
+from schemas.errors import UsageError, escape_unprintable
 from ui.cli.options import JsonOption, LeagueOption
 from ui.output import print_answer, print_json
 from workers.progress import show_progress
@@ -57,22 +57,32 @@ def import_league(
     file: Annotated[Path, Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
     run: Annotated[Path, Option(help="Folder of the new run; it must not exist.")],
     config: Annotated[Path | None, Option(help="The league's settings, a TOML file; a release has its own.")] = None,
+    trust: Annotated[
+        list[str] | None,
+        Option(metavar="KEY", help="Key of a release's settings that may reach beyond the run's folder; repeatable."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start a run with the agents and results of another program, or with a release.
 
-    `league up --run NEW` continues it; `league play --run NEW` plays against its agents.
+    `league up --run NEW` continues it; `league play --run NEW` plays against its agents. What a release's settings
+    would reach (addresses, files, environment variables, plugins, a model's code) is left off, except by --trust.
     """
     if file.is_dir():
-        config = config or (file / SETTINGS_FILE if (file / SETTINGS_FILE).is_file() else None)
         file = file / REGISTRY_FILE
+    released = file.with_name(SETTINGS_FILE)
+    is_own = config is not None and config.resolve() != released.resolve()
+    if trust and is_own:
+        raise UsageError(f"--trust {trust[0]}: expected it with a release's own settings, not with --config {config}")
+    config = config or (released if released.is_file() else None)
     registry = read_registry(file)
     settings = load_config(config) if config is not None else LeagueConfig()
     # After the checks: torch takes seconds to import, and a wrong file should be refused at once.
     from lifecycle.import_registry import import_registry
 
     with show_progress(Console(stderr=True), "importing") as report:
-        made = uvloop.run(import_registry(registry, file.resolve().parent, settings, run, report))
+        trusted = None if is_own else trust or ()
+        made = uvloop.run(import_registry(registry, file.resolve().parent, settings, run, report, trusted))
     if as_json:
         print_json(made)
         return
@@ -84,6 +94,8 @@ def import_league(
         print(f"{name} will not be drawn, it came without its adapter: {why}")
     for name, notes in made.notes.items():
         print(f"{name}: {'; '.join(notes)}")
+    for name, what in made.left_off.items():
+        print(f"left off: {name}, which {escape_unprintable(what)}; to take it: --trust {name}")
     print(f"it goes on with: league up --run {run}")
 
 
