@@ -4,6 +4,7 @@
 - ``run_league``         runs a league on one machine, from its opening to its report
 - ``branch``             starts a run as a copy of another run's history, or rebuilds it from its archive
 - ``import_registry``    starts a run from another program's registry, or from a release
+- ``trust``              what settings from elsewhere would reach, and the same settings without it
 - ``import_results``     imports another system's results into a league; ``external_results`` reads its files
 - ``connect_machine``    runs workers on another machine
 - ``control``            pause, resume and other commands to an open league; due promotions
