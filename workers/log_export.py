@@ -25,6 +25,7 @@ from league.log.jetstream import JetStreamLog
 from players.remote.http_client import HttpClient, InvalidAddressError, RequestFailedError, parse_retry_after
 from schemas.codec import DECODE_ERRORS
 from schemas.config import parse_http_url
+from schemas.config.base import is_loopback
 from schemas.errors import BusyError, ConfigError, DiskError, RemoteError, UsageError, escape_unprintable
 from schemas.events import EVENT_TYPES, RatingUpdated
 from schemas.files import try_lock
@@ -193,7 +194,6 @@ class LogExport:
             raise ConfigError(f"{variable}: holds no token; expected visible ASCII without spaces")
         if token and parts.scheme == "http":
             # Imported here: servers take long to import.
-            from inference.http_server import is_loopback
 
             if not is_loopback(parts.hostname or ""):
                 raise UsageError(
