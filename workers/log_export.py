@@ -192,13 +192,8 @@ class LogExport:
             raise ConfigError(f"{variable}: not set; expected the platform's token")
         if not (token.isascii() and token.isprintable()) or " " in token:
             raise ConfigError(f"{variable}: holds no token; expected visible ASCII without spaces")
-        if token and parts.scheme == "http":
-            # Imported here: servers take long to import.
-
-            if not is_loopback(parts.hostname or ""):
-                raise UsageError(
-                    f"{self.where}: a token would be sent unencrypted to {parts.hostname}; expected https://…"
-                )
+        if token and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            raise UsageError(f"{self.where}: a token would be sent unencrypted to {parts.hostname}; expected https://…")
         return token
 
 
