@@ -45,9 +45,9 @@ class BenchmarkOptions(NamedTuple):
     game: str = ""
     """Name of the game, checked against the league's; empty for any."""
     agent: str = ""
-    """Empty for the newest version of the trained policy."""
+    """Agent to measure; empty for the newest version of the trained policy."""
     opponents: tuple[str, ...] = ()
-    """Empty for the game's bots that the league does not play, or else ``evaluation.benchmark_opponents``."""
+    """Opponents; empty for the game's bots that the league does not play, else ``evaluation.benchmark_opponents``."""
     games: int = 70
     until: int | None = None
     """Last year that is played; None for the league's."""

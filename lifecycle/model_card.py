@@ -29,7 +29,7 @@ class ReleaseContents(msgspec.Struct, frozen=True):
 
     folder: str
     base_parameters: int | None
-    """None where the release does not include the base model."""
+    """Parameters of the base model; None if the release does not include it."""
     adapter_parameters: int | None
     rank: int
     games: list[str]

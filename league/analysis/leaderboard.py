@@ -22,7 +22,7 @@ class LeaderboardEntry(msgspec.Struct, frozen=True):
     """An entrant on the leaderboard."""
 
     rank: int | None
-    """None for an entrant that the order has no rating of."""
+    """Place in the order; None for an entrant without a rating in it."""
     agent: str
     kind: str
     rating: float | None

@@ -75,7 +75,7 @@ class UserIdentity(msgspec.Struct, frozen=True):
     public: str
     expires: int | None
     role: str | None = None
-    """None when the token names none."""
+    """Role of the user; None if the token names none."""
 
 
 class _Claims(msgspec.Struct):

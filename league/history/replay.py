@@ -92,13 +92,13 @@ class RatingDifference(msgspec.Struct, frozen=True):
     sequence: int
     """Sequence of the recorded ``RatingUpdated`` or ``RatingsCorrected``."""
     match_id: str
-    """Empty for a correction."""
+    """Rated match; empty for a correction."""
     agent: str
-    """Empty where a correction was not due, or differs in a field other than the ratings."""
+    """Agent with another rating; empty if a correction was not due, or differs in another field."""
     recorded: float | None
     """Recorded rating after the match; None when the event lacks the agent."""
     refolded: float | None
-    """None when the refold does not rate the match or the agent."""
+    """Rating by the refold; None if it does not rate the match or the agent."""
     system: str = ""
     recorded_rest: list[float] = []
     """The deviation and other state of the system; empty when ``recorded`` is None."""

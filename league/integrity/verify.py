@@ -75,7 +75,7 @@ class IntegrityReport(msgspec.Struct):
     notes: list[str] = []
     """Remarks that are not damage."""
     blobs: ScrubReport | None = None
-    """None if they were not checked."""
+    """Check of the blobs; None without one."""
     known: dict[str, int] = {}
     """Sequences that other stores refer to, by the name of the reference: evidence against truncation."""
 

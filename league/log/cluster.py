@@ -17,7 +17,7 @@ from league.log import server
 from schemas.errors import LogUnavailableError, UsageError
 
 NODES = 3
-"""As many as the history has copies; one of them may be lost at a time."""
+"""Nodes of a cluster, one for each copy of the history; one of them may be lost at a time."""
 
 _CONFIG = """\
 server_name: "league-{number}"

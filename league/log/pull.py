@@ -191,7 +191,7 @@ class _Inbox:
         self.something.set()
 
     def take(self) -> list[Msg]:
-        """All that have arrived."""
+        """Take all messages that have arrived."""
         self.something.clear()
         taken, self._arrived = self._arrived, []
         return taken

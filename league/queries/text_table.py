@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
     name: str
     is_number: bool = False
-    """Set to the right, and never folded."""
+    """Whether cells are aligned right and never folded."""
 
 
 def number_columns(*names: str) -> list[Column | str]:

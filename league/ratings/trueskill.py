@@ -142,7 +142,7 @@ class _Chain:
         self._infer()
 
     def performance(self, place: int) -> tuple[float, float]:
-        """What the game says about the performance at a place."""
+        """Message of the game to the performance at a place."""
         (better, better_weighted), (worse, worse_weighted) = self._from_better[place], self._from_worse[place]
         return better + worse, better_weighted + worse_weighted
 

@@ -27,7 +27,7 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
     """A policy trainer's position in ``EXPERIENCE``."""
 
     floor: int = 0
-    """All of the policy's trajectories up to this sequence are accounted for."""
+    """Sequence up to which all of the policy's trajectories are accounted for."""
     looked_at: int = 0
     """The trainer has read up to this sequence; those above the floor and not in ``above`` wait in its buffer."""
     above: Ranges = []

@@ -49,7 +49,7 @@ class Evaluation(msgspec.Struct):
     rank_sum: float = 0.0
     finished: EvaluationFinished | None = None
     verdict: EvaluationVerdict | None = None
-    """None until the evaluation is finished and all its matches are rated."""
+    """Comparison with the other ratings; None until the evaluation is finished and all its matches are rated."""
     test: SprtConfig | None = None
     """Terms of a promotion test as of its request; later configurations do not change them."""
     shares: dict[str, float] = {}

@@ -72,7 +72,7 @@ class Figure(msgspec.Struct, frozen=True):
     measured: str
     expected: str
     met: bool | None
-    """None for information."""
+    """Whether the criterion is met; None for a figure that is only shown."""
     advice: str
     """What to do if the figure is not met; empty if it is."""
 

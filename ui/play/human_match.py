@@ -58,7 +58,7 @@ class HumanMatchView(msgspec.Struct, frozen=True):
     positions: int
     """Number of positions that can be drawn."""
     question: dict[str, Any] | None
-    """None while others move, and after the end."""
+    """The decision that waits for the player; None while others move, and after the end."""
     moves: list[Turn]
     outcome: dict[str, Any] | None
     recorded: bool

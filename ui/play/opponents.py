@@ -52,7 +52,7 @@ class HumanRunner(ABC):
             raise
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """None, since no trainer waits for these matches."""
+        """Make no tombstone: no trainer waits for these matches."""
         return None
 
     async def close(self) -> None:
