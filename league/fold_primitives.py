@@ -13,8 +13,8 @@ from schemas.errors import ConfigError
 
 F = TypeVar("F")
 _NUMBERED_ID = re.compile(r"(.+)-(0|[1-9][0-9]{0,6})", re.DOTALL)
-"""Ids with a number in its canonical spelling ("7", not "07"), so that different ids never share a bit; bounded, so that
-one odd id cannot require a huge bitmap."""
+"""Ids with a number in its canonical spelling ("7", not "07"), so that different ids never share a bit; bounded, so
+that one odd id cannot require a huge bitmap."""
 
 
 class SeenIdsSnapshot(msgspec.Struct, frozen=True):
