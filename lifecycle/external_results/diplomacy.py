@@ -1,7 +1,6 @@
 """Saved games of the ``diplomacy`` package: one a file, one a line, or one after another. Each is adjudicated again."""
 
 from collections.abc import Mapping
-from statistics import mean
 from typing import Any
 
 from lifecycle.external_results.lines import ExternalResult, ExternalSeat, Line, read_objects, safe_id
@@ -37,22 +36,16 @@ def _parse_game(line: Line) -> ExternalResult:
     except GameError as error:
         raise UsageError(f"{line.where}: {error}") from None
     game = saved.game
-    outcome = game.position.outcome(game.settings)
-    scores = list(outcome.scores)
-    if saved.drawn:
-        # A declared draw is shared, whatever the centres.
-        places = [game.seats.index(power) for power in saved.drawn]
-        shared = mean(scores[place] for place in places)
-        scores = [shared if place in places else score for place, score in enumerate(scores)]
+    outcome = game.outcome()
     return ExternalResult(
         line=line.number,
         id=safe_id(saved.id) if saved.id else line.identity,
         environment="",
         seats=tuple(
-            ExternalSeat(power, _player(line.fields, power), scores[place], outcome.metrics[place])
+            ExternalSeat(power, _player(line.fields, power), outcome.scores[place], outcome.metrics[place])
             for place, power in enumerate(game.seats)
         ),
-        reason="drawn" if saved.drawn else "stopped" if saved.is_stopped else outcome.reason,
+        reason=outcome.reason,
         length=outcome.length,
         record=game.record(),
         rules=make_game("diplomacy", {}).rules_version,

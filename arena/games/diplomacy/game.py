@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from statistics import fmean
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from arena.games.base import Action, Outcome, position_checksum, validate_actions
+from arena.games.base import Action, Outcome, position_checksum, ranks, validate_actions
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.order_parser import order_fields
@@ -16,6 +19,15 @@ from arena.games.texts import AnswerField
 from schemas.errors import GameError
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class DeclaredEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """End of a game by agreement, or because it was stopped; games of a league end by the year or a solo victory."""
+
+    turns: int
+    """Phases played until then."""
+    drawn: tuple[str, ...] = ()
+    """Powers that share the victory; empty for a game that was stopped."""
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +42,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Orders of each phase by power."""
     checks: list[str] = []
     """``position_checksum`` of the position after each phase."""
+    end: DeclaredEnd | UnsetType = UNSET
 
 
 class DiplomacyGame:
@@ -37,12 +50,15 @@ class DiplomacyGame:
 
     name = "diplomacy"
 
-    def __init__(self, settings: Settings, seed: int, start: Position | None = None) -> None:
+    def __init__(
+        self, settings: Settings, seed: int, start: Position | None = None, end: DeclaredEnd | UnsetType = UNSET
+    ) -> None:
         self.settings = settings
         self.seed = seed
         self.seats: Sequence[str] = settings.playing_powers
         self._engine = Adjudicator(settings.playing_powers)
         self._start = start
+        self._end = end
         self._turns: list[dict[str, Action]] = []
         if start is not None:
             self._engine.restore(start.saved)
@@ -53,8 +69,14 @@ class DiplomacyGame:
         self._to_move = self._seats_to_move()
 
     def is_over(self) -> bool:
-        """Whether the final year has passed or a power has won outright."""
-        return self.position.kind not in "MRA" or self.position.year > self.settings.max_year
+        """Whether the final year has passed, a power has won outright, or the end was declared."""
+        is_declared = self._end is not UNSET and len(self._turns) >= self._end.turns
+        return is_declared or self.position.kind not in "MRA" or self.position.year > self.settings.max_year
+
+    def declare_end(self, drawn: Sequence[str]) -> None:
+        """End the game now, as a draw of these powers, or without any as stopped."""
+        self._end = DeclaredEnd(len(self._turns), tuple(drawn))
+        self._to_move = ()
 
     def to_move(self) -> tuple[int, ...]:
         """See ``Game.to_move``: the seats with orders to give in this phase."""
@@ -133,7 +155,16 @@ class DiplomacyGame:
         """See ``Game.outcome``."""
         if not self.is_over():
             raise GameError(f"diplomacy: no outcome in {self.position.phase}; the game is not over")
-        return self.position.outcome(self.settings)
+        outcome = self.position.outcome(self.settings)
+        if self._end is UNSET:
+            return outcome
+        if not self._end.drawn:
+            return replace(outcome, reason="stopped")
+        # A draw is shared equally, whatever the centres.
+        places = [self.seats.index(power) for power in self._end.drawn]
+        shared = fmean(outcome.scores[place] for place in places)
+        scores = tuple(shared if place in places else score for place, score in enumerate(outcome.scores))
+        return replace(outcome, scores=scores, ranks=ranks(scores), winner=None, reason="draw")
 
     def answer_fields(self, seat: int) -> Sequence[AnswerField]:
         """See ``SupportsAnswerFields.answer_fields``."""
@@ -153,7 +184,7 @@ class DiplomacyGame:
         start = None if self._start is None else _encode(self._start.saved).decode()
         # Computed here and not in apply: most play-throughs are never recorded.
         checks = [position_checksum(_encode(saved)) for saved in self._saved[1:]]
-        return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
+        return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks, self._end))
 
     def check_to_move(self, seat: int) -> None:
         """Raise ``GameError`` unless the seat has orders to give."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from arena.games.base import Action
 from arena.games.diplomacy import POWERS, Settings
@@ -44,14 +45,10 @@ class _SavedGame(msgspec.Struct):
 
 
 class AdjudicatedGame(NamedTuple):
-    """A saved game, played again here."""
+    """A saved game, played again here; one that was drawn, or ends within a year, is declared over."""
 
     id: str
     game: DiplomacyGame
-    drawn: tuple[str, ...]
-    """Powers that the game declares to share the victory; empty where it declares none, or one."""
-    is_stopped: bool
-    """Whether the file ends within a year, before the game was over."""
 
 
 def read_saved_game(value: object) -> AdjudicatedGame:
@@ -86,7 +83,9 @@ def read_saved_game(value: object) -> AdjudicatedGame:
         game.apply(_actions(game, phase, after))
     _compare(game, saved.phases[-1], where)
     winners = _declared_winners(saved.phases[-1].state.note)
-    return AdjudicatedGame(str(saved.id), game, winners if len(winners) > 1 else (), not game.is_over())
+    if len(winners) > 1 or not game.is_over():
+        game.declare_end(winners if len(winners) > 1 else ())
+    return AdjudicatedGame(str(saved.id), game)
 
 
 def _compare(game: DiplomacyGame, phase: _Phase, where: str) -> None:
@@ -169,5 +168,7 @@ def write_saved_game(record: bytes, game_id: str) -> dict[str, Any]:
         for power, orders in turn.items():
             game.set_orders(power, [to_package_notation(order) for order in orders])
         game.process()
+    if decoded.end is not UNSET and decoded.end.drawn:
+        game.draw([game.powers[power].name for power in decoded.end.drawn])
     saved: dict[str, Any] = to_saved_game_format(game)
     return saved

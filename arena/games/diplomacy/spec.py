@@ -56,7 +56,9 @@ class DiplomacySpec(GameSpec):
             raise DecodeError(f"diplomacy record: orders of {sorted(strangers)}; expected those of {', '.join(powers)}")
         start = None if decoded.start is None else decode_position(decoded.start.encode(), powers)
         turns = [{powers.index(power): action for power, action in turn.items()} for turn in decoded.turns]
-        return Recording(decoded.seed, DiplomacyGame(decoded.settings, decoded.seed, start), turns, decoded.checks)
+        return Recording(
+            decoded.seed, DiplomacyGame(decoded.settings, decoded.seed, start, decoded.end), turns, decoded.checks
+        )
 
     def transcript(self, record: bytes) -> list[Turn]:
         """The phases with their orders, what became of them, and the changes of supply centres."""

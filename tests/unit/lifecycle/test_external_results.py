@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from arena.games import make_game
 from arena.games.diplomacy.saved_games import read_saved_game, write_saved_game
+from arena.match import resimulate
 from lifecycle.external_results import FORMATS, ExternalResult, parse_results
 from schemas.errors import GameError, UsageError
 
@@ -134,7 +136,7 @@ def test_several_games_in_one_file_and_one_that_was_drawn(saved: dict[str, Any])
     drawn = played(5, 7, drawn=True)
     for text in (json.dumps(saved) + "\n" + json.dumps(drawn), json.dumps([saved, drawn])):
         _, (first, second) = parsed(text)
-        assert (first.reason, second.reason) == ("year_cap", "drawn")
+        assert (first.reason, second.reason) == ("year_cap", "draw")
         assert len({seat.score for seat in second.seats}) == 1
     assert _line_of_second(json.dumps(saved, indent=1) + "\n" + json.dumps(drawn)) > 1000
     with pytest.raises(UsageError, match=r"line 2: game game-3 repeats line 1"):
@@ -143,6 +145,16 @@ def test_several_games_in_one_file_and_one_that_was_drawn(saved: dict[str, Any])
 
 def _line_of_second(text: str) -> int:
     return parsed(text)[1][1].line
+
+
+def test_games_with_a_declared_end_play_again_to_the_same_outcome(saved: dict[str, Any]) -> None:
+    end = next(at for at, phase in enumerate(saved["phases"]) if phase["name"] == "F1902M")
+    for value in (played(5, 7, drawn=True), saved | {"phases": saved["phases"][: end + 1]}, saved):
+        game = read_saved_game(value).game
+        recording = make_game("diplomacy", {}).open_record(game.record())
+        assert resimulate(recording, 0, {}, game.outcome()).identical
+        again = read_saved_game(json.loads(json.dumps(write_saved_game(game.record(), "again")))).game
+        assert again.outcome() == game.outcome()
 
 
 def test_a_game_that_stopped_within_a_year_counts_by_its_last_position(saved: dict[str, Any]) -> None:
