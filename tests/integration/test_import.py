@@ -12,14 +12,16 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from league.history.registry_import import parse_registry
 from league.integrity.snapshots import load_state_at
 from league.run import Run
+from lifecycle.import_registry import _unknown_bots
 from lifecycle.league_models import make_base_model
 from lifecycle.open import open_league
 from models import adapters, load_base
 from models.adapters import LoraConfig
 from models.model_config import read_shape
-from schemas.config import load_config
+from schemas.config import LeagueConfig, Plugin, load_config
 from schemas.errors import ConfigError, ExitCode, ModelError, UsageError
 from ui.cli import app
 
@@ -254,3 +256,10 @@ def test_an_import_makes_no_model_and_up_makes_it(tmp_path: Path) -> None:
     # The blob is held from now on, and nothing contradicts anything.
     found = json.loads(CliRunner().invoke(app, ["verify", "--json", "--run", str(tmp_path / "new")]).stdout)
     assert (found["sound"], found["blobs"]["faults"]) == (True, [])
+
+
+def test_baselines_that_no_bot_of_the_game_is_named_after_join_as_external_agents() -> None:
+    agents = {name: {"type": "baseline", "elo": 900} for name in ("base_model", "chaos_bot", "dumb_bot")}
+    told = parse_registry(json.dumps({"agents": agents}).encode(), "league.json")
+    assert _unknown_bots(told, LeagueConfig()) == ["dumb_bot"]
+    assert _unknown_bots(told, LeagueConfig(game=Plugin("nim"))) == ["chaos_bot", "dumb_bot"]
