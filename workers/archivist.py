@@ -12,13 +12,11 @@ from league.integrity import snapshots
 from league.integrity.archive import archive_history, copy_archive, event_digest, is_bookkeeping, newest_manifest
 from league.integrity.decision_segments import read_decision_segments
 from league.log.base import RecordedEvent
-from league.ratings.fold import RatingFold
-from league.state import LeagueState
 from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, SnapshotTaken
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
-from workers.runtime import Context, SequenceProgress, beside, lower_priority
+from workers.runtime import Context, lower_priority
 
 log = get_logger()
 
@@ -35,26 +33,22 @@ async def serve(context: Context) -> None:
     lower_priority()
     archivist = Archivist(context)
     await archivist.resume()
-    async with beside(archivist.follow()):
-        while not context.stopping.is_set():
-            await archivist.run_due()
-            await context.wait_for_event(timeout_s=1.0)
-        await archivist.progress.wait_for_sequence(await context.log.last_sequence())
+    while not context.stopping.is_set():
         await archivist.run_due()
-        await archivist.archive(rest=True)
-        await archivist.copy_due()
+        await context.wait_for_event(timeout_s=1.0)
+    await context.fold_through(await context.log.last_sequence())
+    await archivist.run_due()
+    await archivist.archive(rest=True)
+    await archivist.copy_due()
 
 
 class Archivist:
-    """Folds the history and tracks how far it is archived and covered by a snapshot."""
+    """Tracks how far the history is archived and covered by a snapshot; the context folds it, ratings too."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._settings = context.config.history
         self._blobs = context.run.open_blob_store(context.client, context.log.league, ARCHIVE_AREA)
-        self._state = LeagueState()
-        self._ratings = RatingFold()
-        self.progress = SequenceProgress()
         self._archivings = event_type_filter(context.log.league, HistoryArchived)
         self._archived_to = 0
         self._archived_by = ""
@@ -77,26 +71,20 @@ class Archivist:
 
     async def resume(self) -> None:
         """Restore progress from the history."""
-        history, blobs = self._context.log, self._blobs
-        manifest = await newest_manifest(history, blobs)
+        context, history = self._context, self._context.log
+        manifest = await newest_manifest(history, self._blobs)
         self._archived_to = manifest.last if manifest is not None else 0
         if (newest := await history.newest(HistoryArchived)) is not None:
             self._newest_archiving, self._archived_by = newest.sequence, newest.producer
-        self._state, self._ratings = await snapshots.load_folds(history, blobs)
-        taken = await history.last_sequence(self._snapshots)
-        self._snapshot = (taken, self._state.sequence)
-        self.progress.sequence = min(self._archived_to, self._state.sequence)
+        self._snapshot = (await history.last_sequence(self._snapshots), context.snapshot_sequence)
+        sequence = self._archived_to
+        while sequence < (folded := context.state.sequence):
+            async for recorded in history.read(sequence + 1, folded):
+                self._observe(recorded)
+            sequence = folded
+        context.observers.append(self._observe)
 
-    async def follow(self) -> None:
-        """Fold the history; runs until cancelled."""
-        async for recorded in self._context.log.follow(self.progress.sequence + 1):
-            self.apply(recorded)
-            await self.progress.advance(recorded.sequence)
-
-    def apply(self, recorded: RecordedEvent) -> None:
-        """Fold one event."""
-        self._state.apply(recorded.sequence, recorded.event)
-        self._ratings.apply(recorded.sequence, recorded.event)
+    def _observe(self, recorded: RecordedEvent) -> None:
         if recorded.sequence > self._archived_to:
             self._unarchived[recorded.sequence] = event_digest(recorded)
             if not is_bookkeeping(recorded):
@@ -106,7 +94,7 @@ class Archivist:
             self._is_copied = False
             self._archived_by = recorded.producer
             self._archived_to = max(self._archived_to, event.last)
-            self._unarchived = {at: known for at, known in self._unarchived.items() if at > event.last}
+            self._unarchived = {at: seen for at, seen in self._unarchived.items() if at > event.last}
         if recorded.subject == self._archivings:
             self._newest_archiving = max(recorded.sequence, self._newest_archiving)
         if recorded.subject == self._snapshots:
@@ -123,7 +111,7 @@ class Archivist:
             self._due_since = None
         if not self._is_active():
             return
-        if self._state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
+        if self._context.state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
             await self._take_snapshot()
         await self.drop_decisions_due()
         await self.copy_due()
@@ -166,13 +154,13 @@ class Archivist:
             self._archive_after = time.monotonic() + _RETRY_S
         else:
             # The history says whose archiving was recorded, and what it leaves.
-            await self.progress.wait_for_sequence(await history.last_sequence())
+            await self._context.fold_through(await history.last_sequence())
             return bool(done)
         return False
 
     async def _take_snapshot(self) -> None:
         context = self._context
-        taken = await context.persistently(lambda: snapshots.take_snapshot(self._state, self._ratings, self._blobs))
+        taken = await context.persistently(lambda: snapshots.take_snapshot(context.state, context.ratings, self._blobs))
         try:
             await context.persistently(lambda: context.log.append(taken, expected=self._snapshot[0]))
         except ConflictError:

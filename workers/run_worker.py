@@ -71,7 +71,8 @@ async def worker_main(
             history.patience_s = math.inf
             context = Context(run, history.client, history, name)
             context.refuses_newer = True
-            context.folds_ratings = role == "rater"
+            context.folds_ratings = role in ("rater", "archivist")
+            context.checks_ratings = role == "rater"
             stack.enter_context(call_on_signals(context.stop))
             await context.load_snapshot()
             async with beside(context.follow(), _stop_with_supervisor(context, supervisor)):

@@ -158,6 +158,7 @@ def test_of_two_archivists_one_works_and_the_other_takes_over_when_it_is_gone(
 
     async def serving(run: Run, log: JetStreamLog, name: str) -> None:
         context = Context(run, log.client, JetStreamLog(log.client, "league", name), name)
+        context.folds_ratings = True
         await context.load_snapshot()
         async with beside(context.follow()):
             await context.wait_for_sequence(1)

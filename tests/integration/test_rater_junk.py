@@ -76,7 +76,8 @@ class Place(msgspec.Struct):
         """Run a worker until it has nothing to do; the history then."""
         async with self.log(user) as history:
             context = Context(self.run(user), history.client, history, user)
-            context.folds_ratings = serve is rater.serve
+            context.folds_ratings = True
+            context.checks_ratings = serve is rater.serve
             await context.load_snapshot()
             async with asyncio.timeout(300), beside(context.follow()):
                 await context.wait_for_sequence(await history.last_sequence())
