@@ -31,7 +31,6 @@ from league.run import Run
 from lifecycle.open import open_league
 from schemas.config import AgentConfig, HistoryConfig, LeagueConfig, ModelConfig, Plugin
 from schemas.events import PolicyPublished
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.run_worker import run_worker
@@ -70,7 +69,7 @@ class BotWorker:
     async def serve(self, context: Context) -> None:
         """Play until told to stop."""
         models = await ModelManager.load(context)
-        matches = MatchExecutor(context, between_agents(context, models))
+        matches = MatchExecutor.between_agents(context, models)
         seat_count = len(matches.environment.seats)
         following = context.state.next_match_index(context.name)
 

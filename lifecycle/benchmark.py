@@ -24,7 +24,6 @@ from schemas.errors import UsageError
 from schemas.events import BenchmarkRequested, MatchFailed, MatchFinished
 from schemas.files import LockedError, hold_lock
 from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside, follow_league
@@ -191,7 +190,7 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     kinds |= {name: agent.kind for name, agent in registered.items()}
     modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
-    executor = MatchExecutor(context, between_agents(context, models))
+    executor = MatchExecutor.between_agents(context, models)
     waiting = iter(jobs)
     ended = itertools.count(1)
 

@@ -15,7 +15,6 @@ from players.remote.remote_player import check_api_keys, remote_agents_in_evalua
 from schemas.events import EvaluationRequested, WorkerLeft
 from schemas.loggers import get_logger
 from schemas.subjects import WORK_STREAM, work_subject
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -42,7 +41,7 @@ class Evaluator:
 
     def __init__(self, context: Context, models: ModelManager) -> None:
         self._context = context
-        self.executor = MatchExecutor(context, between_agents(context, models))
+        self.executor = MatchExecutor.between_agents(context, models)
         self._in_flight: dict[asyncio.Task[None], ClaimedJob] = {}
 
     async def plan(self) -> None:

@@ -12,8 +12,8 @@ from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.loggers import get_logger
 from schemas.trajectories import Trajectory
 from workers.compatibility import required_policies, resolve_policy
-from workers.match_runner import between_agents
-from workers.match_runner.runner import CompletedMatch, MatchExecutor
+from workers.match_runner.completed import CompletedMatch
+from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
@@ -52,7 +52,7 @@ class RolloutWorker:
         self._context = context
         self._models = models
         self._policy = policy
-        self.executor = MatchExecutor(context, between_agents(context, models))
+        self.executor = MatchExecutor.between_agents(context, models)
         size = context.config.rollout.group_size
         # A group that a killed worker had begun stays as it is: its standings are gone.
         self._next_match_index = self._first_match_index = (

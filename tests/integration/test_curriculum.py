@@ -21,8 +21,8 @@ from schemas.config import LeagueConfig, convert
 from schemas.events import ArtifactStored, MatchFailed, MatchFinished, PolicyPublished
 from schemas.ids import derive_seed
 from schemas.jobs import PlayMatch
-from workers.match_runner import between_agents
-from workers.match_runner.runner import CompletedMatch, MatchExecutor
+from workers.match_runner.completed import CompletedMatch
+from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
@@ -159,7 +159,7 @@ async def opened(config: LeagueConfig, folder: Path) -> AsyncIterator[Callable[[
             await context.wait_for_sequence(await log.last_sequence())
             models = await ModelManager.load(context, "main")
             stack.push_async_callback(models.close)
-            return Worker(context, MatchExecutor(context, between_agents(context, models)))
+            return Worker(context, MatchExecutor.between_agents(context, models))
 
         yield start
 

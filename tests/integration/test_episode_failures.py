@@ -15,8 +15,8 @@ from models.model_config import read_shape
 from schemas.config import LeagueConfig, convert
 from schemas.events import MatchFailed, PolicyPublished
 from schemas.jobs import PlayMatch
-from workers.match_runner import between_agents
-from workers.match_runner.runner import CompletedMatch, MatchExecutor
+from workers.match_runner.completed import CompletedMatch
+from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
@@ -151,7 +151,7 @@ def in_league(config: LeagueConfig, folder: Path, body: Callable[[Context, Match
                 await context.wait_for_sequence(await context.append(PolicyPublished("main", 0, digest, "base_model")))
                 models = await ModelManager.load(context, "main")
                 await models.load_newest()
-                await body(context, MatchExecutor(context, between_agents(context, models)))
+                await body(context, MatchExecutor.between_agents(context, models))
                 await models.close()
 
     asyncio.run(asyncio.wait_for(main(), 300))

@@ -22,7 +22,6 @@ from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import MatchFailed, PolicyPublished, RemoteAsked
 from schemas.jobs import PlayMatch
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -130,7 +129,7 @@ async def league(config: LeagueConfig, folder: Path) -> AsyncIterator[tuple[Cont
             await context.wait_for_sequence(await context.append(PolicyPublished("main", 0, digest, "base_model")))
             models = await ModelManager.load(context, "main")
             await models.load_newest()
-            yield context, models, MatchExecutor(context, between_agents(context, models))
+            yield context, models, MatchExecutor.between_agents(context, models)
             await models.close()
 
 

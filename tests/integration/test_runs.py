@@ -25,7 +25,6 @@ from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from tests.forks import run_forked
 from ui.cli import app
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -252,7 +251,7 @@ def test_a_league_that_keeps_digests_stores_no_record(sandbox: Path) -> None:
         async with beside(context.follow()):
             await context.wait_for_sequence(await log.last_sequence())
             before = {stored.name for stored in await context.blobs.stored()}
-            matches = MatchExecutor(context, between_agents(context, await ModelManager.load(context)))
+            matches = MatchExecutor.between_agents(context, await ModelManager.load(context))
             played = await matches.run(PlayMatch("digest-only", "check", ["random_bot"] * 3, seed=1))
             assert played is not None
             finished = await matches.append_result(played)

@@ -42,7 +42,6 @@ from schemas.events import (
 from schemas.jobs import PlayMatch
 from tests.builders import run_query
 from ui.cli import app
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -200,7 +199,7 @@ def test_a_missing_or_damaged_adapter_fails_its_own_match_only(finished):
                 await context.blobs.delete(published[1].adapter)
                 await context.blobs.store.delete(published[2].adapter)
                 context.blobs.cache.path(published[2].adapter).write_bytes(b"not what its name says")
-                matches = MatchExecutor(context, between_agents(context, await ModelManager.load(context)))
+                matches = MatchExecutor.between_agents(context, await ModelManager.load(context))
                 for version, works in ((1, False), (2, False), (3, True)):
                     seats = [f"main@{version}", "random_bot", "base_model"]
                     played = await matches.run(PlayMatch(f"check-{version}", "check", seats, seed=version))

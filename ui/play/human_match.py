@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import zstandard
 
-from arena.environments import ArenaSpec, EnvironmentSpec, rules_in_words
+from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, rules_in_words
 from arena.games.base import Outcome, Turn
 from league.log.jetstream import JetStreamLog
 from league.queries.playable import PURPOSE, match_options, unrecorded_reason
 from league.run import Run
 from league.state import LeagueState
 from players.human import HumanSeat
-from players.remote.remote_player import RemoteAgents
 from schemas.errors import BusyError, LeagueError, UsageError, format_choices
 from schemas.ids import HUMAN, derive_seed
 from schemas.jobs import PlayMatch
 from ui.play.opponents import HumanEpisodeRunner, HumanGameRunner, HumanRunner
-from workers.match_runner.runner import CompletedMatch, MatchExecutor
+from workers.match_runner.completed import CompletedMatch
+from workers.match_runner.runner import MatchExecutor
 from workers.runtime import Context
 
 _AWAY_TIMEOUT_S = 300.0
@@ -97,7 +97,7 @@ class HumanMatch:
         try:
             played: CompletedMatch | None
             if self._problem:
-                played = await runner.play(self.job)
+                played = await executor.play(self.job)
             else:
                 played = await executor.run(self.job)
                 if played is not None:
@@ -224,12 +224,13 @@ class HumanMatchLobby:
         if len(self._tasks) >= _MAX_ACTIVE_MATCHES:
             raise BusyError(f"{_MAX_ACTIVE_MATCHES} games are being played here; try again when one is over")
         if self._executor is None:
-            self._executor = MatchExecutor(self._context, self._make_runner)
+            self._runner = self._make_runner()
+            self._executor = MatchExecutor(self._context, self._runner)
         assert self._runner is not None
         job = self._make_job(self._executor, seat, agents)
         person = HumanSeat(_ANSWER_TIMEOUT_S)
         self._human_seats[job.match_id] = {seat: person}
-        match = HumanMatch(job, seat, person, self._runner.spec, self._unrecorded, self._away_s)
+        match = HumanMatch(job, seat, person, self._runner.environment, self._unrecorded, self._away_s)
 
         def forget(ended: asyncio.Task[None]) -> None:
             self._tasks.discard(ended)
@@ -267,12 +268,12 @@ class HumanMatchLobby:
         if self._runner is not None:
             await self._runner.close()
 
-    def _make_runner(self, spec: EnvironmentSpec, remotes: RemoteAgents) -> HumanGameRunner | HumanEpisodeRunner:
-        if isinstance(spec, ArenaSpec):
-            self._runner = HumanEpisodeRunner(self._context, spec, remotes, self._human_seats)
-        else:
-            self._runner = HumanGameRunner(self._context, spec, remotes, self._human_seats)
-        return self._runner
+    def _make_runner(self) -> HumanGameRunner | HumanEpisodeRunner:
+        game = self._context.config.game
+        environment = make_environment(game.name, game.settings)
+        if isinstance(environment, ArenaSpec):
+            return HumanEpisodeRunner(self._context, environment, self._human_seats)
+        return HumanGameRunner(self._context, environment, self._human_seats)
 
     def _make_job(self, executor: MatchExecutor, seat: int, agents: Sequence[str]) -> PlayMatch:
         counts, needed = executor.evaluation_seat_counts, len(agents)

@@ -18,9 +18,9 @@ from players.remote.remote_player import RemoteAgents
 from schemas.errors import describe_error
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
+from workers.match_runner.completed import CompletedMatch
 from workers.match_runner.episodes import EpisodeRunner
 from workers.match_runner.games import CompletedGame
-from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
@@ -34,19 +34,18 @@ MAX_TURNS = 2_000
 class HumanRunner(ABC):
     """Plays matches between people and a league's agents. The model is loaded for the first match that needs it."""
 
-    def __init__(self, context: Context, remotes: RemoteAgents, people: HumanSeats) -> None:
+    def __init__(self, context: Context, people: HumanSeats) -> None:
         self.failures: dict[str, str] = {}
         """Errors by match id; the reader removes them."""
         self._context = context
-        self._remotes = remotes
         self._people = people
         self._models: ModelManager | None = None
         self._loading = asyncio.Lock()
 
-    async def play(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch:
+    async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedMatch:
         """Play a match; an error is recorded in ``failures`` too."""
         try:
-            return await self._play(job, live)
+            return await self._play(job, live, remotes)
         except Exception as error:  # raised again; the page shows the reason
             self.failures[job.match_id] = describe_error(error)
             raise
@@ -61,7 +60,7 @@ class HumanRunner(ABC):
             await self._models.close()
 
     @abstractmethod
-    async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch: ...
+    async def _play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedMatch: ...
 
     async def _load_models(self) -> ModelManager:
         async with self._loading:
@@ -83,13 +82,13 @@ class HumanGameRunner(HumanRunner):
         GameError: people cannot play the game.
     """
 
-    def __init__(self, context: Context, spec: GameSpec, remotes: RemoteAgents, people: HumanSeats) -> None:
-        super().__init__(context, remotes, people)
-        self.spec = spec
+    def __init__(self, context: Context, spec: GameSpec, people: HumanSeats) -> None:
+        super().__init__(context, people)
+        self.environment = spec
         self._words = words_of(spec)
         self._evaluation_game = evaluation_spec(spec)
 
-    async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
+    async def _play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedGame:
         started = time.monotonic()
         game = await asyncio.to_thread(self._evaluation_game.new, job.seed)
         people = self._seated(job)
@@ -103,40 +102,43 @@ class HumanGameRunner(HumanRunner):
                 manager = await self._load_models()
                 versions = await leases.enter_async_context(manager.hold_versions(job, live, people))
             await self._show_stage(job, "Seating the players …", game)
-            players = [await self._make_player(job, seat, versions.get(seat)) for seat in range(len(job.seats))]
+            seats = range(len(job.seats))
+            players = [await self._make_player(job, seat, versions.get(seat), remotes) for seat in seats]
             await self._show_stage(job, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
         seconds, tokenizer = time.monotonic() - started, self._models.tokenizer if self._models is not None else None
-        return CompletedGame.from_game(self.spec, job, game, players, outcome, seconds, tokenizer)
+        return CompletedGame.from_game(self.environment, job, game, players, outcome, seconds, tokenizer)
 
     def _agent_kind(self, agent: str) -> str:
         registered = self._context.state.agents.get(agent)
         return "checkpoint" if registered is None else registered.kind
 
-    async def _make_player(self, job: PlayMatch, seat: int, version: PublishedVersion | None) -> SeatPlayer:
+    async def _make_player(
+        self, job: PlayMatch, seat: int, version: PublishedVersion | None, remotes: RemoteAgents
+    ) -> SeatPlayer:
         person = self._seated(job).get(seat)
         if person is not None:
             return HumanPlayer(person, self._words)
         agent = job.seats[seat]
         kind = self._agent_kind(agent)
         if kind == "bot":
-            return BotPlayer(self.spec.bot(agent))
+            return BotPlayer(self.environment.bot(agent))
         if kind == "remote":
-            return await self._remotes.make_player(agent, self._words, job.match_id)
+            return await remotes.make_player(agent, self._words, job.match_id)
         models = await self._load_models()
-        prompter = make_prompter(models.tokenizer, self.spec, self._context.config.prompts)
+        prompter = make_prompter(models.tokenizer, self.environment, self._context.config.prompts)
         return models.make_player(agent, version, prompter, self._evaluation_game)
 
 
 class HumanEpisodeRunner(HumanRunner):
     """Plays episodes of an environment."""
 
-    def __init__(self, context: Context, spec: ArenaSpec, remotes: RemoteAgents, people: HumanSeats) -> None:
-        super().__init__(context, remotes, people)
-        self.spec = spec
+    def __init__(self, context: Context, spec: ArenaSpec, people: HumanSeats) -> None:
+        super().__init__(context, people)
+        self.environment = spec
         self._episode_runner: EpisodeRunner | None = None
 
-    async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
+    async def _play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedMatch:
         await self._show_stage(job, "Loading the model …")
         models = await self._load_models()
 
@@ -145,6 +147,6 @@ class HumanEpisodeRunner(HumanRunner):
             return None if person is None else HumanClient(person)
 
         if self._episode_runner is None:
-            self._episode_runner = EpisodeRunner(self._context, models, self.spec, self._remotes, make_human_client)
+            self._episode_runner = EpisodeRunner(self._context, models, self.environment, make_human_client)
         await self._show_stage(job, "")
-        return await self._episode_runner.play(job, live)
+        return await self._episode_runner.play(job, live, remotes)

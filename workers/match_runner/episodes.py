@@ -42,8 +42,8 @@ from schemas.ids import derive_seed, policy_of, split_agent
 from schemas.jobs import PlayMatch
 from schemas.trajectories import ModelCall, Trajectory
 from workers.logs import logs_episodes
+from workers.match_runner.completed import CompletedMatch
 from workers.match_runner.episode_requests import Curriculum, EpisodeRequestStream, resolve_group_share
-from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager, provide_base_model
 from workers.runtime import Context
 
@@ -128,12 +128,7 @@ class EpisodeRunner:
     """
 
     def __init__(
-        self,
-        context: Context,
-        models: ModelManager,
-        spec: ArenaSpec,
-        remotes: RemoteAgents,
-        people: HumanClientLookup | None = None,
+        self, context: Context, models: ModelManager, spec: ArenaSpec, people: HumanClientLookup | None = None
     ) -> None:
         """Check the arena's seats against its roles; episodes of ``people`` have no time limit.
 
@@ -143,8 +138,7 @@ class EpisodeRunner:
         """
         self._context = context
         self._models = models
-        self._spec = spec
-        self._remotes = remotes
+        self.environment = spec
         self._find_human_client = people or (lambda job, seat: None)
         self._evaluation_spec = evaluation_spec(spec)
         self._episode_timeout_s = context.config.episodes.episode_s if people is None else None
@@ -169,7 +163,7 @@ class EpisodeRunner:
         limits = Limits(
             config.reply_chars, config.calls, self._episode_timeout_s, needs_tokens=False, empty=config.empty
         )
-        arena = self._spec.open(self._base_client, ArenaOptions(name, seed, limits))
+        arena = self.environment.open(self._base_client, ArenaOptions(name, seed, limits))
         arena.observer = self._verbose
         return arena
 
@@ -188,15 +182,15 @@ class EpisodeRunner:
             self._training_arena = _TrainingArena(arena, requests, curriculum)
         return self._training_arena
 
-    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedEpisode:
+    async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedEpisode:
         """See ``MatchRunner.play``."""
         started = time.monotonic()
         people = [seat for seat in range(len(job.seats)) if self._find_human_client(job, seat) is not None]
         with self._open_episode(job) as (arena, request, additions):
             async with self._models.hold_versions(job, live, people) as versions:
-                clients = await self._make_role_clients(job, versions)
+                clients = await self._make_role_clients(job, versions, remotes)
                 result = await self._generate(job, arena, request, clients)
-        spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
+        spec = self.environment if job.purpose == TRAINING else self._evaluation_spec
         return CompletedEpisode(
             job=job,
             outcome=make_outcome(spec, result),
@@ -224,12 +218,14 @@ class EpisodeRunner:
                 yield training.arena, request, additions
             return
         arena = self._open_arena(job.match_id, derive_seed(job.seed, "arena"))
-        batch = self._spec.evaluation_batch(arena)
+        batch = self.environment.evaluation_batch(arena)
         if not batch:
-            raise EpisodeError(f"{self._spec.name}: its evaluation_batch is empty; expected at least one episode")
+            raise EpisodeError(f"{self.environment.name}: its evaluation_batch is empty; expected at least one episode")
         yield arena, Random(derive_seed(job.seed, "request")).choice(batch), ()
 
-    async def _make_role_clients(self, job: PlayMatch, fixed: Mapping[int, PublishedVersion]) -> RoleClients:
+    async def _make_role_clients(
+        self, job: PlayMatch, fixed: Mapping[int, PublishedVersion], remotes: RemoteAgents
+    ) -> RoleClients:
         """The clients of all roles and of the judge.
 
         In training each role has its own temperature; in evaluation all but the judge are sampled at
@@ -240,30 +236,30 @@ class EpisodeRunner:
         inference = self._context.config.inference
         temperature = None if job.purpose == TRAINING else inference.evaluation_temperature
         for seat, agent in enumerate(job.seats):
-            roles = self._spec.roles_in(seat)
+            roles = self.environment.roles_in(seat)
             if (person := self._find_human_client(job, seat)) is not None:
                 clients |= dict.fromkeys(roles, person)
             elif self._models.agent_kind(agent) == "bot":
-                clients |= {role: Improviser(self._spec, role) for role in roles}
+                clients |= {role: Improviser(self.environment, role) for role in roles}
             elif self._models.agent_kind(agent) == "remote":
-                clients |= dict.fromkeys(roles, await self._remotes.make_client(agent, job.match_id))
+                clients |= dict.fromkeys(roles, await remotes.make_client(agent, job.match_id))
             else:
                 provider = self._models.make_adapter_provider(agent, fixed.get(seat))
                 clients |= dict.fromkeys(roles, self._base_client.with_policy(provider, temperature))
         judge = self._context.config.episodes.judge
         if self._models.agent_kind(judge) == "bot":
-            clients[JUDGE] = Improviser(self._spec, None)
+            clients[JUDGE] = Improviser(self.environment, None)
         elif self._models.agent_kind(judge) == "remote":
-            clients[JUDGE] = await self._remotes.make_client(judge, job.match_id)
+            clients[JUDGE] = await remotes.make_client(judge, job.match_id)
         else:
             clients[JUDGE] = self._base_client
-        return RoleClients(clients, self._spec)
+        return RoleClients(clients, self.environment)
 
     async def _generate(
         self, job: PlayMatch, arena: Arena, request: EpisodeRequest, clients: RoleClients
     ) -> GenerateResult:
         if request.episode_type not in arena.episodes:
-            raise EpisodeError(f"{self._spec.name}: no episode {request.episode_type!r}")
+            raise EpisodeError(f"{self.environment.name}: no episode {request.episode_type!r}")
         version = max((named[1] for agent in job.seats if (named := split_agent(agent))), default=0)
         context = EpisodeContext(
             id=job.match_id,
@@ -285,9 +281,11 @@ class EpisodeRunner:
         request = self._training_requests.pop(job.match_id, None)
         if request is None:
             return None
-        seats = self._spec.seats
+        seats = self.environment.seats
         scores = (0.0,) * len(seats)
-        trained_seat = TrainedSeat(job.match_id, self._spec.name, policy, seat, seats[seat], (), scores, len(seats))
+        trained_seat = TrainedSeat(
+            job.match_id, self.environment.name, policy, seat, seats[seat], (), scores, len(seats)
+        )
         return make_tombstone(request, trained_seat)
 
 

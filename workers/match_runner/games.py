@@ -22,7 +22,7 @@ from schemas.errors import GameError
 from schemas.ids import derive_seed, digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.trajectories import ModelCall, Trajectory
-from workers.match_runner.runner import CompletedMatch
+from workers.match_runner.completed import CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
@@ -125,11 +125,10 @@ class _Variant(NamedTuple):
 class GameRunner:
     """Plays a game between agents in this process."""
 
-    def __init__(self, context: Context, models: ModelManager, game: GameSpec, remotes: RemoteAgents) -> None:
+    def __init__(self, context: Context, models: ModelManager, game: GameSpec) -> None:
         self._context = context
         self._models = models
-        self._remotes = remotes
-        self._game = game
+        self.environment = game
         self._variants = {canonical_json({}): self._make_variant(game)}
         """Variants of the game by the settings that replace the league's."""
 
@@ -154,10 +153,10 @@ class GameRunner:
             return None
         return Trajectory(
             match_id=job.match_id,
-            game=self._game.name,
+            game=self.environment.name,
             policy=policy,
             seat=seat,
-            role=self._game.seats[seat],
+            role=self.environment.seats[seat],
             group=match_group(job.match_id, size),
             steps=[],
             final_clock=0,
@@ -167,15 +166,17 @@ class GameRunner:
             group_size=size,
         )
 
-    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
+    async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedGame:
         """See ``MatchRunner.play``."""
         started = time.monotonic()
         variant = self._find_variant(job)
         spec = variant.game if job.purpose == "training" else variant.evaluation_game
         game = spec.new(job.seed)
         async with self._models.hold_versions(job, live) as versions:
-            seats = range(len(job.seats))
-            players = [await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in seats]
+            players = [
+                await self._make_player(job, seat, versions.get(seat), variant, spec, remotes)
+                for seat in range(len(job.seats))
+            ]
             # Matches of a group start alike, and bots play alike; models sample anew in each.
             size = self._context.config.rollout.group_size if job.purpose == "training" else 1
             sampling_seed = derive_seed(job.seed, "sampling", job.match_id) if size > 1 else None
@@ -184,13 +185,19 @@ class GameRunner:
         return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer, live, size)
 
     async def _make_player(
-        self, job: PlayMatch, seat: int, version: PublishedVersion | None, variant: _Variant, spec: GameSpec
+        self,
+        job: PlayMatch,
+        seat: int,
+        version: PublishedVersion | None,
+        variant: _Variant,
+        spec: GameSpec,
+        remotes: RemoteAgents,
     ) -> SeatPlayer:
         agent = job.seats[seat]
         kind = self._models.agent_kind(agent)
         if kind == "bot":
             return BotPlayer(variant.game.bot(agent))
         if kind == "remote":
-            return await self._remotes.make_player(agent, words_of(variant.game), job.match_id)
+            return await remotes.make_player(agent, words_of(variant.game), job.match_id)
         temperature = self._context.config.inference.temperature if job.purpose == "training" else None
         return self._models.make_player(agent, version, variant.prompter, spec, temperature)

@@ -2,28 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-import msgspec
-
-from arena.environments import EnvironmentSpec, make_environment
-from arena.games.base import Outcome
+from arena.environments import ArenaSpec, EnvironmentSpec, make_environment
 from arena.games.texts import evaluation_spec, seat_counts
 from inference.statistics import RateMeter
 from league.blobs import open_blobs
-from models.tokenizer import Tokenizer
 from players.remote.remote_player import RemoteAgents
-from schemas.decisions import DecisionNote, is_kept
+from schemas.decisions import is_kept
 from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, describe_error
-from schemas.events import ArtifactStored, MatchFailed, MatchFinished, SeatResult
+from schemas.events import MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
-from schemas.trajectories import ModelCall, Trajectory
+from schemas.trajectories import Trajectory
 from workers.decisions import DecisionWriter, seat_columns
+from workers.match_runner.completed import CompletedMatch
+from workers.match_runner.episodes import EpisodeRunner
+from workers.match_runner.games import GameRunner
 from workers.match_runner.ngrams import NgramMemory
+from workers.policy_weights import ModelManager
 from workers.runtime import Context, RemoteUsageRecorder
 
 log = get_logger()
@@ -33,42 +33,14 @@ _MAX_CONSECUTIVE_FAILURES = 25
 _REPORT_INTERVAL_S = 60.0
 
 
-class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A match that ended with a result."""
-
-    job: PlayMatch
-    outcome: Outcome
-    record: bytes
-    """The game record, compressed."""
-    seconds: float
-    tokens: int
-    """Number of tokens that models wrote, forced ones included."""
-    additions: Sequence[ArtifactStored] = ()
-    """Additions to the arena's stores, in order: to be appended before the result."""
-    tokenizer: Tokenizer | None = None
-    """The league's tokenizer; None if no model has been loaded."""
-
-    def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
-        """The seat's trajectory; None where there is nothing to train on."""
-        raise NotImplementedError
-
-    def seat_metrics(self, seat: int) -> dict[str, float]:
-        """Metrics of the seat's replies and of model calls left out of training, for ``SeatResult.metrics``."""
-        raise NotImplementedError
-
-    def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
-        """The model calls of the league's models in a seat, with what is known about each."""
-        raise NotImplementedError
-
-    def actions(self) -> list[list[str]]:
-        """Parts of the actions of every seat, in order; empty where they cannot be compared, as free text."""
-        return []
-
-
 class MatchRunner(Protocol):
     """Plays the matches of one environment in this process."""
 
-    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
+    @property
+    def environment(self) -> EnvironmentSpec:
+        """What is played."""
+
+    async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedMatch:
         """Play a match; in ``live`` seats a policy's newest version acts, looked up at each decision.
 
         ``LeagueError`` if it has no result; the message gives the reason.
@@ -81,25 +53,26 @@ class MatchRunner(Protocol):
         """
 
 
-MatchRunnerFactory = Callable[[EnvironmentSpec, RemoteAgents], MatchRunner]
-"""Makes the runner of an environment, given the process's remote agents."""
-
-
 class MatchExecutor:
-    """Runs matches in this process, counts them, and appends their results, failures and costs.
+    """Runs matches in this process, counts them, and appends their results, failures and costs."""
 
-    ``make_runner`` is ``match_runner.between_agents`` where no people play.
-    """
+    @classmethod
+    def between_agents(cls, context: Context, models: ModelManager) -> "MatchExecutor":
+        """Make an executor of matches without human players."""
+        environment = make_environment(context.config.game.name, context.config.game.settings)
+        if isinstance(environment, ArenaSpec):
+            return cls(context, EpisodeRunner(context, models, environment))
+        return cls(context, GameRunner(context, models, environment))
 
-    def __init__(self, context: Context, make_runner: MatchRunnerFactory) -> None:
+    def __init__(self, context: Context, runner: MatchRunner) -> None:
         self._context = context
-        self.environment = make_environment(context.config.game.name, context.config.game.settings)
+        self.runner = runner
+        self.environment = runner.environment
         self.seat_counts = seat_counts(self.environment)
         """Numbers of seats of training matches."""
         self.evaluation_seat_counts = seat_counts(evaluation_spec(self.environment))
         self._records = open_blobs(context.client, context.log.league)
         self._remote_agents = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
-        self.runner = make_runner(self.environment, self._remote_agents)
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
         self._ngrams = NgramMemory()
         self._decisions: DecisionWriter | None = None
@@ -115,6 +88,10 @@ class MatchExecutor:
         record_s = round(self._record_s, 3)
         return MatchMetrics(self._in_flight, self._played, self._failed, rate, self._record_bytes, record_s)
 
+    async def play(self, job: PlayMatch) -> CompletedMatch:
+        """Play a match of which nothing is counted or recorded; errors as ``MatchRunner.play``."""
+        return await self.runner.play(job, (), self._remote_agents)
+
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:
         """Run a match (see ``MatchRunner.play``); None when it failed, which is then recorded.
 
@@ -124,7 +101,7 @@ class MatchExecutor:
         remotes.add_agents(self._context.config.agents)
         self._in_flight += 1
         try:
-            completed = await self.runner.play(job, live)
+            completed = await self.runner.play(job, live, remotes)
             self._played += 1
             self._consecutive_failures = 0
         except LogError:
@@ -159,42 +136,21 @@ class MatchExecutor:
         appends either all of them or none. Seats in ``trainable`` are trained on, by the published trajectory with the
         digest ``experience``. The decisions of models in ``kept_seats`` (None: all) are kept for reading.
         """
-        outcome, job, record = completed.outcome, completed.job, completed.record
-        if self._context.config.history.records == "digest":
-            record_name = digest(record)
-        else:
-            began = time.monotonic()
-            record_name = await self._context.persistently(lambda: self._records.put(record))
-            self._record_bytes += len(record)
-            self._record_s += time.monotonic() - began
-        ngrams = self._count_ngrams(completed, trainable)
-        seats = [
-            SeatResult(
-                seat=seat,
-                role=self.environment.seats[seat],
-                agent=agent,
-                score=outcome.scores[seat],
-                rank=outcome.ranks[seat],
-                trainable=seat in trainable,
-                metrics=outcome.metrics[seat] | completed.seat_metrics(seat) | ngrams.get(seat, {}),
-                team=outcome.teams[seat] if outcome.teams else "",
-                drawn_role=outcome.roles[seat] if outcome.roles else "",
-            )
-            for seat, agent in enumerate(job.seats)
-        ]
+        outcome, job = completed.outcome, completed.job
+        record = await self._store_record(completed.record)
         finished = MatchFinished(
             match_id=job.match_id,
             game=self.environment.name,
             purpose=job.purpose,
             worker=self._context.name,
             seed=job.seed,
-            seats=seats,
+            seats=self._make_seat_results(completed, trainable),
             winner=outcome.winner,
             reason=outcome.reason,
             length=outcome.length,
             seconds=round(completed.seconds, 3),
             tokens=completed.tokens,
-            record=record_name,
+            record=record,
             experience=experience,
             evaluation_id=job.evaluation_id,
             environment=outcome.environment,
@@ -206,6 +162,32 @@ class MatchExecutor:
             await self._context.log.append_batch(events)
             self._keep_decisions(completed, range(len(job.seats)) if kept_seats is None else kept_seats)
         return finished
+
+    async def _store_record(self, record: bytes) -> str:
+        if self._context.config.history.records == "digest":
+            return digest(record)
+        started = time.monotonic()
+        name = await self._context.persistently(lambda: self._records.put(record))
+        self._record_bytes += len(record)
+        self._record_s += time.monotonic() - started
+        return name
+
+    def _make_seat_results(self, completed: CompletedMatch, trainable: Sequence[int]) -> list[SeatResult]:
+        outcome, ngrams = completed.outcome, self._count_ngrams(completed, trainable)
+        return [
+            SeatResult(
+                seat=seat,
+                role=self.environment.seats[seat],
+                agent=agent,
+                score=outcome.scores[seat],
+                rank=outcome.ranks[seat],
+                trainable=seat in trainable,
+                metrics=outcome.metrics[seat] | completed.seat_metrics(seat) | ngrams.get(seat, {}),
+                team=outcome.teams[seat] if outcome.teams else "",
+                drawn_role=outcome.roles[seat] if outcome.roles else "",
+            )
+            for seat, agent in enumerate(completed.job.seats)
+        ]
 
     def _keep_decisions(self, completed: CompletedMatch, seats: Iterable[int]) -> None:
         """Buffer the decisions of a match to be written later."""

@@ -26,7 +26,6 @@ from schemas.events import MatchFailed, PolicyPublished
 from schemas.jobs import PlayMatch
 from tests.servers import serve_models
 from workers.inference_server import LeagueModels
-from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -126,7 +125,7 @@ def test_the_version_before_serves_on_until_a_sound_one_is_published(tmp_path: P
             assert models.is_current("main")
             assert models.adapter_provider("main")() == (0, first)
         seats = [f"main@{len(FAULTS)}", "random_bot"]
-        matches = MatchExecutor(context, between_agents(context, models))
+        matches = MatchExecutor.between_agents(context, models)
         assert await matches.run(PlayMatch("live", "training", seats, seed=1), live=[0]) is not None
         last = await publish(context, len(FAULTS) + 1)
         await models.load_newest()
@@ -150,9 +149,9 @@ def test_where_servers_load_adapters_the_version_before_serves_on_as_well(tmp_pa
                 assert models.is_current("main")
                 assert models.adapter_provider("main")() == (0, first)
             job = PlayMatch("live", "training", [f"main@{len(FAULTS)}", "random_bot"], seed=1)
-            assert await MatchExecutor(context, between_agents(context, models)).run(job, live=[0]) is not None
+            assert await MatchExecutor.between_agents(context, models).run(job, live=[0]) is not None
             job = PlayMatch("fixed", "evaluation", ["main@1", "random_bot"], seed=1)
-            assert await MatchExecutor(context, between_agents(context, models)).run(job) is None
+            assert await MatchExecutor.between_agents(context, models).run(job) is None
             last = await publish(context, len(FAULTS) + 1)
             await models.load_newest()
             assert models.adapter_provider("main")() == (len(FAULTS) + 1, last)
@@ -187,7 +186,7 @@ def test_a_fixed_opponent_that_cannot_be_loaded_fails_its_own_match_only(tmp_pat
         for version, spoil in enumerate([None, *FAULTS]):
             await publish(context, version, spoil)
         models = await ModelManager.load(context)
-        matches = MatchExecutor(context, between_agents(context, models))
+        matches = MatchExecutor.between_agents(context, models)
         jobs = [PlayMatch(f"m{n}", "evaluation", [f"main@{n}", "random_bot"], n) for n in range(len(FAULTS) + 1)]
         played = await asyncio.gather(*map(matches.run, jobs))
         assert [each is not None for each in played] == [True] + [False] * len(FAULTS)
