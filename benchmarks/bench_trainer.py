@@ -1,6 +1,6 @@
 """The learner against the usual loop: Hugging Face + PEFT, one sequence at a time, text tokenised again.
 
-Both compute the same loss on the same synthetic rollouts with the same 91,000-parameter model and a LoRA of rank 16
+Both compute the same loss on the same synthetic trajectories with the same 91,000-parameter model and a LoRA of rank 16
 on every linear, on one thread; a padded-batch variant of the usual loop is timed too, at several batch sizes. Run:
 ``python -m benchmarks trainer``; with ``--memory``, peak memory as batch and length grow, ``--shape 1.7b --device cuda
 --dtype bfloat16`` of a large model (``small`` runs on a CPU in a few minutes).
@@ -36,12 +36,14 @@ PADDED_ROWS = size((8, 16, 32), (4,))
 def synthetic_trajectories(count: int, steps: int, seed: int) -> list[Trajectory]:
     """Rollouts of ``steps`` sequences of about 110 tokens, about 12 branches of about 8 allowed tokens in each."""
     rng = np.random.default_rng(seed)
-    rollouts = []
+    trajectories = []
     for game in range(count):
         calls = [_make_call(rng, clock=year // 2, progress=float(rng.integers(1, 9))) for year in range(steps)]
         role = f"role{game % 7}"
-        rollouts.append(Trajectory(f"m{game}", "game", "main", game % 7, role, role, calls, steps // 2, 5.0, 0.5, 1))
-    return rollouts
+        trajectories.append(
+            Trajectory(f"m{game}", "game", "main", game % 7, role, role, calls, steps // 2, 5.0, 0.5, 1)
+        )
+    return trajectories
 
 
 def _make_call(rng: np.random.Generator, clock: int, progress: float) -> ModelCall:
@@ -85,13 +87,13 @@ def make_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def hugging_face_rate(model: Any, tokenizer: Tokenizer, rollouts: Sequence[Trajectory], rows: int) -> float:
+def hugging_face_rate(model: Any, tokenizer: Tokenizer, trajectories: Sequence[Trajectory], rows: int) -> float:
     """Sequences a second of the usual loop, ``rows`` padded sequences at a time, an update every 200."""
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)
     texts = [
         (" ".join(f"w{i}" for i in step.prompt_ids), " ".join(f"w{i}" for i in step.completion_ids), step)
-        for rollout in rollouts
-        for step in rollout.steps
+        for trajectory in trajectories
+        for step in trajectory.steps
     ]
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < PEER_SECONDS:
@@ -133,9 +135,9 @@ def make_learner(folder: Path, layout: str = "rectangles") -> Learner:
     return Learner(NativeAdapter(decoder, lora), TrainerConfig(learner={"epochs": EPOCHS, "layout": layout}), seed=0)
 
 
-def learner_rate(learner: Learner, rollouts: list[Trajectory]) -> float:
-    """Sequences a second of ``Learner.step``, from rollouts to the end of the last epoch."""
-    report = learner.step(rollouts)
+def learner_rate(learner: Learner, trajectories: list[Trajectory]) -> float:
+    """Sequences a second of ``Learner.step``, from trajectories to the end of the last epoch."""
+    report = learner.step(trajectories)
     return report.sequences * EPOCHS / report.seconds
 
 
@@ -144,8 +146,8 @@ def main(write: Callable[[str], object] = print) -> dict[str, float]:
     from peft import PeftModel
 
     torch.set_num_threads(1)
-    rollouts = synthetic_trajectories(ROLLOUTS, CALLS, seed=1)
-    steps = [step for rollout in rollouts for step in rollout.steps]
+    trajectories = synthetic_trajectories(ROLLOUTS, CALLS, seed=1)
+    steps = [step for trajectory in trajectories for step in trajectory.steps]
     mean_tokens = sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps) / len(steps)
     names = ["learner", "learner, packed in rows", "HF + PEFT, one sequence at a time"]
     rates = dict.fromkeys([*names, *(f"HF + PEFT, padded batches of {rows}" for rows in PADDED_ROWS)], 0.0)
@@ -158,9 +160,9 @@ def main(write: Callable[[str], object] = print) -> dict[str, float]:
         tokenizer = make_tokenizer()
         for _ in range(ROUNDS):
             rounds = (
-                learner_rate(learner, rollouts),
-                learner_rate(packed, rollouts),
-                *(hugging_face_rate(peer, tokenizer, rollouts, rows) for rows in (1, *PADDED_ROWS)),
+                learner_rate(learner, trajectories),
+                learner_rate(packed, trajectories),
+                *(hugging_face_rate(peer, tokenizer, trajectories, rows) for rows in (1, *PADDED_ROWS)),
             )
             rates = {name: max(best, rate) for (name, best), rate in zip(rates.items(), rounds, strict=True)}
     for name, rate in rates.items():

@@ -48,7 +48,7 @@ POLICY, LOG_EVERY = "main", 20
 class GameResult(NamedTuple):
     """What came of one game."""
 
-    rollout: Trajectory | None
+    trajectory: Trajectory | None
     centers: float
     won: bool
     """Whether nobody else got as far."""
@@ -114,7 +114,7 @@ class PolicyTraining:
         player, progress = players[hero], [game.progress(seat) for seat in range(len(seats))]
         assert isinstance(player, PolicyPlayer)
         player.assign_action_credits(game, hero)
-        rollout = Trajectory(
+        trajectory = Trajectory(
             match_id=str(seed),
             game=self.game.name,
             policy=POLICY,
@@ -129,7 +129,7 @@ class PolicyTraining:
             scores=list(outcome.scores),
         )
         others = tuple(sorted(agent for seat, agent in enumerate(seats) if seat != hero))
-        return GameResult(rollout if player.model_calls else None, progress[hero], outcome.winner == hero, others)
+        return GameResult(trajectory if player.model_calls else None, progress[hero], outcome.winner == hero, others)
 
     async def play_batch(self) -> list[GameResult]:
         """The games of one step."""
@@ -150,7 +150,7 @@ class PolicyTraining:
     def take_step(self, results: Sequence[GameResult], progress: float) -> dict[str, float]:
         """One gradient step."""
         before = self.live
-        report = self.learner.step([r.rollout for r in results if r.rollout is not None], progress)
+        report = self.learner.step([r.trajectory for r in results if r.trajectory is not None], progress)
         self._publish()
         if before not in self._agents:
             self._backend.drop_adapter(before)

@@ -66,14 +66,14 @@ class CaseResult(msgspec.Struct, frozen=True):
 def make_rollouts(sequences: int, length: int, vocabulary: int) -> list[Trajectory]:
     """Rollouts of one step, a sequence each: random tokens, half of them free choices, ``length`` at most."""
     rng = np.random.default_rng(0)
-    rollouts = []
+    trajectories = []
     for game in range(sequences):
         half = int(rng.integers(length // 4, length + 1)) // 2
         prompt, completion = (rng.integers(vocabulary, size=half).tolist() for _ in range(2))
         every = list(range(half))
         step = ModelCall(prompt, completion, every, [-float(np.log(vocabulary))] * half, [[] for _ in every], 0, 1, 0.0)
-        rollouts.append(Trajectory(f"m{game}", "game", "main", 0, "A", "A", [step], 2, float(game % 3), 0.5, 1))
-    return rollouts
+        trajectories.append(Trajectory(f"m{game}", "game", "main", 0, "A", "A", [step], 2, float(game % 3), 0.5, 1))
+    return trajectories
 
 
 def measure(case: TrainerCase) -> CaseResult:
@@ -86,10 +86,10 @@ def measure(case: TrainerCase) -> CaseResult:
             torch.nn.init.normal_(parameter, std=0.02)
     lora = adapters.create(shape, adapters.LoraConfig(), 0, case.device)
     learner = Learner(NativeAdapter(decoder, lora), TrainerConfig(learner={"epochs": 1} | case.learner), seed=0)
-    rollouts = make_rollouts(case.sequences, case.length, SHAPES[case.shape].vocab_size)
+    trajectories = make_rollouts(case.sequences, case.length, SHAPES[case.shape].vocab_size)
     before = peak_memory(case.device)
     for _ in range(case.repeats):
-        report = learner.step(rollouts)
+        report = learner.step(trajectories)
     assert not report.skipped, report.skipped
     return CaseResult(report.tokens / report.seconds, (peak_memory(case.device) - before) / 2**20)
 

@@ -10,7 +10,7 @@ from schemas.trajectories import ModelCall, Trajectory
 
 
 def is_stale(
-    rollout: Trajectory, current_version: int, max_lag: int, first_version: int = 0, judged_by: str = "oldest"
+    trajectory: Trajectory, current_version: int, max_lag: int, first_version: int = 0, judged_by: str = "oldest"
 ) -> bool:
     """Whether a valid trajectory is more than ``max_lag`` versions behind the one that the next step starts from.
 
@@ -18,7 +18,7 @@ def is_stale(
     mean or newest step it is, and what is too far off the policy is left to the loss's bound on the ratio, or to
     ``fresh_step_indices``. Trajectories from before ``first_version``, when the policy was reset, are another model's.
     """
-    versions = [step.version for step in rollout.steps]
+    versions = [step.version for step in trajectory.steps]
     if min(versions) < first_version:
         return True
     if judged_by == "mean":
@@ -26,38 +26,38 @@ def is_stale(
     return current_version - (max(versions) if judged_by == "newest" else min(versions)) > max_lag
 
 
-def fresh_step_indices(rollout: Trajectory, current_version: int, max_lag: int) -> list[int]:
+def fresh_step_indices(trajectory: Trajectory, current_version: int, max_lag: int) -> list[int]:
     """Indices of the steps that are not stale, each judged by its own version."""
-    return [at for at, step in enumerate(rollout.steps) if current_version - step.version <= max_lag]
+    return [at for at, step in enumerate(trajectory.steps) if current_version - step.version <= max_lag]
 
 
 def rejection_reason(
-    rollout: Trajectory, vocab_size: int | None = None, max_positions: int | None = None
+    trajectory: Trajectory, vocab_size: int | None = None, max_positions: int | None = None
 ) -> str | None:
     """Return why a trajectory cannot be trained on, or None when it can; a bound that is None is not checked."""
-    if not rollout.steps:
+    if not trajectory.steps:
         return "no steps"
-    if not math.isfinite(rollout.score) or not math.isfinite(rollout.final_progress):
-        return f"score {rollout.score} or final progress {rollout.final_progress} is not a finite number"
-    if (reason := _check_members(rollout)) is not None:
+    if not math.isfinite(trajectory.score) or not math.isfinite(trajectory.final_progress):
+        return f"score {trajectory.score} or final progress {trajectory.final_progress} is not a finite number"
+    if (reason := _check_members(trajectory)) is not None:
         return reason
-    for places in [member.steps for member in rollout.members] or [list(range(len(rollout.steps)))]:
-        if any(rollout.steps[later].clock < rollout.steps[earlier].clock for earlier, later in pairwise(places)):
+    for places in [member.steps for member in trajectory.members] or [list(range(len(trajectory.steps)))]:
+        if any(trajectory.steps[later].clock < trajectory.steps[earlier].clock for earlier, later in pairwise(places)):
             return "clocks of the steps decrease"
-    for index, step in enumerate(rollout.steps):
+    for index, step in enumerate(trajectory.steps):
         if (reason := _check_step(step, vocab_size, max_positions)) is not None:
             return f"step {index}: {reason}"
     return None
 
 
-def _check_members(rollout: Trajectory) -> str | None:
+def _check_members(trajectory: Trajectory) -> str | None:
     taken: set[int] = set()
-    for at, member in enumerate(rollout.members):
+    for at, member in enumerate(trajectory.members):
         where = f"member {at} ({member.role} in {member.id})"
         if not math.isfinite(member.reward):
             return f"{where}: reward {member.reward} is not a finite number"
-        if any(later <= earlier for earlier, later in pairwise([-1, *member.steps, len(rollout.steps)])):
-            return f"{where}: steps {member.steps} do not ascend within the rollout's {len(rollout.steps)}"
+        if any(later <= earlier for earlier, later in pairwise([-1, *member.steps, len(trajectory.steps)])):
+            return f"{where}: steps {member.steps} do not ascend within the trajectory's {len(trajectory.steps)}"
         if twice := taken.intersection(member.steps):
             return f"{where}: step {min(twice)} has another member"
         taken.update(member.steps)

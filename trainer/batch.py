@@ -66,7 +66,7 @@ class Batch:
 
 
 def flatten(
-    rollouts: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     advantages: Sequence[NDArray[np.float64]],
     longest: int | None = None,
     parts: Sequence[Sequence[NDArray[np.float64]]] | None = None,
@@ -77,10 +77,12 @@ def flatten(
     ``advantages`` are [steps] per trajectory; ``parts``, [choices] per step of each, are added to them.
     ``mask_truncated`` leaves out replies that were cut off.
     """
-    own = [[truncate_choices(step, longest, mask_truncated) for step in rollout.steps] for rollout in rollouts]
+    own = [
+        [truncate_choices(step, longest, mask_truncated) for step in trajectory.steps] for trajectory in trajectories
+    ]
     steps = list(chain.from_iterable(own))
     choices_S = _ints(
-        sum(len(step.branches) for step in rollout) for rollout in own for step in rollout if step.branches
+        sum(len(step.branches) for step in trajectory) for trajectory in own for step in trajectory if step.branches
     )
     advantage_S = [float(advantage) for values_S in advantages for advantage in values_S]
     added = [None] * len(steps) if parts is None else [part_B for rollout_parts in parts for part_B in rollout_parts]

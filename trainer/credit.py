@@ -62,9 +62,9 @@ class TrajectoryCredit(NamedTuple):
 
 @dataclass(frozen=True)
 class CreditedBatch:
-    """A batch with the credit of its steps. Lists are as long as ``rollouts``, arrays [S]."""
+    """A batch with the credit of its steps. Lists are as long as ``trajectories``, arrays [S]."""
 
-    rollouts: list[Trajectory]
+    trajectories: list[Trajectory]
     """Trajectories that are usable and have a non-zero advantage, where those without are left out."""
     advantages: list[Array]
     parts: list[list[Array]] | None
@@ -76,7 +76,7 @@ class CreditedBatch:
     memory: AdvantageState
     """State after the batch was trained on."""
     usable: list[Trajectory] = field(default_factory=list)
-    """``rollouts`` and the filtered ones, each member by itself."""
+    """``trajectories`` and the filtered ones, each member by itself."""
     returns: list[Array] | None = None
     """Returns of ``usable``, the critic's targets."""
     reward_mean: float = 0.0
@@ -108,23 +108,23 @@ class AdvantagePipeline:
         self._sampling = [SAMPLING_TRANSFORMS.build(plugin) for plugin in sampling]
 
     def __call__(
-        self, rollouts: Sequence[Trajectory], memory: AdvantageState, values: ValueFunction | None = None
+        self, trajectories: Sequence[Trajectory], memory: AdvantageState, values: ValueFunction | None = None
     ) -> CreditedBatch:
         """Compute the advantage of every step; pure in its arguments.
 
         Invalid trajectories are refused one by one. ``memory`` is the state after the last batch that was trained on,
         ``values`` those of a critic, for estimators that use one.
         """
-        reasons = [self._refusal_reason(rollout) for rollout in rollouts]
-        refused = [(r.match_id, reason) for r, reason in zip(rollouts, reasons, strict=True) if reason is not None]
+        reasons = [self._refusal_reason(trajectory) for trajectory in trajectories]
+        refused = [(r.match_id, reason) for r, reason in zip(trajectories, reasons, strict=True) if reason is not None]
         refused_at = [place for place, reason in enumerate(reasons) if reason is not None]
         places = [place for place, reason in enumerate(reasons) if reason is None]
-        kept = [rollouts[place] for place in places]
+        kept = [trajectories[place] for place in places]
         if not kept:
             return CreditedBatch([], [], None, refused, [], memory, refused_at=refused_at)
         units = credit_units(kept)
-        compared = [unit.rollout for unit in units]
-        raw = [self.reward(rollout) for rollout in compared]
+        compared = [unit.trajectory for unit in units]
+        raw = [self.reward(trajectory) for trajectory in compared]
         rewards, transforms = self._compute_rewards(compared, raw, memory.transforms)
         baselines = memory.baselines
         returns: list[Array] | None = None
@@ -139,7 +139,7 @@ class AdvantagePipeline:
         has_credit = [bool((np.abs(advantage_S) > ZERO_TOLERANCE).any()) for advantage_S in advantages]
         taught = [not self._filter_zero or has for has in has_credit]
         return CreditedBatch(
-            rollouts=list(compress(kept, taught)),
+            trajectories=list(compress(kept, taught)),
             advantages=list(compress(advantages, taught)),
             parts=None if parts is None else list(compress(parts, taught)),
             refused=refused,
@@ -154,51 +154,55 @@ class AdvantagePipeline:
             advantage_std=float(np.concatenate(advantages).std()),
         )
 
-    def _refusal_reason(self, rollout: Trajectory) -> str | None:
+    def _refusal_reason(self, trajectory: Trajectory) -> str | None:
         """Reason for which a trajectory cannot be credited; checked alone, to keep the rest of the batch."""
-        reason = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
+        reason = rejection_reason(trajectory, self._shape.vocab_size, self._shape.max_positions)
         if reason is not None:
             return reason
-        if rollout.scores and not (0 <= rollout.seat < len(rollout.scores) and np.isfinite(rollout.scores).all()):
-            return f"scores {rollout.scores} are not finite numbers with one of seat {rollout.seat}"
-        finite = all(np.isfinite(self.reward(unit.rollout)).all() for unit in credit_units([rollout]))
+        if trajectory.scores and not (
+            0 <= trajectory.seat < len(trajectory.scores) and np.isfinite(trajectory.scores).all()
+        ):
+            return f"scores {trajectory.scores} are not finite numbers with one of seat {trajectory.seat}"
+        finite = all(np.isfinite(self.reward(unit.trajectory)).all() for unit in credit_units([trajectory]))
         return None if finite else "a reward is not a finite number"
 
     def _compute_rewards(
-        self, rollouts: Sequence[Trajectory], raw: Sequence[Array], state: State
+        self, trajectories: Sequence[Trajectory], raw: Sequence[Array], state: State
     ) -> tuple[Sequence[Array], State]:
         """Rewards after all three stages, and the state of the final one."""
         rewards, remembered = raw, dict(state)
-        values = [seat_scores(rollout) for rollout in rollouts] if self._final else []
+        values = [seat_scores(trajectory) for trajectory in trajectories] if self._final else []
         for name, transform in self._final:
             # Each transform has the names under its own as its state.
             prefix = f"{name}/"
             own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-            values, after = estimate_once(transform, rollouts, values, own)
+            values, after = estimate_once(transform, trajectories, values, own)
             remembered |= {prefix + key: value for key, value in after.items()}
         if self._final:
-            finals = [float(value_M[own_seat_index(r)]) for r, value_M in zip(rollouts, values, strict=True)]
-            scored = [msgspec.structs.replace(r, score=final) for r, final in zip(rollouts, finals, strict=True)]
-            rewards = [self.reward(rollout) for rollout in scored]
+            finals = [float(value_M[own_seat_index(r)]) for r, value_M in zip(trajectories, values, strict=True)]
+            scored = [msgspec.structs.replace(r, score=final) for r, final in zip(trajectories, finals, strict=True)]
+            rewards = [self.reward(trajectory) for trajectory in scored]
         for step in self._step:
-            rewards = [step(rollout, rewards_S) for rollout, rewards_S in zip(rollouts, rewards, strict=True)]
+            rewards = [step(trajectory, rewards_S) for trajectory, rewards_S in zip(trajectories, rewards, strict=True)]
         for sampling in self._sampling:
-            rewards = sampling(rollouts, rewards)
+            rewards = sampling(trajectories, rewards)
         return rewards, remembered
 
 
 def estimate_once(
     estimator: Callable[[Sequence[Trajectory], Sequence[Array], State], tuple[list[Array], State]],
-    rollouts: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     values: Sequence[Array],
     state: State,
 ) -> tuple[list[Array], State]:
     """Apply an estimator; its state takes in a trajectory once, however many batches train on parts of it."""
-    estimated, after = estimator(rollouts, values, state)
-    first = [not rollout.counted for rollout in rollouts]
+    estimated, after = estimator(trajectories, values, state)
+    first = [not trajectory.counted for trajectory in trajectories]
     if not all(first):
         after = (
-            estimator(list(compress(rollouts, first)), list(compress(values, first)), state)[1] if any(first) else state
+            estimator(list(compress(trajectories, first)), list(compress(values, first)), state)[1]
+            if any(first)
+            else state
         )
     return estimated, after
 
@@ -232,16 +236,16 @@ def reward_uses_score(config: TrainerConfig) -> bool:
     return not np.array_equal(reward(lost), reward(won))
 
 
-def per_action_advantages(rollouts: Sequence[Trajectory]) -> list[list[Array]]:
-    """Advantages [B] of every step of every rollout, over one global scale; 0 where the game does not credit parts."""
-    whole = [[np.zeros(len(step.branches)) for step in rollout.steps] for rollout in rollouts]
-    places = [(at, number) for at, r in enumerate(rollouts) for number, step in enumerate(r.steps) if step.credits]
+def per_action_advantages(trajectories: Sequence[Trajectory]) -> list[list[Array]]:
+    """Advantages [B] of every step of every trajectory, over one global scale; 0 where the game credits no parts."""
+    whole = [[np.zeros(len(step.branches)) for step in trajectory.steps] for trajectory in trajectories]
+    places = [(at, number) for at, r in enumerate(trajectories) for number, step in enumerate(r.steps) if step.credits]
     if not places:
         return whole
-    credited = [(at, rollouts[at].steps[number]) for at, number in places]
+    credited = [(at, trajectories[at].steps[number]) for at, number in places]
     steps = [step for _, step in credited]
     cells_S = key_indices([(at, step.clock) for at, step in credited])
-    units_S = key_indices([(rollouts[at].game, rollouts[at].role, step.clock) for at, step in credited])
+    units_S = key_indices([(trajectories[at].game, trajectories[at].role, step.clock) for at, step in credited])
     sums_S = np.array([sum(step.credits) for step in steps])
     counts_S = np.array([float(len(step.credits)) for step in steps])
     others_S = _others_total(sums_S, cells_S, units_S) / np.maximum(_others_total(counts_S, cells_S, units_S), 1)
@@ -268,25 +272,25 @@ class CreditUnit(NamedTuple):
 
     at: int
     """Index of its trajectory in the batch."""
-    rollout: Trajectory
+    trajectory: Trajectory
     """As plugins see it."""
     steps: Sequence[int]
-    """Indices of its steps in its trajectory; fewer than ``rollout.steps`` only for a member without a model call."""
+    """Indices of its steps in its trajectory; fewer than ``trajectory.steps`` only where a member called no model."""
 
 
-def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
+def credit_units(trajectories: Sequence[Trajectory]) -> list[CreditUnit]:
     """The members of every trajectory, in order; a trajectory without members as it is."""
     units = []
-    for at, rollout in enumerate(rollouts):
-        if not rollout.members:
-            units.append(CreditUnit(at, rollout, range(len(rollout.steps))))
-        for member in rollout.members:
+    for at, trajectory in enumerate(trajectories):
+        if not trajectory.members:
+            units.append(CreditUnit(at, trajectory, range(len(trajectory.steps))))
+        for member in trajectory.members:
             # A role that was rewarded without a model call still counts in its group; nothing of it is trained on.
-            steps = [rollout.steps[place] for place in member.steps] or [
-                msgspec.structs.replace(without_choices(rollout.steps[0]), completion_ids=[])
+            steps = [trajectory.steps[place] for place in member.steps] or [
+                msgspec.structs.replace(without_choices(trajectory.steps[0]), completion_ids=[])
             ]
             own = msgspec.structs.replace(
-                rollout,
+                trajectory,
                 game=member.episode_type,
                 role=member.role,
                 group=member.group,
@@ -299,9 +303,9 @@ def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
     return units
 
 
-def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], rollouts: Sequence[Trajectory]) -> list[Array]:
+def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], trajectories: Sequence[Trajectory]) -> list[Array]:
     """Merge the values of ``credit_units`` to [S] per trajectory; 0 for a step that no member has."""
-    whole = [np.zeros(len(rollout.steps)) for rollout in rollouts]
+    whole = [np.zeros(len(trajectory.steps)) for trajectory in trajectories]
     for share, values_S in zip(of, values, strict=True):
         whole[share.at][list(share.steps)] = values_S[: len(share.steps)]
     return whole

@@ -51,24 +51,24 @@ class Critic:
         return self._optimizer.updates
 
     @torch.no_grad()
-    def predict_values(self, rollouts: Sequence[Trajectory]) -> list[Array]:
+    def predict_values(self, trajectories: Sequence[Trajectory]) -> list[Array]:
         """Values of each trajectory's prompts, before each of its model calls."""
-        prompts = _Prompts(rollouts)
+        prompts = _Prompts(trajectories)
         values_S = np.empty(len(prompts.length_S))
         weights = self.decoder.weights(self._adapter())
         for chosen_B, ids_BL, last_B in prompts.chunks(np.arange(len(values_S)), self._cells):
             values_S[chosen_B] = self._forward(weights, ids_BL, last_B).double().cpu().numpy()
-        return np.split(values_S, np.cumsum([len(rollout.steps) for rollout in rollouts])[:-1])
+        return np.split(values_S, np.cumsum([len(trajectory.steps) for trajectory in trajectories])[:-1])
 
     def fit(
-        self, rollouts: Sequence[Trajectory], returns: Sequence[Array], rng: np.random.Generator, minibatch: int
+        self, trajectories: Sequence[Trajectory], returns: Sequence[Array], rng: np.random.Generator, minibatch: int
     ) -> float:
         """Fit the returns, [S] per trajectory, and return the mean squared error over the updates.
 
         If a gradient is not finite, the critic is left unchanged and NaN is returned. ``minibatch`` is the approximate
         number of model calls per update.
         """
-        prompts = _Prompts(rollouts)
+        prompts = _Prompts(trajectories)
         returns_S = torch.from_numpy(np.concatenate(returns)).to(self.flat_C.dtype)
         count = len(returns_S)
         before, errors = self.snapshot(), []
@@ -118,8 +118,8 @@ class Critic:
 class _Prompts:
     """The prompts of all model calls of some trajectories, as flat arrays."""
 
-    def __init__(self, rollouts: Sequence[Trajectory]) -> None:
-        prompts = [step.prompt_ids for rollout in rollouts for step in rollout.steps]
+    def __init__(self, trajectories: Sequence[Trajectory]) -> None:
+        prompts = [step.prompt_ids for trajectory in trajectories for step in trajectory.steps]
         self.length_S = np.array([len(prompt) for prompt in prompts], dtype=np.int64)
         self.ids_T = np.fromiter(chain.from_iterable(prompts), dtype=np.int64)
         self._first_S = run_starts(self.length_S)

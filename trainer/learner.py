@@ -61,7 +61,7 @@ class Learner:
         self._loss: Callable[[LossInputs], LossValue] = self._objective
         self._optimizer = adapter.make_optimizer(self.config)
 
-    def step(self, rollouts: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
+    def step(self, trajectories: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
         """Train on a batch of trajectories, all epochs of it.
 
         Invalid trajectories are refused one by one. If a loss or gradient is not finite, weights, optimiser, critic and
@@ -70,26 +70,26 @@ class Learner:
         """
         began = time.perf_counter()
         self.steps += 1
-        credited = self.assign_credit(rollouts)
+        credited = self.assign_credit(trajectories)
         report = StepReport(
             self.steps,
             refused=credited.refused,
             refused_at=credited.refused_at,
             filtered=credited.filtered,
             credits=credited.credits,
-            rollouts=len(credited.rollouts),
-            replies=describe_replies(credited.rollouts),
+            trajectories=len(credited.trajectories),
+            replies=describe_replies(credited.trajectories),
             epochs=self.config.epochs,
             reward_mean=credited.reward_mean,
             zero_advantage_share=credited.zero_advantage_share,
             advantage_std=credited.advantage_std,
         )
-        if not credited.rollouts:
-            reason = "every advantage is 0" if credited.filtered else "no usable rollout"
+        if not credited.trajectories:
+            reason = "every advantage is 0" if credited.filtered else "no usable trajectory"
             return msgspec.structs.replace(report, skipped=reason)
         masks, longest = self.config.mask_truncated, self.config.max_train_len
-        batch = flatten(credited.rollouts, credited.advantages, longest, credited.parts, masks)
-        calls = [step for rollout in credited.rollouts for step in rollout.steps if step.branches]
+        batch = flatten(credited.trajectories, credited.advantages, longest, credited.parts, masks)
+        calls = [step for trajectory in credited.trajectories for step in trajectory.steps if step.branches]
         masked = [len(step.branches) for step in calls if masks and step.truncated]
         cut = sum(len(step.branches) for step in calls) - sum(masked) - len(batch.position_W)
         report = msgspec.structs.replace(report, cut=cut, masked=len(masked))
@@ -114,9 +114,9 @@ class Learner:
             **tally.summary(self.config.ratio_bound_for(self.adapter.dtype)),
         )
 
-    def assign_credit(self, rollouts: Sequence[Trajectory]) -> CreditedBatch:
+    def assign_credit(self, trajectories: Sequence[Trajectory]) -> CreditedBatch:
         """The credit that a step on these trajectories would assign; nothing is changed."""
-        return self._credit(rollouts, self.memory, None if self.critic is None else self.critic.predict_values)
+        return self._credit(trajectories, self.memory, None if self.critic is None else self.critic.predict_values)
 
     def save_adapter(self, folder: Path, base_model: str = "") -> Path:
         """Save the adapter in PEFT's format and return the folder."""

@@ -107,7 +107,7 @@ class RankSpec(msgspec.Struct, frozen=True):
 class _StepCommand(msgspec.Struct, frozen=True):
     """One step, as sent to the other ranks."""
 
-    rollouts: list[Trajectory]
+    trajectories: list[Trajectory]
     progress: float
     state: bytes = b""
     """The learner's state to start from; empty where the rank holds it."""
@@ -168,23 +168,23 @@ class RankGroup:
             self.check_alive()
             time.sleep(_POLL_S)
 
-    def step(self, learner: Learner, rollouts: Sequence[Trajectory], progress: float) -> StepReport:
+    def step(self, learner: Learner, trajectories: Sequence[Trajectory], progress: float) -> StepReport:
         """Take a ``Learner.step`` on all ranks.
 
         Raises:
             ModelError: a rank ended, or holds other weights. The learner's state is of no use then.
         """
         if self._count == 1:
-            return learner.step(rollouts, progress)
+            return learner.step(trajectories, progress)
         is_synced = self._synced == (learner, learner.steps)
         order = msgspec.msgpack.encode(
-            _StepCommand(list(rollouts), progress, b"" if is_synced else _serialise_state(learner))
+            _StepCommand(list(trajectories), progress, b"" if is_synced else _serialise_state(learner))
         )
         with self._report_dead_rank():
             self._steps += 1
             self._store.set(_step_key(self._steps), b"now")
             self.ranks.broadcast(order)
-            report = learner.step(rollouts, progress)
+            report = learner.step(trajectories, progress)
         self._synced = (learner, learner.steps)
         return report
 
@@ -308,4 +308,4 @@ def _execute(learner: Learner, order: _StepCommand) -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / STATE_FILE).write_bytes(order.state)
             learner.load_state(Path(folder))
-    learner.step(order.rollouts, order.progress)
+    learner.step(order.trajectories, order.progress)

@@ -45,7 +45,7 @@ class StepReport(msgspec.Struct, frozen=True):
     """Credit of every usable trajectory, filtered ones included."""
     alarm: str = ""
     """Why the samples appear not to match their recorded temperature, mask or weights; empty without an alarm."""
-    rollouts: int = 0
+    trajectories: int = 0
     """Trajectories that were used."""
     sequences: int = 0
     branches: int = 0
@@ -220,20 +220,20 @@ def write_batch(
 
 def _batch_rows(learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
     credited = learner.assign_credit([one.trainable_trajectory for one in batch])
-    advantages = {(r.match_id, r.seat): a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
+    advantages = {(r.match_id, r.seat): a_S for r, a_S in zip(credited.trajectories, credited.advantages, strict=True)}
     reward = REWARDS.build(config.reward)
     for one in batch:
-        rollout = one.rollout
-        advantage_S = advantages.get((rollout.match_id, rollout.seat))
-        parts = credit_units([rollout])
-        (rewards_S,) = merge_units(parts, [reward(part.rollout) for part in parts], [rollout])
-        whose = {at: part.rollout for part in parts for at in part.steps}
+        trajectory = one.trajectory
+        advantage_S = advantages.get((trajectory.match_id, trajectory.seat))
+        parts = credit_units([trajectory])
+        (rewards_S,) = merge_units(parts, [reward(part.trajectory) for part in parts], [trajectory])
+        whose = {at: part.trajectory for part in parts for at in part.steps}
         for at in one.steps:
-            step, by = rollout.steps[at], whose.get(at, rollout)
+            step, by = trajectory.steps[at], whose.get(at, trajectory)
             yield {
                 "step": learner.steps + 1,
                 "sequence": one.sequence,
-                "match_id": rollout.match_id,
+                "match_id": trajectory.match_id,
                 "game": by.game,
                 "role": by.role,
                 "group": by.group,

@@ -109,50 +109,50 @@ class ExperienceReader:
         self.buffer.advance(version)
         while self.buffer.is_ready:
             left = self.buffer.unsettled_count
-            self.buffer.drop_rejected(lambda rollout: self._drop_reason(rollout, version), version)
+            self.buffer.drop_rejected(lambda trajectory: self._drop_reason(trajectory, version), version)
             if self.buffer.unsettled_count == left:
                 return False
             self.buffer.advance(version)
         return True
 
     def _admit(self, received: ReceivedTrajectory, version: int) -> None:
-        rollout = received.rollout
-        if rollout is not None and self.buffer.was_held(received.sequence):
+        trajectory = received.trajectory
+        if trajectory is not None and self.buffer.was_held(received.sequence):
             # Checked before the restart; later changes are seen by ``drop_rejected``.
-            self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
+            self.buffer.add(received.sequence, trajectory, self._consumed.steps_of(received.sequence))
             return
-        if rollout is not None and not rollout.steps and is_grouped(rollout):
-            self.buffer.drop(received.sequence, rollout.match_id, rollout.seat, "failed", rollout)
+        if trajectory is not None and not trajectory.steps and is_grouped(trajectory):
+            self.buffer.drop(received.sequence, trajectory.match_id, trajectory.seat, "failed", trajectory)
             return
         damage: str | None = received.error
-        if rollout is not None:
-            damage = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
-        if rollout is None or damage:
+        if trajectory is not None:
+            damage = rejection_reason(trajectory, self._shape.vocab_size, self._shape.max_positions)
+        if trajectory is None or damage:
             log.warning("trajectory rejected", sequence=received.sequence, reason=damage)
-            match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")
-            seat = received.seat if rollout is None or received.match_id else rollout.seat
-            self.buffer.drop(received.sequence, match_id, seat, "refused", rollout)
+            match_id = received.match_id or (trajectory.match_id if trajectory is not None else f"#{received.sequence}")
+            seat = received.seat if trajectory is None or received.match_id else trajectory.seat
+            self.buffer.drop(received.sequence, match_id, seat, "refused", trajectory)
         elif (
-            self.buffer.is_waiting(match_id := rollout.match_id, seat := rollout.seat)
+            self.buffer.is_waiting(match_id := trajectory.match_id, seat := trajectory.seat)
             or self._context.state.consumption.is_accounted(match_id, seat)
             or self._unrecorded.is_accounted(match_id, seat)
         ):
             log.warning("duplicate trajectory dropped", sequence=received.sequence, match=match_id, seat=seat)
             self.buffer.drop(received.sequence, match_id, seat, "copy")
-        elif (reason := self._drop_reason(rollout, version)) is not None:
-            self.buffer.drop(received.sequence, match_id, seat, reason, rollout)
+        elif (reason := self._drop_reason(trajectory, version)) is not None:
+            self.buffer.drop(received.sequence, match_id, seat, reason, trajectory)
         else:
-            self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
+            self.buffer.add(received.sequence, trajectory, self._consumed.steps_of(received.sequence))
 
-    def _drop_reason(self, rollout: Trajectory, version: int) -> str | None:
+    def _drop_reason(self, trajectory: Trajectory, version: int) -> str | None:
         """Reason for which the step from ``version`` must not train on a valid trajectory; None if it may."""
         state = self._context.state
-        if rollout.match_id in state.voided:
+        if trajectory.match_id in state.voided:
             return "voided"
         # Where old model calls are dropped one by one, a trajectory is stale once its newest call is.
         judged_by = "newest" if self._config.buffer.drop_old_steps else self._config.buffer.staleness
         first = state.training_start(self._policy)
-        return "stale" if is_stale(rollout, version, self._config.max_lag_steps, first, judged_by) else None
+        return "stale" if is_stale(trajectory, version, self._config.max_lag_steps, first, judged_by) else None
 
     def start_next_step(self, step: GradientStepTaken) -> None:
         """Begin with the trajectories of the next step, while ``step`` is being recorded."""

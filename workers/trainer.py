@@ -235,15 +235,17 @@ class TrainerWorker:
             return []
         rows, credited = [], set[tuple[str, int]]()
         for at, rewards_S, advantages_S in report.credits:
-            item, rollout = batch[at], batch[at].rollout
+            item, trajectory = batch[at], batch[at].trajectory
             outcome = "filtered" if at in report.filtered else "trained"
-            credited.add((rollout.match_id, rollout.seat))
+            credited.add((trajectory.match_id, trajectory.seat))
             # Forced replies too, from which nothing is learned.
-            calls = range(len(rollout.steps)) if item.trains_all_steps else item.steps
-            for call in calls if is_kept(rollout.match_id, share) else ():
+            calls = range(len(trajectory.steps)) if item.trains_all_steps else item.steps
+            for call in calls if is_kept(trajectory.match_id, share) else ():
                 reward, advantage = float(rewards_S[call]), float(advantages_S[call])
                 rows.append(
-                    CreditRow(rollout.match_id, rollout.seat, call, self._policy, step.step, outcome, reward, advantage)
+                    CreditRow(
+                        trajectory.match_id, trajectory.seat, call, self._policy, step.step, outcome, reward, advantage
+                    )
                 )
         for dropped in (each for each in step.dropped if each.reason not in UNCOUNTED_REASONS):
             for match_id, seat in zip(dropped.matches, dropped.seats, strict=True):

@@ -167,7 +167,7 @@ class ReceivedTrajectory(msgspec.Struct, frozen=True):
     """A trajectory and its place in the stream."""
 
     sequence: int
-    rollout: Trajectory | None
+    trajectory: Trajectory | None
     error: str = ""
     match_id: str = ""
     """Match in the message's label; empty without a label."""
@@ -187,7 +187,7 @@ class ExperienceStream:
         self._damaged = 0
         self._kept: set[int] = set()
 
-    async def publish(self, rollout: Trajectory) -> str:
+    async def publish(self, trajectory: Trajectory) -> str:
         """Publish a trajectory for the trainer of its policy; returns the digest of the published bytes.
 
         The same trajectory again, within the duplicate window, has no effect.
@@ -197,15 +197,15 @@ class ExperienceStream:
             BackpressureError: the stream is full; retry once the trainer has caught up.
             MessageTooLargeError: larger than the broker's maximum; nothing was sent.
         """
-        data = encode_trajectory(rollout)
+        data = encode_trajectory(trajectory)
         if len(data) > self._client.max_payload:
             raise MessageTooLargeError(
-                f"the trajectory of {rollout.match_id} has {len(data):,} bytes, compressed; expected at most the "
+                f"the trajectory of {trajectory.match_id} has {len(data):,} bytes, compressed; expected at most the "
                 f"broker's max_payload of {self._client.max_payload:,}"
             )
-        label = {LABEL_HEADER: f"{rollout.match_id}:{rollout.seat}"}
-        message = OutgoingMessage(experience_subject(self.league, rollout.policy), data, label)
-        with translate_broker_errors(f"publishing the trajectory of {rollout.match_id}"):
+        label = {LABEL_HEADER: f"{trajectory.match_id}:{trajectory.seat}"}
+        message = OutgoingMessage(experience_subject(self.league, trajectory.policy), data, label)
+        with translate_broker_errors(f"publishing the trajectory of {trajectory.match_id}"):
             await self._publisher.publish([message])
         return digest(data)
 
@@ -215,7 +215,7 @@ class ExperienceStream:
         async for messages in pull_messages(self._client, EXPERIENCE_STREAM, subject, first, None):
             for pulled in messages:
                 received = _decode_message(pulled)
-                if received.rollout is None and not await self._dead_letter(pulled, received):
+                if received.trajectory is None and not await self._dead_letter(pulled, received):
                     continue
                 yield received
 
@@ -262,9 +262,9 @@ def _decode_message(pulled: PulledMessage) -> ReceivedTrajectory:
     match_id, _, number = (pulled.msg.headers or {}).get(LABEL_HEADER, "").rpartition(":")
     # Bounded, since the history cannot hold arbitrarily large integers.
     seat = int(number) if match_id and number.isascii() and number.isdigit() and len(number) < 5 else -1
-    rollout, why = None, ""
+    trajectory, why = None, ""
     try:
-        rollout = decode_trajectory(pulled.msg.data)
+        trajectory = decode_trajectory(pulled.msg.data)
     except DecodeError as error:
         why = str(error)
-    return ReceivedTrajectory(pulled.sequence, rollout, why, match_id, seat)
+    return ReceivedTrajectory(pulled.sequence, trajectory, why, match_id, seat)

@@ -85,6 +85,6 @@ def test_students_who_are_never_asked_anything_hold_up_neither_the_stream_nor_th
     league = League(tmp_path, cut(POPULATIONS.read_text()))
     assert "identical" in league.report
     steps = league.events("GradientStepTaken")
-    assert [step["skip_reason"] for step in steps if step["policy"] == "main"] == ["no usable rollout"] * 2
+    assert [step["skip_reason"] for step in steps if step["policy"] == "main"] == ["no usable trajectory"] * 2
     assert all(step["accepted"] for step in steps if step["policy"] in ("teacher", "tutor"))
     assert "balanced" in league("ledger")

@@ -211,7 +211,7 @@ def test_trajectories_are_stored_once_and_under_ids_of_their_own(run: Callable[[
         await stream.publish(next_one)
         found = await asyncio.wait_for(first_trajectories(stream, "hero", 3), 300)
         assert [(each.match_id, each.seat) for each in found] == [("", -1), ("m-1", 0), ("m-2", 0)]
-        assert [each.rollout for each in found] == [None, ours, next_one]
+        assert [each.trajectory for each in found] == [None, ours, next_one]
         assert await find_pending_trajectory(worker, "exp", "hero", "m-2", 0) == next_one
         await stream.purge_through("hero", found[-1].sequence)
         await stream.publish(ours)

@@ -107,7 +107,7 @@ async def trained(folder: Path) -> Seen:
 
 async def take_rollouts(received: AsyncIterator[object], found: Seen) -> None:
     async for each in received:
-        rollout = each.rollout  # type: ignore[attr-defined]
+        rollout = each.trajectory  # type: ignore[attr-defined]
         found.rollouts[rollout.match_id] = rollout
 
 

@@ -34,7 +34,7 @@ class Estimate(NamedTuple):
 class Advantage(Protocol):
     """Estimates how much better each step was than expected."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """Estimate the advantages of a batch; pure in its arguments.
 
         Every trajectory has at least one step, ``rewards`` are [S] for each, and ``state`` is what the last call
@@ -82,9 +82,9 @@ def total_rewards(rewards: Sequence[Array]) -> Array:
     return np.array([rewards_S.sum() for rewards_S in rewards])
 
 
-def spread_to_steps(values_G: Array, rollouts: Sequence[Trajectory]) -> list[Array]:
+def spread_to_steps(values_G: Array, trajectories: Sequence[Trajectory]) -> list[Array]:
     """Give every step of a trajectory the trajectory's value."""
-    return [np.full(len(r.steps), value) for value, r in zip(values_G, rollouts, strict=True)]
+    return [np.full(len(r.steps), value) for value, r in zip(values_G, trajectories, strict=True)]
 
 
 GROUP_KEYS = ("game", "group", "policy", "role", "seat")
@@ -97,9 +97,9 @@ def check_group_keys(by: Sequence[str]) -> None:
         raise ConfigError(f"by: {list(by)}; expected some of {format_choices(GROUP_KEYS)}")
 
 
-def group_indices(rollouts: Sequence[Trajectory], by: Sequence[str]) -> NDArray[np.int64]:
+def group_indices(trajectories: Sequence[Trajectory], by: Sequence[str]) -> NDArray[np.int64]:
     """Number [G] of each trajectory's group: those that agree in all fields of ``by``."""
-    return key_indices([tuple(getattr(rollout, field) for field in by) for rollout in rollouts])
+    return key_indices([tuple(getattr(trajectory, field) for field in by) for trajectory in trajectories])
 
 
 def key_indices(keys: Sequence[Hashable]) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Estimators that look at the reward of each step: as it is, with a critic, or along the game's clock.
 
-Shape suffixes: S step of a rollout, C distinct clock of a rollout, X (rollout, clock) cell of the batch.
+Shape suffixes: S step of a trajectory, C distinct clock of a trajectory, X (trajectory, clock) cell of the batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class StepReward(PluginStruct, frozen=True):
     transformation, it is their algorithm.
     """
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """The rewards themselves."""
         return Estimate([np.array(rewards_S, dtype=np.float64) for rewards_S in rewards], state)
 
@@ -44,9 +44,9 @@ class Gae(PluginStruct, frozen=True):
     """Subtract the mean over the batch's steps, and divide by the standard deviation."""
     critic: CriticConfig = CriticConfig()
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """Advantages where the critic expects nothing yet."""
-        return Estimate(self.estimate(rewards, [np.zeros(len(r.steps)) for r in rollouts]).advantages, state)
+        return Estimate(self.estimate(rewards, [np.zeros(len(r.steps)) for r in trajectories]).advantages, state)
 
     def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
         """See ``UsesCritic.estimate``."""
@@ -78,9 +78,9 @@ class Cells(NamedTuple):
     to_go_X: Array
     """Discounted reward-to-go from each cell on."""
 
-    def keys(self, rollouts: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, int]]:
+    def keys(self, trajectories: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, int]]:
         """Trajectory and clock of each cell."""
-        return ((r, int(clock)) for r, clocks_C in zip(rollouts, self.clocks, strict=True) for clock in clocks_C)
+        return ((r, int(clock)) for r, clocks_C in zip(trajectories, self.clocks, strict=True) for clock in clocks_C)
 
     def to_steps(self, values_X: Array, normalize: bool) -> list[Array]:
         """Values of cells as [S] per trajectory, divided by their root mean square with ``normalize``."""
@@ -91,12 +91,12 @@ class Cells(NamedTuple):
         return [part_C[cell_S] for part_C, cell_S in zip(parts, self.step_cells, strict=True)]
 
 
-def batch_cells(rollouts: Sequence[Trajectory], rewards: Sequence[Array], gamma: float) -> Cells:
+def batch_cells(trajectories: Sequence[Trajectory], rewards: Sequence[Array], gamma: float) -> Cells:
     """Group a batch with rewards [S] per trajectory into cells."""
     cells = Cells([], [], np.zeros(0))
     to_go: list[Array] = []
-    for rollout, rewards_S in zip(rollouts, rewards, strict=True):
-        clocks_C, cell_S = np.unique([step.clock for step in rollout.steps], return_inverse=True)
+    for trajectory, rewards_S in zip(trajectories, rewards, strict=True):
+        clocks_C, cell_S = np.unique([step.clock for step in trajectory.steps], return_inverse=True)
         to_go_C = np.bincount(cell_S, weights=rewards_S).astype(np.float64)
         for i in range(len(clocks_C) - 2, -1, -1):
             to_go_C[i] += gamma ** (clocks_C[i + 1] - clocks_C[i]) * to_go_C[i + 1]
@@ -118,10 +118,10 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
     normalize: bool = True
     """Whether to divide by the root mean square over the batch's (trajectory, clock) cells."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """Share one advantage among all steps of a clock; 0 if no other trajectory of the role reached it."""
-        cells = batch_cells(rollouts, rewards, self.gamma)
-        keys = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        cells = batch_cells(trajectories, rewards, self.gamma)
+        keys = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(trajectories)])
         return Estimate(cells.to_steps(base.leave_one_out(cells.to_go_X, keys), self.normalize), state)
 
 
@@ -129,13 +129,13 @@ class ClockLeaveOneOut(PluginStruct, frozen=True):
 class ClockLineup(PluginStruct, frozen=True):
     """A = G(clock) - (w m + others' sum + p prior) / (w + others + p), over one global scale.
 
-    ``clock_leave_one_out`` compares a role's rollouts against any opponents alike, so that it mostly sees the draw
-    where opponents differ much in strength. Here the rollouts of the same line-up count for more, those of the batches
-    before among them: few of one batch are alike.
+    ``clock_leave_one_out`` compares a role's trajectories against any opponents alike, so that it mostly sees the draw
+    where opponents differ much in strength. Here the trajectories of the same line-up count for more, also those of
+    earlier batches: few of one batch are alike.
 
-    ``m`` is the mean of what the line-up's rollouts of earlier batches got from this clock on, of fading weight ``w``;
-    the others are those of this batch; the prior is the mean of the role's other rollouts of the batch, whatever their
-    line-up. Nothing of a rollout's own is in its baseline, which therefore adds no bias (Kool et al. 2019).
+    ``m`` is the mean return of the line-up's trajectories of earlier batches from this clock on, of fading weight
+    ``w``; the others are those of this batch; the prior is the mean of the role's other trajectories of the batch, of
+    any line-up. Nothing of a trajectory's own is in its baseline, which therefore adds no bias (Kool et al. 2019).
     """
 
     gamma: Share = 0.8
@@ -145,12 +145,12 @@ class ClockLineup(PluginStruct, frozen=True):
     prior: PositiveFloat = 2.0
     """Trajectories that the prior counts for."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """All steps of one clock share its advantage; where nothing tells what to expect it is 0."""
-        cells = batch_cells(rollouts, rewards, self.gamma)
+        cells = batch_cells(trajectories, rewards, self.gamma)
         to_go_X = cells.to_go_X
-        lineups = [f"{r.game}|{r.role}|{r.group}|{clock}" for r, clock in cells.keys(rollouts)]
-        role_X = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        lineups = [f"{r.game}|{r.role}|{r.group}|{clock}" for r, clock in cells.keys(trajectories)]
+        role_X = base.key_indices([(r.game, r.role, clock) for r, clock in cells.keys(trajectories)])
         cell_X = base.key_indices(lineups)
         others_X = np.bincount(cell_X)[cell_X] - 1
         sums_X = np.bincount(cell_X, weights=to_go_X)[cell_X] - to_go_X

@@ -32,10 +32,10 @@ class TotalRewardEstimator(PluginStruct, frozen=True):
         """
         raise NotImplementedError
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """See ``Advantage``."""
-        advantages_G, after = self.estimate(rollouts, base.total_rewards(rewards), state)
-        return Estimate(base.spread_to_steps(advantages_G, rollouts), after)
+        advantages_G, after = self.estimate(trajectories, base.total_rewards(rewards), state)
+        return Estimate(base.spread_to_steps(advantages_G, trajectories), after)
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState = NO_STATE) -> Credit:
         """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""

@@ -95,7 +95,7 @@ class BatchItem(NamedTuple):
     """A trajectory of a batch."""
 
     sequence: int
-    rollout: Trajectory
+    trajectory: Trajectory
     steps: list[int]
     """Indices of the steps to train on."""
     left: int
@@ -106,7 +106,7 @@ class BatchItem(NamedTuple):
     @property
     def trains_all_steps(self) -> bool:
         """Whether all steps with a choice are trained on now."""
-        return len(self.steps) == len(trainable_steps(self.rollout))
+        return len(self.steps) == len(trainable_steps(self.trajectory))
 
     @property
     def trainable_trajectory(self) -> Trajectory:
@@ -116,15 +116,15 @@ class BatchItem(NamedTuple):
         trajectory, whichever of its steps are trained on now.
         """
         if self.trains_all_steps:
-            return self.rollout
+            return self.trajectory
         trained = set(self.steps)
-        steps = [step if at in trained else without_choices(step) for at, step in enumerate(self.rollout.steps)]
-        return msgspec.structs.replace(self.rollout, steps=steps, counted=self.begun)
+        steps = [step if at in trained else without_choices(step) for at, step in enumerate(self.trajectory.steps)]
+        return msgspec.structs.replace(self.trajectory, steps=steps, counted=self.begun)
 
 
-def trainable_steps(rollout: Trajectory) -> list[int]:
+def trainable_steps(trajectory: Trajectory) -> list[int]:
     """Indices of the steps with a choice: a token that was sampled rather than forced."""
-    return [at for at, step in enumerate(rollout.steps) if step.branches]
+    return [at for at, step in enumerate(trajectory.steps) if step.branches]
 
 
 def without_choices(step: ModelCall) -> ModelCall:
@@ -161,8 +161,8 @@ def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) 
     """Account for trajectories that were trained on (``batch``, by sequence) and for the others that left."""
     done = [one for one in batch if not one.left]
     return BatchAccounting(
-        matches=[one.rollout.match_id for one in batch],
-        seats=[one.rollout.seat for one in batch],
+        matches=[one.trajectory.match_id for one in batch],
+        seats=[one.trajectory.seat for one in batch],
         accepted=len(done),
         trained=to_ranges(one.sequence for one in done),
         dropped=[
@@ -176,7 +176,9 @@ def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) 
             if (those := sorted(one for one in dropped if one.reason == reason))
         ],
         parts=[
-            PartialTrajectory(one.sequence, one.rollout.match_id, to_ranges(one.steps), one.left, one.rollout.seat)
+            PartialTrajectory(
+                one.sequence, one.trajectory.match_id, to_ranges(one.steps), one.left, one.trajectory.seat
+            )
             for one in batch
             if not one.trains_all_steps
         ],

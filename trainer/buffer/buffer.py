@@ -124,13 +124,13 @@ class TrajectoryBuffer:
     def is_waiting(self, match_id: str, seat: int) -> bool:
         """Whether the trajectory of a match's seat waits."""
         held = (*self._waiting.values(), *self._groups.waiting)
-        return any((one.rollout.match_id, one.rollout.seat) == (match_id, seat) for one in held)
+        return any((one.trajectory.match_id, one.trajectory.seat) == (match_id, seat) for one in held)
 
-    def add(self, sequence: int, rollout: Trajectory, done: Ranges) -> None:
+    def add(self, sequence: int, trajectory: Trajectory, done: Ranges) -> None:
         """Add a valid trajectory; recorded gradient steps have trained on its steps ``done``."""
-        self._mark_examined(sequence, rollout)
-        steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
-        self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps, begun=bool(done))))
+        self._mark_examined(sequence, trajectory)
+        steps = [step for step in trainable_steps(trajectory) if not in_ranges(done, step)]
+        self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, trajectory, steps, begun=bool(done))))
 
     def _apply_group_update(self, update: GroupUpdate) -> None:
         """Make members of complete groups available, and drop those whose group was given up or is closed."""
@@ -141,7 +141,7 @@ class TrajectoryBuffer:
                 self._note_dropped(one, reason)
 
     def _note_dropped(self, one: BufferedTrajectory | BatchItem, reason: str) -> None:
-        self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat))
+        self._unsettled.append(DroppedItem(one.sequence, one.trajectory.match_id, reason, one.trajectory.seat))
 
     def advance(self, version: int) -> None:
         """Give up groups that have waited too long, or that cannot be completed before the next step."""
@@ -149,29 +149,29 @@ class TrajectoryBuffer:
         while not self._waiting and self._is_blocked and (update := self._groups.release_oldest()) is not None:
             self._apply_group_update(update)
 
-    def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Trajectory | None = None) -> None:
-        """Drop a trajectory for one of ``DROP_REASONS``; with ``rollout``, count it among those examined."""
-        self._mark_examined(sequence, rollout)
+    def drop(self, sequence: int, match_id: str, seat: int, reason: str, trajectory: Trajectory | None = None) -> None:
+        """Drop a trajectory for one of ``DROP_REASONS``; with ``trajectory``, count it among those examined."""
+        self._mark_examined(sequence, trajectory)
         self._unsettled.append(DroppedItem(sequence, match_id, reason, seat))
-        if rollout is not None:
-            self._apply_group_update(self._groups.mark_missing(rollout))
+        if trajectory is not None:
+            self._apply_group_update(self._groups.mark_missing(trajectory))
 
-    def _mark_examined(self, sequence: int, rollout: Trajectory | None) -> None:
+    def _mark_examined(self, sequence: int, trajectory: Trajectory | None) -> None:
         # A lower sequence was examined, and counted, before the trainer restarted.
         if sequence > self._last_examined:
             self._last_examined = sequence
-            if rollout is not None:
-                self._lengths.append(len(rollout.steps))
+            if trajectory is not None:
+                self._lengths.append(len(trajectory.steps))
 
     def drop_rejected(self, judge: RejectionRule, version: int) -> None:
         """Drop trajectories that have become too old, or otherwise unusable, while they waited."""
         for sequence, one in list(self._waiting.items()):
             if self._buffer.drop_old_steps:
-                fresh = set(fresh_step_indices(one.rollout, version, self._config.max_lag_steps))
+                fresh = set(fresh_step_indices(one.trajectory, version, self._config.max_lag_steps))
                 one.steps = [step for step in one.steps if step in fresh]
-            reason = judge(one.rollout)
+            reason = judge(one.trajectory)
             if reason is None and not one.steps:
-                if trainable_steps(one.rollout):
+                if trainable_steps(one.trajectory):
                     reason = "stale"
                 elif self._buffer.level != "episode":
                     reason = "filtered"
@@ -187,9 +187,9 @@ class TrajectoryBuffer:
         rng = Random(derive_seed(self._seed, "batch", number))
         count = self._buffer.steps_per_batch or self._config.rollouts_per_step
         bundles = {
-            at: one.rollout.group
+            at: one.trajectory.group
             for at, one in self._waiting.items()
-            if self._buffer.level == "episode" and is_grouped(one.rollout)
+            if self._buffer.level == "episode" and is_grouped(one.trajectory)
         }
         chosen: dict[int, list[int]] = {}
         for unit in select_units(self._strategy(self._units(version), rng), count, self._buffer.shares, bundles):
@@ -198,14 +198,14 @@ class TrajectoryBuffer:
         for sequence, steps in chosen.items():
             one = self._waiting[sequence]
             taken = one.steps if steps == [-1] else steps
-            items.append(BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken), one.begun))
+            items.append(BatchItem(sequence, one.trajectory, taken, len(one.steps) - len(taken), one.begun))
         return items
 
     def _units(self, version: int) -> list[Unit]:
         units = []
         for sequence in sorted(self._waiting):
             one = self._waiting[sequence]
-            r = one.rollout
+            r = one.trajectory
             if self._buffer.level == "episode":
                 units.append(Unit(sequence, -1, r.game, r.role, version - r.version, r.score))
             else:
@@ -249,11 +249,11 @@ class TrajectoryBuffer:
 
     def metrics(self, batch: Sequence[BatchItem], version: int) -> dict[str, float]:
         """Metrics of a batch's origin: lags in versions; lengths in model calls of arrivals and of what is trained."""
-        lags = [version - one.rollout.steps[at].version for one in batch for at in one.steps]
+        lags = [version - one.trajectory.steps[at].version for one in batch for at in one.steps]
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))
         numbers |= self._groups.metrics()
-        for kind, lengths in (("generated", self._lengths), ("trained", [len(one.rollout.steps) for one in batch])):
+        for kind, lengths in (("generated", self._lengths), ("trained", [len(one.trajectory.steps) for one in batch])):
             if lengths:
                 numbers[f"length_{kind}_mean"] = float(np.mean(lengths))
                 for share in _QUANTILES:

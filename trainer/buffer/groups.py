@@ -39,24 +39,24 @@ class BufferedTrajectory:
     """A trajectory and its model calls that are still to be trained on."""
 
     sequence: int
-    rollout: Trajectory
+    trajectory: Trajectory
     steps: list[int]
     begun: bool = False
     """Whether a batch has trained on some of its model calls."""
 
 
-def is_grouped(rollout: Trajectory) -> bool:
+def is_grouped(trajectory: Trajectory) -> bool:
     """Whether the trajectory belongs to a group of several."""
-    return rollout.group_size > 1 and bool(rollout.group)
+    return trajectory.group_size > 1 and bool(trajectory.group)
 
 
-def _member_id(rollout: Trajectory) -> str:
-    return f"{rollout.match_id}:{rollout.seat}"
+def _member_id(trajectory: Trajectory) -> str:
+    return f"{trajectory.match_id}:{trajectory.seat}"
 
 
-def _known_version(rollout: Trajectory) -> int | None:
+def _known_version(trajectory: Trajectory) -> int | None:
     # Without model calls it is the tombstone of a failed match, whose version is not known.
-    return rollout.version if rollout.steps else None
+    return trajectory.version if trajectory.steps else None
 
 
 class GroupUpdate(NamedTuple):
@@ -125,15 +125,15 @@ class GroupAssembler:
 
     def add(self, one: BufferedTrajectory) -> GroupUpdate:
         """Add a trajectory of a group."""
-        is_late = one.rollout.group in self._closed
+        is_late = one.trajectory.group in self._closed
         self.counts["late"] += is_late
-        released = [] if is_late else self._add_member(one.rollout, one)
-        return self._close_stale(_known_version(one.rollout), released, [one] if is_late else [])
+        released = [] if is_late else self._add_member(one.trajectory, one)
+        return self._close_stale(_known_version(one.trajectory), released, [one] if is_late else [])
 
-    def mark_missing(self, rollout: Trajectory) -> GroupUpdate:
+    def mark_missing(self, trajectory: Trajectory) -> GroupUpdate:
         """Count a trajectory of a group that failed or cannot be used: the group completes without it."""
-        released = [] if rollout.group in self._closed else self._add_member(rollout, None)
-        return self._close_stale(_known_version(rollout), released)
+        released = [] if trajectory.group in self._closed else self._add_member(trajectory, None)
+        return self._close_stale(_known_version(trajectory), released)
 
     def advance(self, version: int) -> GroupUpdate:
         """Note a published policy version, and close the groups that are too old for it."""
@@ -147,17 +147,17 @@ class GroupAssembler:
         self.counts["members_handed_on"] += len(group)
         return group
 
-    def _add_member(self, rollout: Trajectory, one: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
+    def _add_member(self, trajectory: Trajectory, one: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
         """The group that the arrival completes, if it does; a version that is not known counts as the newest seen."""
-        version = _known_version(rollout)
+        version = _known_version(trajectory)
         pending = PendingGroup(
-            rollout.group, self.newest_version if version is None else version, rollout.group_size, {}
+            trajectory.group, self.newest_version if version is None else version, trajectory.group_size, {}
         )
-        group = self._open.setdefault(rollout.group, pending)
-        if _member_id(rollout) in group.members:
+        group = self._open.setdefault(trajectory.group, pending)
+        if _member_id(trajectory) in group.members:
             self.counts["duplicate"] += 1
             return []
-        group.members[_member_id(rollout)] = one
+        group.members[_member_id(trajectory)] = one
         self.counts["missing"] += one is None
         if len(group.members) < group.size:
             return []
@@ -243,23 +243,23 @@ class BufferedGroups:
         if one.sequence in self._expected:
             name = self._expected.pop(one.sequence)
             if name:
-                self._restored[name][_member_id(one.rollout)] = one
+                self._restored[name][_member_id(one.trajectory)] = one
             if not self._expected:
                 self._resume()
             return _release_update([] if name else [one])
         self._resume()
-        if not is_grouped(one.rollout):
+        if not is_grouped(one.trajectory):
             return _release_update([one])
         self.is_used = True
         return self._assembler.add(one)
 
-    def mark_missing(self, rollout: Trajectory) -> GroupUpdate:
+    def mark_missing(self, trajectory: Trajectory) -> GroupUpdate:
         """Record that a trajectory will not be trained on, so that its group can complete without it."""
-        if not is_grouped(rollout):
+        if not is_grouped(trajectory):
             return _release_update([])
         self._resume()
         self.is_used = True
-        return self._assembler.mark_missing(rollout)
+        return self._assembler.mark_missing(trajectory)
 
     def advance(self, version: int) -> GroupUpdate:
         """Set the version that the next step starts from."""

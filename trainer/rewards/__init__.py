@@ -15,7 +15,7 @@ from schemas.trajectories import Trajectory
 class Reward(Protocol):
     """Raw signal: the reward of each step of a seat, before any baseline."""
 
-    def __call__(self, rollout: Trajectory) -> NDArray[np.float64]:
+    def __call__(self, trajectory: Trajectory) -> NDArray[np.float64]:
         """Rewards [S] of a trajectory's steps; pure in the trajectory."""
 
 
@@ -32,10 +32,10 @@ class OutcomeReward(PluginStruct, frozen=True):
     every_step: bool = False
     """Every step earns the score, not only the last."""
 
-    def __call__(self, rollout: Trajectory) -> NDArray[np.float64]:
+    def __call__(self, trajectory: Trajectory) -> NDArray[np.float64]:
         """Rewards [S]: zeros, then the scaled score; or the score everywhere."""
-        rewards_S = np.zeros(len(rollout.steps))
-        rewards_S[0 if self.every_step else -1 :] = self.scale * rollout.score
+        rewards_S = np.zeros(len(trajectory.steps))
+        rewards_S[0 if self.every_step else -1 :] = self.scale * trajectory.score
         return rewards_S
 
 
@@ -50,8 +50,8 @@ class ProgressReward(PluginStruct, frozen=True):
     score_weight: float = 0.0
     """Weight of the final score, which the last step earns on top."""
 
-    def __call__(self, rollout: Trajectory) -> NDArray[np.float64]:
+    def __call__(self, trajectory: Trajectory) -> NDArray[np.float64]:
         """Rewards [S], in the progress measure's units."""
-        rewards_S = np.diff([*(step.progress for step in rollout.steps), rollout.final_progress])
-        rewards_S[-1] += self.score_weight * rollout.score
+        rewards_S = np.diff([*(step.progress for step in trajectory.steps), trajectory.final_progress])
+        rewards_S[-1] += self.score_weight * trajectory.score
         return rewards_S

@@ -34,7 +34,7 @@ class FinalRewards(NamedTuple):
 class FinalTransform(Protocol):
     """A transform of the seats' final scores."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
+    def __call__(self, trajectories: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """Transform the final rewards of a batch; pure in its arguments.
 
         ``values`` are those after the previous transform (``own_seat_index`` gives the trajectory's own), ``state`` is
@@ -45,14 +45,14 @@ class FinalTransform(Protocol):
 class StepTransform(Protocol):
     """A transform of the rewards of a trajectory's model calls."""
 
-    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+    def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
         """New rewards [S]; pure in its arguments."""
 
 
 class SamplingTransform(Protocol):
     """A transform of the rewards of a whole batch."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
         """New rewards, [S] per trajectory; pure in its arguments."""
 
 
@@ -61,24 +61,24 @@ STEP_TRANSFORMS: Registry[StepTransform] = Registry("trainer.transforms.step", "
 SAMPLING_TRANSFORMS: Registry[SamplingTransform] = Registry("trainer.transforms.sampling", "trainer.transforms")
 
 
-def seat_scores(rollout: Trajectory) -> Array:
+def seat_scores(trajectory: Trajectory) -> Array:
     """Every seat's final score [M], or the trajectory's own [1] where it is the only one kept."""
-    return np.array(rollout.scores or [rollout.score], dtype=np.float64)
+    return np.array(trajectory.scores or [trajectory.score], dtype=np.float64)
 
 
-def own_seat_index(rollout: Trajectory) -> int:
+def own_seat_index(trajectory: Trajectory) -> int:
     """Index of the trajectory's seat among its ``scores``."""
-    return rollout.seat if rollout.scores else 0
+    return trajectory.seat if trajectory.scores else 0
 
 
 def subtract_baseline(
-    keys: Sequence[str], rollouts: Sequence[Trajectory], finals: FinalRewards, decay: float
+    keys: Sequence[str], trajectories: Sequence[Trajectory], finals: FinalRewards, decay: float
 ) -> FinalRewards:
     """Subtract a running mean from each trajectory's own final reward, by key; then update the means with the batch's.
 
     A mean is used before it is updated, so that it does not depend on the trajectories it is subtracted from.
     """
-    places = [own_seat_index(rollout) for rollout in rollouts]
+    places = [own_seat_index(trajectory) for trajectory in trajectories]
     mine_G = np.array([float(value_M[place]) for value_M, place in zip(finals.values, places, strict=True)])
     less_G, after = subtract_running_mean(keys, mine_G, finals.state, decay)
     values = [value_M.copy() for value_M in finals.values]
@@ -101,12 +101,12 @@ class WinDrawLoss(PluginStruct, frozen=True):
     In trajectories without the other seats' scores the rank decides, and a shared first place counts as a win.
     """
 
-    def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
+    def __call__(self, trajectories: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """See ``FinalTransform.__call__``."""
         finals = []
-        for rollout, value_M in zip(rollouts, values, strict=True):
+        for trajectory, value_M in zip(trajectories, values, strict=True):
             if len(value_M) < 2:
-                finals.append(np.array([1.0 if rollout.rank == 1 else -1.0]))
+                finals.append(np.array([1.0 if trajectory.rank == 1 else -1.0]))
             else:
                 best_M = value_M == value_M.max()
                 sides = set(compress(rollout.teams or range(len(value_M)), best_M))
@@ -124,21 +124,21 @@ class RoleAdvantage(PluginStruct, frozen=True):
     decay: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.95
     """Decay of the average, per batch."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
+    def __call__(self, trajectories: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """New final rewards; other seats' are unchanged, since their roles are not known."""
-        keys = [self._key(rollout) for rollout in rollouts]
-        return subtract_baseline(keys, rollouts, FinalRewards(list(values), state), self.decay)
+        keys = [self._key(trajectory) for trajectory in trajectories]
+        return subtract_baseline(keys, trajectories, FinalRewards(list(values), state), self.decay)
 
-    def _key(self, rollout: Trajectory) -> str:
-        return rollout.role
+    def _key(self, trajectory: Trajectory) -> str:
+        return trajectory.role
 
 
 @FINAL_TRANSFORMS.register("role_advantage_by_env")
 class RoleAdvantageByEnv(RoleAdvantage, frozen=True):
     """The trajectory's own final reward, less the moving average of a role's rewards in a game, 0 at first."""
 
-    def _key(self, rollout: Trajectory) -> str:
-        return f"{rollout.game}/{rollout.role}"
+    def _key(self, trajectory: Trajectory) -> str:
+        return f"{trajectory.game}/{trajectory.role}"
 
 
 @STEP_TRANSFORMS.register("discount")
@@ -147,7 +147,7 @@ class Discount(PluginStruct, frozen=True):
 
     gamma: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
 
-    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+    def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
         """See ``StepTransform.__call__``."""
         return rewards_S * self.gamma ** np.arange(len(rewards_S))
 
@@ -161,9 +161,9 @@ class FormatReward(PluginStruct, frozen=True):
     penalty: float = 0.0
     """Reward of any other reply; usually negative."""
 
-    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+    def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
         """See ``StepTransform.__call__``."""
-        earned_S: Array = rewards_S + [self.reward if step.formatted else self.penalty for step in rollout.steps]
+        earned_S: Array = rewards_S + [self.reward if step.formatted else self.penalty for step in trajectory.steps]
         return earned_S
 
 
@@ -176,9 +176,9 @@ class InvalidMovePenalty(PluginStruct, frozen=True):
     penalty: float = 0.0
     """Reward of an invalid move; usually negative."""
 
-    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+    def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
         """See ``StepTransform.__call__``."""
-        earned_S: Array = rewards_S + [self.penalty if step.invalid else self.reward for step in rollout.steps]
+        earned_S: Array = rewards_S + [self.penalty if step.invalid else self.reward for step in trajectory.steps]
         return earned_S
 
 
@@ -193,7 +193,7 @@ class Clamp(PluginStruct, frozen=True):
         if not self.min <= self.max:
             raise ConfigError(f"min: {self.min} with max {self.max}; expected min <= max")
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
         """See ``SamplingTransform.__call__``."""
         return [np.clip(rewards_S, self.min, self.max) for rewards_S in rewards]
 
@@ -205,7 +205,7 @@ class Normalise(PluginStruct, frozen=True):
     z_score: bool = False
     """Whether to divide by the standard deviation of these rewards too; equal rewards stay 0."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
         """See ``SamplingTransform.__call__``."""
         return standardise(rewards, self.z_score)
 
@@ -214,11 +214,11 @@ class Normalise(PluginStruct, frozen=True):
 class NormaliseByEnv(Normalise, frozen=True):
     """The reward of every model call, less the mean over the batch's model calls of the same game."""
 
-    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
         """See ``SamplingTransform.__call__``."""
         changed = list(rewards)
-        for game in sorted({rollout.game for rollout in rollouts}):
-            places = [place for place, rollout in enumerate(rollouts) if rollout.game == game]
+        for game in sorted({trajectory.game for trajectory in trajectories}):
+            places = [place for place, trajectory in enumerate(trajectories) if trajectory.game == game]
             for place, rewards_S in zip(places, standardise([rewards[p] for p in places], self.z_score), strict=True):
                 changed[place] = rewards_S
         return changed

@@ -181,11 +181,11 @@ def test_the_learner_trains_on_a_batch_as_it_was_credited() -> None:
     config = TrainerConfig(reward=Plugin("outcome"), advantage=Plugin("episodic"))
     rollouts = batch.to_trajectories("main")
     found = AdvantagePipeline(config, SHAPE, filter_zero=False)(rollouts, AdvantageState())
-    assert (found.refused, len(found.rollouts)) == ([], 12)
+    assert (found.refused, len(found.trajectories)) == ([], 12)
     expected = {r.rollout_id: r.advantage for r in batch.records}
-    assert {r.match_id.split("/")[0]: a.tolist() for r, a in zip(found.rollouts, found.advantages, strict=True)} == {
-        id: [advantage] for id, advantage in expected.items()
-    }
+    assert {
+        r.match_id.split("/")[0]: a.tolist() for r, a in zip(found.trajectories, found.advantages, strict=True)
+    } == {id: [advantage] for id, advantage in expected.items()}
     assert [r.steps for r in rollouts] == [[record.step] for record in batch.records]
 
 
@@ -307,7 +307,7 @@ def member(group: str, number: int, version: int = 0, size: int = 3) -> Buffered
 
 
 def names(groups: list[list[BufferedTrajectory]]) -> list[list[str]]:
-    return [[one.rollout.match_id for one in group] for group in groups]
+    return [[one.trajectory.match_id for one in group] for group in groups]
 
 
 def test_a_group_is_complete_when_all_its_members_came_in_any_order() -> None:
@@ -359,7 +359,7 @@ def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
 
 def test_a_failed_member_is_a_member_and_teaches_nothing() -> None:
     gathering = GroupAssembler()
-    gathering.mark_missing(member("x", 9, size=2).rollout)
+    gathering.mark_missing(member("x", 9, size=2).trajectory)
     assert names(gathering.add(member("x", 0, size=2)).released) == [["w0-x"]]
     failed = GenerateResult(rollout("w9-x", "game", {}, ["A"], group="x", group_size=2, failure="why"))
     played = GenerateResult(rollout("w0-x", "game", {"A": 1.0}, group="x", group_size=2))

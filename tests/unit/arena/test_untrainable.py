@@ -181,7 +181,7 @@ def found_in(plan: Trees) -> Found:
     rollouts = [found.trajectory for found in harvests if found.trajectory]
     made = AdvantagePipeline(TRAINER, SHAPE, filter_zero=False)(rollouts, AdvantageState())
     assert made.refused == []
-    parts = [share.rollout.steps[: len(share.steps)] for share in credit_units(rollouts)]
+    parts = [share.trajectory.steps[: len(share.steps)] for share in credit_units(rollouts)]
     return Found(
         sorted(permitted(plan, [result.rollout.id for result in results])),
         *(
@@ -191,7 +191,7 @@ def found_in(plan: Trees) -> Found:
                 [record.step for record in credited.records],
                 [step for rollout in rollouts for step in rollout.steps],
                 [step for part in parts for step in part],
-                [step for rollout in made.rollouts for step in rollout.steps],
+                [step for rollout in made.trajectories for step in rollout.steps],
             )
         ),
     )

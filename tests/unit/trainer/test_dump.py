@@ -55,11 +55,11 @@ def test_a_batch_is_written_as_it_is_trained_on(tmp_path: Path) -> None:
 
 def test_seats_of_one_match_have_their_own_advantages(tmp_path: Path) -> None:
     first, second = drawn(0, 5.0, steps=3), drawn(1, 2.0)
-    second = second._replace(rollout=msgspec.structs.replace(second.rollout, match_id="m-0", seat=1))
+    second = second._replace(trajectory=msgspec.structs.replace(second.trajectory, match_id="m-0", seat=1))
     first = first._replace(steps=[0, 1, 2], left=0)
     trained = learner()
     rows = pq.read_table(write_batch(tmp_path, "main", trained, [first, second], CONFIG)).to_pylist()
-    expected = trained.assign_credit([first.rollout, second.rollout]).advantages
+    expected = trained.assign_credit([first.trajectory, second.trajectory]).advantages
     assert [row["advantage"] for row in rows] == np.concatenate(expected).tolist()
     assert rows[0]["advantage"] > 0 > rows[3]["advantage"]
 

@@ -92,7 +92,7 @@ def test_on_policy_ratios_are_one_at_the_first_update(decoder: Decoder, rollouts
     assert report.ratio_max == pytest.approx(1.0, abs=1e-5)
     assert report.ratio_min == pytest.approx(1.0, abs=1e-5)
     assert report.kl < 1e-8
-    assert (report.sequences, report.rollouts) == (sum(bool(s.branches) for r in rollouts for s in r.steps), 10)
+    assert (report.sequences, report.trajectories) == (sum(bool(s.branches) for r in rollouts for s in r.steps), 10)
     assert report.branches == sum(len(step.branches) for r in rollouts for step in r.steps)
 
 
@@ -406,8 +406,8 @@ def test_sequences_beyond_the_model_are_refused(rollouts: list[Trajectory]) -> N
 
 def test_a_batch_without_usable_rollouts_is_skipped(decoder: Decoder, rollouts: list[Trajectory]) -> None:
     player = learner(decoder)
-    assert player.step([]).skipped == "no usable rollout"
-    assert player.step([msgspec.structs.replace(rollouts[0], steps=[])]).skipped == "no usable rollout"
+    assert player.step([]).skipped == "no usable trajectory"
+    assert player.step([msgspec.structs.replace(rollouts[0], steps=[])]).skipped == "no usable trajectory"
     assert player.steps == 2
 
 

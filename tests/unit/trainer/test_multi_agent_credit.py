@@ -202,9 +202,9 @@ def test_transformations_act_on_what_members_earned() -> None:
 def test_a_rollout_is_filtered_where_none_of_its_members_learns() -> None:
     dull = [played(n, ("A", 1.0, [0]), ("B", 2.0, [1])) for n in (2, 3)]
     found = trainer("group_relative", filter_zero=True)([dull[0], *BATCH[:0], dull[1]], AdvantageState())
-    assert (found.rollouts, found.filtered) == ([], [0, 1])
+    assert (found.trajectories, found.filtered) == ([], [0, 1])
     mixed = trainer("group_relative", filter_zero=True)([*dull, *BATCH], AdvantageState())
-    assert mixed.rollouts == [*dull, *BATCH], "compared with others, they teach something"
+    assert mixed.trajectories == [*dull, *BATCH], "compared with others, they teach something"
 
 
 def test_steps_left_for_later_do_not_change_the_credit_of_those_trained_on_now() -> None:
@@ -252,7 +252,7 @@ def test_a_seat_of_a_game_is_credited_as_before_beside_episodes() -> None:
     ("members", "reason"),
     [
         ([("A", float("nan"), [0])], "member 0 (A in m-5): reward nan is not a finite number"),
-        ([("A", 1.0, [0]), ("B", 1.0, [4])], "member 1 (B in m-5): steps [4] do not ascend within the rollout's 4"),
+        ([("A", 1.0, [0]), ("B", 1.0, [4])], "member 1 (B in m-5): steps [4] do not ascend within the trajectory's 4"),
         ([("A", 1.0, [-1])], "steps [-1] do not ascend"),
         ([("A", 1.0, [1, 1])], "steps [1, 1] do not ascend"),
         ([("A", 1.0, [2, 1])], "steps [2, 1] do not ascend"),
@@ -267,7 +267,7 @@ def test_damaged_members_are_refused_with_a_reason(
     found = rejection_reason(played(5, *members))
     assert found is None if reason is None else found is not None and reason in found
     alone = trainer("group_relative")([played(5, *members), *BATCH], AdvantageState())
-    assert len(alone.rollouts) == (3 if reason is None else 2)
+    assert len(alone.trajectories) == (3 if reason is None else 2)
 
 
 def test_a_reward_that_does_not_look_at_scores_is_none_for_episodes() -> None:

@@ -304,7 +304,7 @@ def test_rollouts_that_teach_nothing_can_be_left_out(decoder: Decoder, rollouts:
     assert filtering.assign_credit(batch).filtered == [4]
     report = filtering.step(batch)
     others.step([*rollouts[:4], *rollouts[5:]])
-    assert (report.filtered, report.rollouts, report.metrics()["filtered"]) == ([4], 9, 1)
+    assert (report.filtered, report.trajectories, report.metrics()["filtered"]) == ([4], 9, 1)
     assert torch.equal(flat(filtering), flat(others))
     assert plain.step(batch).filtered == []
     assert not torch.equal(flat(filtering), flat(plain))
@@ -334,7 +334,7 @@ def test_a_reward_that_is_not_a_number_is_refused_alone(decoder: Decoder, rollou
         decoder, reward=reward, advantage=Plugin(name="group_relative", settings={"normalize": True})
     ).step([broken, *rollouts[1:]])
     assert report.refused == [("bad", "a reward is not a finite number")]
-    assert report.rollouts == 9
+    assert report.trajectories == 9
 
 
 def test_terms_say_which_sequence_a_branch_is_of(decoder: Decoder, rollouts: list[Trajectory]) -> None:

@@ -71,11 +71,11 @@ def test_a_step_that_is_not_trained_on_now_still_counts() -> None:
     other = rollout("2", step(1, [0.0, 0.0]), step(2, [0.0, 0.0]))
     now = BatchItem(1, whole, steps=[0], left=1).trainable_trajectory
     credited = AdvantagePipeline(TrainerConfig(part_credit=0.25), SHAPE, False)([now, other], AdvantageState())
-    assert (credited.refused, len(credited.rollouts)) == ([], 2)
+    assert (credited.refused, len(credited.trajectories)) == ([], 2)
     assert credited.parts is not None
     for part_B, expected_B in zip(credited.parts[1], per_action_advantages([whole, other])[1], strict=True):
         assert np.allclose(part_B, 0.25 * expected_B)
-    assert len(flatten(credited.rollouts, credited.advantages, parts=credited.parts)) == 3
+    assert len(flatten(credited.trajectories, credited.advantages, parts=credited.parts)) == 3
 
 
 def test_step_and_parts_have_their_shares_of_an_advantage() -> None:

@@ -129,7 +129,7 @@ def test_stages_follow_one_another_and_scores_stay_as_they_were() -> None:
         sampling=(plugin("clamp", min=-0.4, max=1.0),),
     )
     assert [a.tolist() for a in found.advantages] == [[1.0, 0.75], [-0.4, -0.25], [-0.4, -0.25]]
-    assert [r.score for r in found.rollouts] == [8.0, 2.0, 5.0]
+    assert [r.score for r in found.trajectories] == [8.0, 2.0, 5.0]
     assert found.reward_mean == pytest.approx(10.0)
 
 
@@ -165,7 +165,7 @@ def test_rollouts_that_teach_nothing_are_named_by_their_place() -> None:
     config = TrainerConfig(reward=plugin("outcome"), advantage=plugin("step_reward"))
     found = AdvantagePipeline(config, SHAPE, filter_zero=True)(batch, AdvantageState())
     assert found.filtered == [2]
-    assert found.rollouts == [batch[1], batch[3]]
+    assert found.trajectories == [batch[1], batch[3]]
     assert found.refused == [("bad", "no steps")]
     assert found.usable == batch[1:]
 
