@@ -97,14 +97,14 @@ class StepReport(msgspec.Struct, frozen=True):
         return finite | self.replies | {"tokens_per_s": rate}
 
 
-def describe_replies(rollouts: Sequence[Trajectory]) -> dict[str, float]:
+def describe_replies(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Figures of the replies of a batch, by which their collapse (one text, or none) is noticed.
 
     ``reply_opening`` is the share of the commonest beginning (of ``REPLY_OPENING`` sampled tokens), ``reply_tokens``
     their mean number; where replies are free text, ``reply_free_tokens`` is the mean length of those, and there is a
     share for each of ``REPLY_FAULTS``.
     """
-    calls = [call for rollout in rollouts for call in rollout.steps if call.branches]
+    calls = [call for trajectory in trajectories for call in trajectory.steps if call.branches]
     if not calls:
         return {}
     openings = Counter(tuple(call.completion_ids[at] for at in call.branches[:REPLY_OPENING]) for call in calls)

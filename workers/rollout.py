@@ -9,6 +9,8 @@ from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
 from schemas.errors import BackpressureError, MessageTooLargeError
+from schemas.events import OpponentsSampled
+from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.trajectories import Trajectory
 from workers.compatibility import required_policies, resolve_policy
@@ -76,43 +78,41 @@ class RolloutWorker:
                 await self._wait_for_room()
 
     async def play_training_match(self) -> None:
-        """Sample opponents, run the match, publish the hero's trajectory, append the result."""
-        context = self._context
-        executor = self.executor
-        if self._begins_group:
-            self._group_standings = context.state.standings()
-        job, sampled = make_match(
-            self._group_standings,
-            context.config,
-            context.name,
-            self._next_match_index,
-            executor.seat_counts,
-            self._policy,
-        )
-        self._next_match_index += 1
-        appending = asyncio.create_task(context.append(sampled))
-        # Another policy's live version stays the one that was drawn, since the event names it.
-        live = {sampled.hero_seat} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
-        completed = await executor.run(job, live)
-        tombstone = executor.runner.make_tombstone(job, sampled.hero_seat, self._policy)
-        await appending
-        trajectory = self._make_trajectory(completed, sampled.hero_seat)
+        """Sample opponents, play the match, publish the hero's trajectory, append the result."""
+        job, sampled = self._make_match()
+        hero = sampled.hero_seat
+        recording = asyncio.create_task(self._context.append(sampled))
+        # Mirrors play the newest version too. Another policy's version stays the one that was drawn and recorded.
+        live = {hero} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
+        match = await self.executor.run(job, live)
+        tombstone = self.executor.runner.make_tombstone(job, hero, self._policy)
+        await recording
+        trajectory = self._make_trajectory(match, hero)
         experience = "" if trajectory is None else await self._publish(trajectory)
         if trajectory is None and tombstone is not None:
             await self._publish(tombstone)
-        if completed is not None:
-            trainable = [sampled.hero_seat] if experience else []
-            await executor.append_result(completed, trainable, experience, kept_seats=[sampled.hero_seat])
+        if match is not None:
+            trainable = [hero] if experience else []
+            await self.executor.append_result(match, trainable, experience, kept_seats=[hero])
 
-    def _make_trajectory(self, completed: CompletedMatch | None, seat: int) -> Trajectory | None:
+    def _make_match(self) -> tuple[PlayMatch, OpponentsSampled]:
+        """The next match; those of a group are drawn from the same standings."""
+        if self._begins_group:
+            self._group_standings = self._context.state.standings()
+        index = self._next_match_index
+        self._next_match_index += 1
+        counts = self.executor.seat_counts
+        return make_match(self._group_standings, self._context.config, self._context.name, index, counts, self._policy)
+
+    def _make_trajectory(self, match: CompletedMatch | None, seat: int) -> Trajectory | None:
         """The hero's trajectory; None when the match failed or an opponent's invalid move disqualifies it."""
-        if completed is None:
+        if match is None:
             return None
-        others = (metrics for other, metrics in enumerate(completed.outcome.metrics) if other != seat)
+        others = (metrics for other, metrics in enumerate(match.outcome.metrics) if other != seat)
         is_filtered = self._context.config.rollout.filter_opponent_invalid
         if is_filtered and any(metrics.get("ended_by_invalid") for metrics in others):
             return None
-        return completed.make_trajectory(seat, self._policy)
+        return match.make_trajectory(seat, self._policy)
 
     async def _publish(self, trajectory: Trajectory) -> str:
         """Publish a trajectory; return its digest, or "" when it is dropped.

@@ -109,7 +109,7 @@ class WinDrawLoss(PluginStruct, frozen=True):
                 finals.append(np.array([1.0 if trajectory.rank == 1 else -1.0]))
             else:
                 best_M = value_M == value_M.max()
-                sides = set(compress(rollout.teams or range(len(value_M)), best_M))
+                sides = set(compress(trajectory.teams or range(len(value_M)), best_M))
                 finals.append(np.where(best_M, 1.0 if len(sides) == 1 else 0.0, -1.0))
         return FinalRewards(finals, state)
 
