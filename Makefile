@@ -156,10 +156,11 @@ test-vllm: install-vllm  ## run the backends' contract, and what only vLLM has, 
 test-vllm-failed: install-vllm  ## run the tests of `make test-vllm` again that failed last
 	@$(TEST_VLLM) --last-failed --last-failed-no-failures none
 
-check: $(STAMP)  ## lint, format, types, import contracts
+check: $(STAMP)  ## lint, format, types, import contracts, links
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
 	@echo "==> import contracts" && $(BIN)/lint-imports
+	@echo "==> links" && $(BIN)/python -m pytest -q tests/docs/test_links.py
 	@echo "==> docker-compose.yml" && $(BIN)/python -c "import yaml; yaml.safe_load(open('docker-compose.yml'))"
 
 bench: $(STAMP)  ## measure against the named peers, ratios in the same run
