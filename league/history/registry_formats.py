@@ -18,7 +18,7 @@ _FLAT_KEYS = frozenset(("elo", "path"))
 
 
 def to_specification(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The registry in the specification's form; ``UsageError`` for one that is nearly of another."""
+    """The registry in the form that ``registry_import`` reads; ``UsageError`` for one that is nearly of another."""
     if isinstance(agents := value.get("agents"), Mapping):
         rated = {name: _with_live_rating(fields) for name, fields in agents.items()}
         history = value.get("history", [])

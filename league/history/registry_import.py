@@ -1,4 +1,4 @@
-"""Import of another program's registry into a league's history: ``league.json`` of the league specification.
+"""Import of another program's registry into a league's history: ``league.json`` of League Training.
 
     {"agents": {NAME: {"type": "baseline" | "checkpoint", "elo", "path", "step", "created_at", "parent"}},
      "history": [{"step", "p1", "p2", "result"}],

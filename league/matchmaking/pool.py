@@ -13,8 +13,8 @@ Ratings move after every evaluation match, and a pool that followed each move wo
 So an active agent has a bonus of ``ACTIVE_MARGIN`` points, as the best and as a near one: only a clear difference
 changes the pool. A checkpoint that has left the schedule is never activated.
 
-Source: Unstable Baselines' model pool with at most ``max_active_lora`` active adapters (there the newest ones), and the
-league specification's elite, recent and landmark checkpoints; a pure function of the state.
+Source: Unstable Baselines' model pool with at most ``max_active_lora`` active adapters (there the newest ones), and
+League Training's elite, recent and landmark checkpoints; a pure function of the state.
 """
 
 from collections.abc import Iterable, Sequence

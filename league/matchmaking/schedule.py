@@ -1,6 +1,6 @@
 """The schedule of training: admission of a policy's versions to the league, their retirement, and its end.
 
-Admission is geometric, after the league specification's "Checkpointer": every 10th version for the last 100 (the
+Admission is geometric, after League Training's checkpointer: every 10th version for the last 100 (the
 curriculum), every 100th permanently (the anchors), and every version with a new high score (the elite: ``promotion``).
 Pure functions of the state. ``external_version`` admits a version of an external agent, which plays elsewhere and
 follows no schedule.

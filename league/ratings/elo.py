@@ -1,6 +1,6 @@
 """Elo for any number of seats and teams: every pair of sides is a two-player game.
 
-Source: the league specification's multi-player Elo ("pairwise decomposition"), which has k = 32 and divides each
+Source: League Training's multi-player Elo ("pairwise decomposition"), which has k = 32 and divides each
 pair's step by the number of opponents, 6 in Diplomacy.
 """
 

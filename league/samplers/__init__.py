@@ -4,7 +4,7 @@ A sampler is a function from standings, a policy (the *hero*) and settings to a 
 and in each bucket the weights of its agents. Every seat draws a bucket and then an agent of it. ``league match
 explain``, the audit of target against realised shares and the web pages show the same distribution.
 
-- ``pfsp``               the league specification's: ``pfsp``, a mix of mirror, peers, exploitable and baselines, and
+- ``pfsp``               League Training's: ``pfsp``, a mix of mirror, peers, exploitable and baselines, and
                          ``tiered``, weights 5, 2 and 0.5 by rating distance
 - ``alphastar``          ``win_rate``, by measured win rates, and ``main_exploiter``, one policy's live version or past
 - ``unstable_baselines`` ``mirror``, ``fixed``, ``random``, ``lagged``, ``match_quality``, ``ts_dist`` and
@@ -157,7 +157,7 @@ def others(standings: Standings, hero_policy: str) -> list[Agent]:
 def is_cold_start(standings: Standings) -> bool:
     """Whether fewer than two checkpoints have joined, retired ones included: then only baselines are played.
 
-    Source: the league specification's "Cold Start".
+    Source: League Training's cold start.
     """
     return sum(agent.kind == "checkpoint" for agent in standings.agents.values()) < _CHECKPOINTS_FOR_A_LEAGUE
 

@@ -1,4 +1,4 @@
-"""The league specification's samplers: prioritised fictitious self-play, and the simpler tiers by rating distance.
+"""League Training's samplers: prioritised fictitious self-play, and the simpler tiers by rating distance.
 
 Source of ``pfsp``: the specification's matchmaking section: 30 % the mirror, 40 % peers (ratings within 100), 20 % the
 exploitable, 10 % baselines; only baselines until two checkpoints exist; and cluster sampling (few distinct opponents,
@@ -92,7 +92,7 @@ class Tiered(OpponentSampler, frozen=True):
     Until two checkpoints have joined only baselines are drawn, as in ``pfsp``, by these weights. An agent without a
     finite rating is far.
 
-    Source: the league specification's ``LeagueManager.get_opponents`` ("simple tiered probability"): 5 within 100
+    Source: League Training's ``get_opponents``: 5 within 100
     rating points, 2 within 300, else 0.5, doubled for baselines.
     """
 

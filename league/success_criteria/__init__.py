@@ -1,4 +1,4 @@
-"""The four success criteria of the league specification, judged by SQL over the history.
+"""The four success criteria of League Training, judged by SQL over the history.
 
 Each ``NAME.sql`` here is one criterion: rows of figures with what was measured, what is expected, whether that is met
 (NULL for information), and what to change if not. A criterion is met if all of its figures are.

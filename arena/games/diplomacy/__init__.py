@@ -36,7 +36,7 @@ POWERS = ("AUSTRIA", "ENGLAND", "FRANCE", "GERMANY", "ITALY", "RUSSIA", "TURKEY"
 
 
 class Settings(Table, frozen=True):
-    """Powers that play, when a game ends, and how it is scored; defaults are those of the league specification."""
+    """Powers that play, when a game ends, and how it is scored; defaults are League Training's."""
 
     max_year: Annotated[int, msgspec.Meta(ge=1901, le=1999)] = 1905
     """Last year that is played, its adjustments included: the package declares a draw after a hundred years."""
