@@ -1,4 +1,9 @@
-"""Connects this machine to a league that is open elsewhere: checks whether it can work, then runs workers."""
+"""Connects this machine to a league that is open elsewhere: checks whether it can work, then runs workers.
+
+Every check comes before the first worker, so that a missing key, package or gigabyte is an error of the command and not
+a line in the log of a worker that restarts. The memory of one worker is measured, since it depends on model, backend
+and device: as many workers are started as fit.
+"""
 
 import asyncio
 import multiprocessing
@@ -81,15 +86,10 @@ def make_specs(
     """Make the specifications of ``count`` workers, named by their credentials.
 
     Where workers need none, names are generated with a ``token``, which is different on every machine.
-
-    Raises:
-        UsageError: there are fewer credentials than workers.
     """
     if creds is None:
         kind = role if policy is None else f"{role}-{policy}"
         return [WorkerSpec(role, f"{kind}-{token}-{number}", policy) for number in range(1, count + 1)]
-    if count > len(creds):
-        raise UsageError(f"--workers {count}: found credentials for {len(creds)}; expected a file for each worker")
     return [WorkerSpec(role, name, policy, path) for name, path in [*creds.items()][:count]]
 
 

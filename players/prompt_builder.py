@@ -40,9 +40,8 @@ def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -
         return _make_free_text_prompter(tokenizer, game, config, own)
     if tokenizer.is_word_level or isinstance(game.text(), Chat):
         return make_constrained_prompter(tokenizer, _resolve_text_format(game, config), config)
-    words = _resolve_listing(game, config)
-    free = _make_free_text_prompter(tokenizer, game, config)
-    return ListPrompter(tokenizer, words, _game_question(words, config), _encoder(tokenizer, config), free)
+    _check_listing(game, config)
+    return ListPrompter(_make_free_text_prompter(tokenizer, game, config))
 
 
 def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: PromptsConfig | None = None) -> Prompter:
@@ -81,7 +80,7 @@ def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> N
     if made or isinstance(text, Chat):
         free_tokens = getattr(_resolve_text_format(game, config), "free_tokens", 0)
     else:
-        _resolve_listing(game, config)
+        _check_listing(game, config)
     if config.thinking and not free_tokens:
         raise ConfigError(
             "prompts.thinking: true, but the reply begins with what is constrained; expected free_tokens above 0, or "
@@ -122,8 +121,8 @@ def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:
     return text
 
 
-def _resolve_listing(game: GameSpec, config: PromptsConfig) -> Words:
-    """The game in words that list its legal replies; ``ConfigError`` if it has none, or none after free text."""
+def _check_listing(game: GameSpec, config: PromptsConfig) -> None:
+    """Raise ``ConfigError`` if the game's words list no legal replies, or none after free text."""
     words = _resolve_words(game, config)
     if not isinstance(words, Listing):
         raise ConfigError(
@@ -136,7 +135,6 @@ def _resolve_listing(game: GameSpec, config: PromptsConfig) -> Words:
             f"prompts.free_tokens: {config.free_tokens}, but no word of {game.name} tells its replies from the text "
             "before them; expected reply = 'free'"
         )
-    return words
 
 
 def _resolve_words(game: GameSpec, config: PromptsConfig) -> Words:

@@ -64,32 +64,22 @@ class ListPrompter:
     reply_tokens: int | None = None
     reports_metrics = True
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        words: Words,
-        ask: Conversation,
-        encode: ConversationEncoder,
-        free: "FreeTextPrompter",
-    ) -> None:
-        """``free`` is the prompter of positions without a list; its configuration has ``free_tokens``."""
-        self._tokenizer = tokenizer
-        self._words = words
-        self._ask = ask
-        self._encode = encode
+    def __init__(self, free: "FreeTextPrompter") -> None:
+        """``free`` is the prompter of positions without a list; the others are asked by its question."""
         self._free = free
-        self._end = end_of_turn(tokenizer, free.template)
-        self._opening = getattr(words, "opening", "")
+        self._end = end_of_turn(free.tokenizer, free.template)
+        self._opening = getattr(free.words, "opening", "")
         self.free_tokens = free.config.free_tokens or 0
-        self._tagged = get_tagged_text(tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
+        self._tagged = get_tagged_text(free.tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """See ``Prompter``."""
-        replies = list(self._words.replies(game, seat)) if isinstance(self._words, Listing) else []
+        tokenizer, words = self._free.tokenizer, self._free.words
+        replies = list(words.replies(game, seat)) if isinstance(words, Listing) else []
         if not replies:
             return self._free.make_prompt(game, seat)
         skipped = self._opening if self._tagged is not None else ""
-        written = encode_choices(self._tokenizer, [reply.removeprefix(skipped) for reply in replies], self._end)
+        written = encode_choices(tokenizer, [reply.removeprefix(skipped) for reply in replies], self._end)
         by_ids = {tuple(ids): reply for ids, reply in zip(written, replies, strict=True)}
         inner = ListConstraint(written)
 
@@ -97,15 +87,15 @@ class ListPrompter:
             answer = tuple(ids if self._tagged is None else self._tagged.read(inner, ids))
             if answer not in by_ids:
                 raise ModelError(f"{game.name}: tokens {list(ids)} are none of {len(replies)} replies")
-            return ParsedReply(self._words.understand(game, seat, by_ids[answer], rng).action, choices=1)
+            return ParsedReply(words.understand(game, seat, by_ids[answer], rng).action, choices=1)
 
         def encode_action(action: Action) -> list[int]:
-            reply = write_reply(self._words, game, seat, action, replies)
-            opening = self._tokenizer.encode_text(skipped) if skipped else []
+            reply = write_reply(words, game, seat, action, replies)
+            opening = tokenizer.encode_text(skipped) if skipped else []
             return [*opening, *written[replies.index(reply)]]
 
         constraint = inner if self._tagged is None else self._tagged(inner)
-        return DecisionPrompt(self._encode(self._ask(game, seat)), constraint, parse_reply, encode_action)
+        return DecisionPrompt(self._free.ask(game, seat), constraint, parse_reply, encode_action)
 
 
 class FreeTextPrompter:
@@ -131,14 +121,18 @@ class FreeTextPrompter:
         self.reply_tokens: int | None = config.reply_tokens
         self.template = template
         self.config = config
-        self._words = words
+        self.words = words
         self._ask = ask
         self._encode = encode
         self._extract = get_extractor(config.extractor)
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._constraint = end_of_turn_constraint(tokenizer, template)
         self._may_think = may_think(tokenizer, config)
         self._by_environment = by_environment
+
+    def ask(self, game: Game, seat: int) -> list[int]:
+        """The question of a position as tokens."""
+        return self._encode(self._ask(game, seat))
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """See ``Prompter``."""
@@ -167,12 +161,12 @@ class FreeTextPrompter:
         )
 
     def _text(self, ids: Sequence[int]) -> str:
-        return self._tokenizer.decode([token for token in ids if token not in self._tokenizer.ends])
+        return self.tokenizer.decode([token for token in ids if token not in self.tokenizer.ends])
 
     def _parse(self, game: Game, seat: int, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action in the reply, or what the configured rule plays in its place."""
         answer = self._extract(read_answer(self.template, self._text(ids), self._may_think))
-        parsed = self._words.understand(game, seat, answer.text, rng)
+        parsed = self.words.understand(game, seat, answer.text, rng)
         action, choices, illegal = parsed.action, parsed.choices, parsed.illegal
         if illegal and self.config.invalid == "fail":
             raise GameError(

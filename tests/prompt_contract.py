@@ -9,6 +9,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -74,3 +75,12 @@ class PromptContract:
         completion = self.tokenizer.encode_text(f"{said.content}{end}")
         after = encode_conversation(self.tokenizer, [*messages, said, Message("user", "And now?")], CONFIG)
         assert after[: len(before) + len(completion)] == [*before, *completion]
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_prompts_are_those_of_the_models_own_template_and_contents_write_no_turns(contract, data):
+    """The first two properties, for the ``contract`` of the module that imports this test."""
+    messages = data.draw(conversations(contract.marks))
+    contract.check_own_template(messages)
+    contract.check_contents(messages)

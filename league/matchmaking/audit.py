@@ -35,7 +35,26 @@ class EventHistory(EventReader, Protocol):
         """Sequence of the newest event."""
 
 
-class DrawExplanation(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A match with what led to it, recomputed."""
+
+    kind: ClassVar[str]
+
+    differences: list[str]
+    """Differences of what was recorded and played from what was recomputed."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the match follows from standings or request, configuration and seed."""
+        return not self.differences
+
+    def to_builtins(self) -> dict[str, Any]:
+        """Convert to plain values."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class DrawExplanation(Explanation, frozen=True, kw_only=True):
     """A training match, or a session of the opponent pool, with its draw recomputed."""
 
     kind: ClassVar[str] = "draw"
@@ -47,23 +66,16 @@ class DrawExplanation(msgspec.Struct, frozen=True):
     ratings: dict[str, float]
     """Ratings of all eligible agents there."""
     explanation: RecomputedDraw
-    differences: list[str]
-    """Differences of the recorded draw and the played match from the recomputed ones."""
-
-    @property
-    def agrees(self) -> bool:
-        """Whether draw and match follow from standings, configuration and seed."""
-        return not self.differences
 
     def to_builtins(self) -> dict[str, Any]:
-        """Return the explanation as plain values, with probabilities next to the weights of each bucket."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        """Convert to plain values, with probabilities next to the weights of each bucket."""
+        plain = super().to_builtins()
         for name, bucket in self.explanation.distribution.items():
             plain["explanation"]["distribution"][name]["probabilities"] = bucket.probabilities()
         return plain
 
 
-class EvaluationExplanation(msgspec.Struct, frozen=True):
+class EvaluationExplanation(Explanation, frozen=True, kw_only=True):
     """An evaluation match: its request, with line-up and seed recomputed."""
 
     kind: ClassVar[str] = "evaluation"
@@ -73,17 +85,6 @@ class EvaluationExplanation(msgspec.Struct, frozen=True):
     index: int
     """Index of the match in the request, from 0: line-ups rotate with it."""
     match: PlayMatch
-    differences: list[str]
-
-    @property
-    def agrees(self) -> bool:
-        """Whether line-up and seed follow from the request."""
-        return not self.differences
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Return the explanation as plain values."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
 
 async def explain_draw(
@@ -134,7 +135,13 @@ async def explain_evaluation(
             seats = count_seats(state.config_or_default)
             match = next(job for job in evaluation_jobs(state, event, seats) if job.match_id == match_id)
             index = event.matches.index(match_id)
-            return EvaluationExplanation(event, sequence, index, match, _differences(match, played))
+            return EvaluationExplanation(
+                requested=event,
+                requested_sequence=sequence,
+                index=index,
+                match=match,
+                differences=_differences(match, played),
+            )
     return None
 
 
