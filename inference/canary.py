@@ -39,7 +39,7 @@ class AdapterCanary:
     def __init__(self, backend: InferenceBackend, vocabulary: int) -> None:
         """``vocabulary`` is the number of tokens, from all over which the prompt's are."""
         self._backend = backend
-        self._prompt = [vocabulary * (2 * place + 1) // (2 * _PROMPT_TOKENS) for place in range(_PROMPT_TOKENS)]
+        self._prompt = [vocabulary * (2 * index + 1) // (2 * _PROMPT_TOKENS) for index in range(_PROMPT_TOKENS)]
         self._answers: dict[str | None, CanaryAnswer] = {}
 
     async def check(self, adapter: str, folder: Path) -> None:
@@ -52,8 +52,12 @@ class AdapterCanary:
         if None not in self._answers:
             self._answers[None] = await self._ask(None)
         answer = await self._ask(adapter)
-        for other, known in self._answers.items():
-            if other != adapter and known.token == answer.token and abs(known.logprob - answer.logprob) <= _TOLERANCE:
+        for other, earlier in self._answers.items():
+            if (
+                other != adapter
+                and earlier.token == answer.token
+                and abs(earlier.logprob - answer.logprob) <= _TOLERANCE
+            ):
                 raise ModelError(
                     f"adapter {adapter!r}: after it was loaded, the backend answers as "
                     f"{'the base model' if other is None else f'adapter {other!r}'} does (log-probability "

@@ -105,8 +105,8 @@ def without_marks(tokenizer: Tokenizer, messages: Sequence[Message], config: Pro
         if THINK in marks and message.role == "assistant" and number < len(messages):
             text = strip_thinking(text).strip()
         # Removing one may join the halves of another.
-        while found := [mark for mark in marks if mark in text]:
-            for mark in found:
+        while present := [mark for mark in marks if mark in text]:
+            for mark in present:
                 text = text.replace(mark, "")
         cleaned.append(msgspec.structs.replace(message, content=text))
     return cleaned

@@ -39,7 +39,7 @@ class CompletionBuilder:
         self.allowed += part.allowed
 
     def follow_forced(
-        self, place: Constraint, limit: int, vocabulary: int
+        self, constraint: Constraint, limit: int, vocabulary: int
     ) -> tuple[Constraint, Sequence[int], str | None]:
         """Append forced tokens up to the next choice, the end or the limit: the hottest loop of an engine.
 
@@ -48,15 +48,15 @@ class CompletionBuilder:
         Raises:
             ModelError: the constraint names a token that the model does not have, or raises.
         """
-        allowed, ids = place.allowed(), self.completion_ids
+        allowed, ids = constraint.allowed(), self.completion_ids
         while len(allowed) == 1 and len(ids) < limit:
             token = allowed[0]
             check_token_ids(token, token, vocabulary)
             ids.append(token)
-            place = place.advance(token)
-            allowed = place.allowed()
+            constraint = constraint.advance(token)
+            allowed = constraint.allowed()
         reason = "stop" if not allowed else "length" if len(ids) >= limit else None
-        return place, allowed, reason
+        return constraint, allowed, reason
 
     def finish(self, reason: str, timing: Timing) -> Generation:
         """The finished completion."""
@@ -79,8 +79,8 @@ def check_request(request: Request, max_positions: int) -> None:
 def check_loaded(adapter: str | None, loaded: Collection[str | None]) -> None:
     """Raise ``ModelError`` unless an adapter is loaded; None is the base model."""
     if adapter not in loaded:
-        known = [other for other in loaded if other is not None]
-        raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {known}")
+        adapters = [other for other in loaded if other is not None]
+        raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {adapters}")
 
 
 def check_token_ids(lowest: int, highest: int, vocabulary: int) -> None:

@@ -158,17 +158,17 @@ class Engine:
         later: list[ActiveSequence] = []
         coming: dict[BlockKey, ActiveSequence] = {}
         longest = 0
-        for place, row in enumerate(joining):
+        for index, row in enumerate(joining):
             match = self._prefixes.find_prefix(row.ready.identity, row.pending)
-            cached = len(match.places) * BLOCK_TOKENS
+            cached = len(match.offsets) * BLOCK_TOKENS
             length = max(longest, len(row.pending) - cached)
             if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
-                return batch, later + joining[place:]
+                return batch, later + joining[index:]
             first = match.missing and coming.setdefault(match.missing, row)
             if first is not None and first is not row and should_wait_for_prefix(first, row, cached):
                 later.append(row)
                 continue
-            row.admit(match.places, cached)
+            row.admit(match.offsets, cached)
             batch.append(row)
             longest = length
         return batch, later
@@ -189,7 +189,7 @@ class Engine:
         """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""
         chunk, rows = self._layouts(self._running[first:last], first)
         if reuse:
-            self._prefixes.copy_to_slots([(slot, self._running[slot].places) for slot in range(first, last)])
+            self._prefixes.copy_to_slots([(slot, self._running[slot].offsets) for slot in range(first, last)])
         hidden_RD = self._forward(chunk)
         if reuse:
             joined = ((slot, self._running[slot]) for slot in range(first, last))

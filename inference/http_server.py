@@ -93,13 +93,13 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
         return RefusedError(400, f"{path}: {error.object[error.start : error.end]!a}: not UTF-8; expected text")
     if isinstance(error, RecursionError):
         return RefusedError(400, f"{path}: nested too deeply; expected fewer levels")
-    known = next((status for kinds, status in statuses if isinstance(error, kinds)), None)
-    if known is None:
+    code = next((status for kinds, status in statuses if isinstance(error, kinds)), None)
+    if code is None:
         log.error("a request failed unexpectedly", path=path, exc_info=error)
         return RefusedError(500, f"{path}: {type(error).__name__}; the server's log has the rest")
-    if known == 500:
+    if code == 500:
         log.error("a request failed", path=path, error=str(error))
-    return RefusedError(known, str(error))
+    return RefusedError(code, str(error))
 
 
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:

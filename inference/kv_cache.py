@@ -57,8 +57,8 @@ class KvCache:
         Raises:
             MemoryShortError: the limit would be exceeded.
         """
-        held = self._kv.shape[2]
-        if slots <= held and positions <= self.positions:
+        capacity = self._kv.shape[2]
+        if slots <= capacity and positions <= self.positions:
             return
         positions = max(self.positions, -(-positions // ALLOCATION_STEP) * ALLOCATION_STEP)
         (layers, two), (heads, width) = self._size, self._heads
@@ -69,9 +69,9 @@ class KvCache:
                 f"inference: {slots} rows of {positions} tokens need more than inference.cache_bytes, "
                 f"{self._most_bytes:,}; expected at most {fits} rows"
             )
-        slots = held if slots <= held else max(slots, min(2 * held, self._most_slots, fits))
+        slots = capacity if slots <= capacity else max(slots, min(2 * capacity, self._most_slots, fits))
         grown = self._allocate(self._kv, slots, positions)
-        grown[:, :, :held, :, : self.positions] = self._kv
+        grown[:, :, :capacity, :, : self.positions] = self._kv
         self._kv = grown
 
     def write_indices(self, slot_N: NDArray[np.int64], position_N: NDArray[np.int64]) -> Tensor:
@@ -126,15 +126,15 @@ class CachedBlock(NamedTuple):
 
     number: int
     """Unique, from 1."""
-    place: int
-    """Place of its first token in the pool."""
+    offset: int
+    """Offset of its first token in the pool."""
 
 
 class PrefixMatch(NamedTuple):
     """The cached prefix of a prompt."""
 
-    places: list[int]
-    """Places of its blocks in the pool."""
+    offsets: list[int]
+    """Offsets of its blocks in the pool."""
     missing: BlockKey | None
     """The first block that is not cached; None where only the end of the prompt is left."""
 
@@ -168,7 +168,7 @@ class PrefixCache:
     def find_prefix(self, weights: int, ids: Sequence[int]) -> PrefixMatch:
         """The longest cached prefix, in whole blocks; the last token is always left to be read."""
         keys: list[BlockKey] = []
-        places: list[int] = []
+        offsets: list[int] = []
         parent, missing = -weights, None
         for start in range(0, (len(ids) - 1) // BLOCK_TOKENS * BLOCK_TOKENS if self.enabled else 0, BLOCK_TOKENS):
             key = (parent, tuple(ids[start : start + BLOCK_TOKENS]))
@@ -177,14 +177,14 @@ class PrefixCache:
                 missing = key
                 break
             keys.append(key)
-            places.append(block.place)
+            offsets.append(block.offset)
             parent = block.number
         self._touch(keys)
-        return PrefixMatch(places, missing)
+        return PrefixMatch(offsets, missing)
 
     def copy_to_slots(self, matches: Iterable[tuple[int, list[int]]]) -> None:
-        """Copy cached blocks to the beginning of slots: (slot, places) of each."""
-        blocks = [(place, (slot, i * BLOCK_TOKENS)) for slot, places in matches for i, place in enumerate(places)]
+        """Copy cached blocks to the beginning of slots: (slot, offsets) of each."""
+        blocks = [(offset, (slot, i * BLOCK_TOKENS)) for slot, offsets in matches for i, offset in enumerate(offsets)]
         if blocks and self._pool_NL2GK is not None:
             sources, targets = zip(*blocks, strict=True)
             values_NL2GK = self._pool_NL2GK.index_select(0, self._pool_indices(sources))
@@ -201,11 +201,11 @@ class PrefixCache:
                 keys.append((parent, tuple(ids[start : start + BLOCK_TOKENS])))
                 block = self._blocks.get(keys[-1])
                 if block is None:
-                    place = len(self._blocks) * BLOCK_TOKENS
+                    offset = len(self._blocks) * BLOCK_TOKENS
                     if len(self._blocks) >= self._most_blocks:
-                        place = self._blocks.popitem(last=False)[1].place
-                    block = self._blocks[keys[-1]] = CachedBlock(next(self._numbers), place)
-                    copies[place] = slot, start
+                        offset = self._blocks.popitem(last=False)[1].offset
+                    block = self._blocks[keys[-1]] = CachedBlock(next(self._numbers), offset)
+                    copies[offset] = slot, start
                 parent = block.number
             self._touch(keys)
         if copies:
@@ -213,11 +213,11 @@ class PrefixCache:
             pool, needed = self._pool_NL2GK, max(copies) + BLOCK_TOKENS
             if pool is None or len(pool) < needed:
                 # Doubled, so that growth is rare.
-                held = 0 if pool is None else len(pool)
-                tokens = min(max(needed, 2 * held), self._most_blocks * BLOCK_TOKENS)
+                capacity = 0 if pool is None else len(pool)
+                tokens = min(max(needed, 2 * capacity), self._most_blocks * BLOCK_TOKENS)
                 self._pool_NL2GK = values_NL2GK.new_zeros(tokens, *values_NL2GK.shape[1:])
                 if pool is not None:
-                    self._pool_NL2GK[:held] = pool
+                    self._pool_NL2GK[:capacity] = pool
                 pool = self._pool_NL2GK
             pool.index_copy_(0, self._pool_indices(copies), values_NL2GK)
 

@@ -39,7 +39,7 @@ class ActiveSequence:
         self._top_p = request.sampling.top_p
         self._prompt = list(request.prompt_ids)
         self.pending = list(self._prompt)
-        self.places: list[int] = []
+        self.offsets: list[int] = []
         """Places of its cached prefix, until that is copied into the row's slot."""
         self.reused = 0
         """Prompt tokens whose keys and values were cached from another request."""
@@ -80,10 +80,10 @@ class ActiveSequence:
         """The prompt and the completion so far."""
         return [*self._prompt, *self._completion.completion_ids]
 
-    def admit(self, places: list[int], tokens: int) -> None:
+    def admit(self, offsets: list[int], tokens: int) -> None:
         """Leave the queue, with a cached prefix of the prompt."""
         self._started = self._started or time.perf_counter()
-        self.places = places
+        self.offsets = offsets
         self.cached = tokens
         self.reused = min(tokens, len(self._prompt))
         del self.pending[:tokens]

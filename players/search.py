@@ -64,7 +64,9 @@ class SearchPlayer(SeatPlayer):
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one.act(game, seat, each)) for one in self._proposers for each in seeds]
+                tasks = [
+                    group.create_task(proposer.act(game, seat, each)) for proposer in self._proposers for each in seeds
+                ]
         except ExceptionGroup as failures:
             # The other samples were cancelled, or failed likewise.
             raise failures.exceptions[0] from None
@@ -121,7 +123,7 @@ class SearchPlayer(SeatPlayer):
             count = min(2 * count, self._config.most_rollouts)
         if count == 1 or self._config.margin == 0:
             return True
-        gains = [one - other for one, other in zip(ours, theirs, strict=True)]
+        gains = [our_value - their_value for our_value, their_value in zip(ours, theirs, strict=True)]
         return gain > self._config.margin * stdev(gains) / math.sqrt(count)
 
 
@@ -154,10 +156,10 @@ class Rollouts:
 
     async def values(self, action: Action, count: int) -> Sequence[float]:
         """Values of the positions that the first ``count`` rollouts of an action end in, each computed once."""
-        known = self._values.setdefault(action, [])
-        while len(known) < count:
-            known.append(await self._roll_out(action, len(known)))
-        return known[:count]
+        values = self._values.setdefault(action, [])
+        while len(values) < count:
+            values.append(await self._roll_out(action, len(values)))
+        return values[:count]
 
     async def _roll_out(self, action: Action, number: int) -> float:
         # Rollouts by bots never wait, and other matches share this event loop.

@@ -41,8 +41,8 @@ def rejection_reason(
         return f"score {trajectory.score} or final progress {trajectory.final_progress} is not a finite number"
     if (reason := _check_members(trajectory)) is not None:
         return reason
-    for places in [member.steps for member in trajectory.members] or [list(range(len(trajectory.steps)))]:
-        if any(trajectory.steps[later].clock < trajectory.steps[earlier].clock for earlier, later in pairwise(places)):
+    for steps in [member.steps for member in trajectory.members] or [list(range(len(trajectory.steps)))]:
+        if any(trajectory.steps[later].clock < trajectory.steps[earlier].clock for earlier, later in pairwise(steps)):
             return "clocks of the steps decrease"
     for index, step in enumerate(trajectory.steps):
         if (reason := _check_step(step, vocab_size, max_positions)) is not None:

@@ -117,9 +117,9 @@ class AdvantagePipeline:
         """
         reasons = [self._refusal_reason(trajectory) for trajectory in trajectories]
         refused = [(r.match_id, reason) for r, reason in zip(trajectories, reasons, strict=True) if reason is not None]
-        refused_at = [place for place, reason in enumerate(reasons) if reason is not None]
-        places = [place for place, reason in enumerate(reasons) if reason is None]
-        kept = [trajectories[place] for place in places]
+        refused_at = [index for index, reason in enumerate(reasons) if reason is not None]
+        kept_at = [index for index, reason in enumerate(reasons) if reason is None]
+        kept = [trajectories[index] for index in kept_at]
         if not kept:
             return CreditedBatch([], [], None, refused, [], memory, refused_at=refused_at)
         units = credit_units(kept)
@@ -144,11 +144,11 @@ class AdvantagePipeline:
             parts=None if parts is None else list(compress(parts, taught)),
             refused=refused,
             refused_at=refused_at,
-            filtered=[place for place, use in zip(places, taught, strict=True) if not use],
+            filtered=[index for index, use in zip(kept_at, taught, strict=True) if not use],
             memory=AdvantageState(baselines, transforms),
             usable=compared,
             returns=returns,
-            credits=list(map(TrajectoryCredit, places, merge_units(units, raw, kept), advantages)),
+            credits=list(map(TrajectoryCredit, kept_at, merge_units(units, raw, kept), advantages)),
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
             zero_advantage_share=1.0 - sum(has_credit) / len(has_credit),
             advantage_std=float(np.concatenate(advantages).std()),
@@ -239,10 +239,12 @@ def reward_uses_score(config: TrainerConfig) -> bool:
 def per_action_advantages(trajectories: Sequence[Trajectory]) -> list[list[Array]]:
     """Advantages [B] of every step of every trajectory, over one global scale; 0 where the game credits no parts."""
     whole = [[np.zeros(len(step.branches)) for step in trajectory.steps] for trajectory in trajectories]
-    places = [(at, number) for at, r in enumerate(trajectories) for number, step in enumerate(r.steps) if step.credits]
-    if not places:
+    credited_at = [
+        (at, number) for at, r in enumerate(trajectories) for number, step in enumerate(r.steps) if step.credits
+    ]
+    if not credited_at:
         return whole
-    credited = [(at, trajectories[at].steps[number]) for at, number in places]
+    credited = [(at, trajectories[at].steps[number]) for at, number in credited_at]
     steps = [step for _, step in credited]
     cells_S = key_indices([(at, step.clock) for at, step in credited])
     units_S = key_indices([(trajectories[at].game, trajectories[at].role, step.clock) for at, step in credited])
@@ -251,11 +253,11 @@ def per_action_advantages(trajectories: Sequence[Trajectory]) -> list[list[Array
     others_S = _others_total(sums_S, cells_S, units_S) / np.maximum(_others_total(counts_S, cells_S, units_S), 1)
     known_S = _others_total(counts_S, cells_S, units_S) > 0
     values = [
-        np.asarray(step.credits) - other if known else np.zeros(len(step.credits))
-        for step, other, known in zip(steps, others_S, known_S, strict=True)
+        np.asarray(step.credits) - other if is_compared else np.zeros(len(step.credits))
+        for step, other, is_compared in zip(steps, others_S, known_S, strict=True)
     ]
     rms = float(np.sqrt(np.mean(np.concatenate(values) ** 2)))
-    for (at, number), value_B in zip(places, values, strict=True):
+    for (at, number), value_B in zip(credited_at, values, strict=True):
         whole[at][number] = value_B / rms if rms > 1e-9 else value_B
     return whole
 
@@ -286,7 +288,7 @@ def credit_units(trajectories: Sequence[Trajectory]) -> list[CreditUnit]:
             units.append(CreditUnit(at, trajectory, range(len(trajectory.steps))))
         for member in trajectory.members:
             # A role that was rewarded without a model call still counts in its group; nothing of it is trained on.
-            steps = [trajectory.steps[place] for place in member.steps] or [
+            steps = [trajectory.steps[index] for index in member.steps] or [
                 msgspec.structs.replace(without_choices(trajectory.steps[0]), completion_ids=[])
             ]
             own = msgspec.structs.replace(

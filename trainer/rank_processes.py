@@ -133,19 +133,21 @@ class RankGroup:
         self._synced: tuple[Learner, int] | None = None
         self._store: Any = None
         self._steps = 0
-        place = TorchrunRank.read()
-        if place is not None and place.count != self._count:
-            raise ConfigError(f"trainer.ranks: {self._count}; torchrun started {place.count}, expected the same number")
+        torchrun = TorchrunRank.read()
+        if torchrun is not None and torchrun.count != self._count:
+            raise ConfigError(
+                f"trainer.ranks: {self._count}; torchrun started {torchrun.count}, expected the same number"
+            )
         if plan is None or self._count == 1:
             if backend is not None and backend.is_sharded:
                 raise ConfigError("trainer.backend.settings.sharded: true with trainer.ranks 1; expected 2 or more")
             return
         try:
-            local_rank = 0 if place is None else place.local_rank
-            if place is None:
+            local_rank = 0 if torchrun is None else torchrun.local_rank
+            if torchrun is None:
                 self._start_ranks(plan)
             else:
-                self._store = place.open_store(plan.config.rank_timeout_s)
+                self._store = torchrun.open_store(plan.config.rank_timeout_s)
                 self._store.set(_PLAN_KEY, msgspec.msgpack.encode(plan, enc_hook=str))
             with self._report_dead_rank():
                 self.ranks = plan.connect(0, local_rank, self._store, backend or _load_backend(plan, local_rank))

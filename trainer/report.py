@@ -219,20 +219,20 @@ def write_batch(
 
 
 def _batch_rows(learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
-    credited = learner.assign_credit([one.trainable_trajectory for one in batch])
+    credited = learner.assign_credit([item.trainable_trajectory for item in batch])
     advantages = {(r.match_id, r.seat): a_S for r, a_S in zip(credited.trajectories, credited.advantages, strict=True)}
     reward = REWARDS.build(config.reward)
-    for one in batch:
-        trajectory = one.trajectory
+    for item in batch:
+        trajectory = item.trajectory
         advantage_S = advantages.get((trajectory.match_id, trajectory.seat))
         parts = credit_units([trajectory])
         (rewards_S,) = merge_units(parts, [reward(part.trajectory) for part in parts], [trajectory])
         whose = {at: part.trajectory for part in parts for at in part.steps}
-        for at in one.steps:
+        for at in item.steps:
             step, by = trajectory.steps[at], whose.get(at, trajectory)
             yield {
                 "step": learner.steps + 1,
-                "sequence": one.sequence,
+                "sequence": item.sequence,
                 "match_id": trajectory.match_id,
                 "game": by.game,
                 "role": by.role,

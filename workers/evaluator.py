@@ -60,9 +60,9 @@ class Evaluator:
             for requested in [] if is_paused else evaluations.plan_evaluations(state, seats):
                 await self._context.wait_for_sequence(await self._context.append(requested))
                 # As recorded: another evaluator may have requested it first, when it knew of other opponents.
-                known = state.evaluations.get(requested.evaluation_id)
-                if known is not None:
-                    await self._submit(known.requested)
+                evaluation = state.evaluations.get(requested.evaluation_id)
+                if evaluation is not None:
+                    await self._submit(evaluation.requested)
             # A short timeout: events during the appends above set no wake-up.
             await self._context.wait_for_event(timeout_s=1.0)
 

@@ -89,10 +89,10 @@ class ExperienceReader:
             drawn = self.buffer.draw_batch(version + 1, version)
             if not replaces or refill == learner.config.refills:
                 break
-            credited = await asyncio.to_thread(learner.assign_credit, [one.trainable_trajectory for one in drawn])
+            credited = await asyncio.to_thread(learner.assign_credit, [item.trainable_trajectory for item in drawn])
             # Waiting trajectories that can be released and replaced before the next step is recorded.
             replaceable = min(self._make_capacity()) - self.buffer.unsettled_count - self.buffer.window
-            useless = [drawn[place] for place in credited.filtered][: max(replaceable, 0)]
+            useless = [drawn[index] for index in credited.filtered][: max(replaceable, 0)]
             if not useless:
                 break
             self.buffer.release(useless)

@@ -61,14 +61,14 @@ class LeagueModels:
             return ResolvedModel(name, published.adapter)
         if DIGEST.fullmatch(name):
             return ResolvedModel(name, name)
-        known = [self._context.config.base_agent, *self._context.config.trained_policies]
-        raise unknown_model(name, known, ", a published version like 'main@20', or an adapter's digest")
+        policies = [self._context.config.base_agent, *self._context.config.trained_policies]
+        raise unknown_model(name, policies, ", a published version like 'main@20', or an adapter's digest")
 
     def assigned_version(self, policy: str | None) -> AssignedPolicy:
         """The version of a policy that ``ModelManager`` has loaded; version 0, without an adapter, before the first."""
         name = policy or self._context.config.trainer.policy
-        if name not in (known := self._context.config.trained_policies):
-            raise RefusedError(404, f"policy {name!r}: not trained here; expected {format_choices(known)}")
+        if name not in (policies := self._context.config.trained_policies):
+            raise RefusedError(404, f"policy {name!r}: not trained here; expected {format_choices(policies)}")
         version, adapter = self._models.adapter_provider(name)()
         return AssignedPolicy(name, version, adapter)
 

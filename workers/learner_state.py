@@ -150,8 +150,8 @@ class LearnerFactory:
         state = self._context.state
         learner = self._make_untrained(0)
         live = state.live_version(self._policy)
-        known = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
-        newest = max([*known, -1 if live is None else live.version], default=-1)
+        versions = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
+        newest = max([*versions, -1 if live is None else live.version], default=-1)
         version = newest if live is not None and live.version == newest else newest + 1
         if live is not None:
             await self._load_adapter(learner, live.version, version)
@@ -217,7 +217,7 @@ async def compute_offspring(context: Context, reset: PolicyReset) -> bytes:
     """
     with tempfile.TemporaryDirectory() as draft:
         # Error messages tell the parents apart by these names.
-        folders = [Path(draft) / f"parent-{place}" for place in range(len(reset.parents))]
+        folders = [Path(draft) / f"parent-{index}" for index in range(len(reset.parents))]
         for parent, folder in zip(reset.parents, folders, strict=True):
             await unpack_blob(context, parent.adapter, folder)
         plugin = Plugin(name=reset.operator, settings=reset.settings)

@@ -102,14 +102,14 @@ class Membership:
         while True:
             await context.membership_changed.wait()
             context.membership_changed.clear()
-            known = context.state.workers[context.name]
-            if known.joined.incarnation != context.incarnation:
+            worker = context.state.workers[context.name]
+            if worker.joined.incarnation != context.incarnation:
                 raise WorkerConflictError(
-                    f"{context.name}: {_describe(known.joined)} has taken this name over, since this process was "
+                    f"{context.name}: {_describe(worker.joined)} has taken this name over, since this process was "
                     "silent; expected one live process per name: give one of them another --name"
                 )
-            if known.left is not None:
-                log.warning("recorded as gone, joining again", reason=known.left)
+            if worker.left is not None:
+                log.warning("recorded as gone, joining again", reason=worker.left)
                 context.incarnation = secrets.token_hex(4)
                 context.log.fence = None
                 await self.join()
@@ -146,8 +146,8 @@ class Membership:
         await context.log.append_batch(events, expected=newest)
 
     def _running_process(self, name: str) -> WorkerJoined | None:
-        known = self._context.state.workers.get(name)
-        return known.joined if known is not None and known.left is None else None
+        worker = self._context.state.workers.get(name)
+        return worker.joined if worker is not None and worker.left is None else None
 
     async def _check_gone(self, other: WorkerJoined) -> None:
         """Wait until a process is known to be gone, or raise."""
@@ -230,7 +230,9 @@ class SilenceDetector:
         # A process that was never seen is counted from now on.
         self._beats_at = {incarnation: self._beats_at.get(incarnation, self._beats) for incarnation in running}
         limit = math.ceil(silence_s / HEARTBEAT_S)
-        return [running[known] for known, last_beat in self._beats_at.items() if self._beats - last_beat > limit]
+        return [
+            running[incarnation] for incarnation, last_beat in self._beats_at.items() if self._beats - last_beat > limit
+        ]
 
 
 class SilenceRecorder:
@@ -294,8 +296,9 @@ class SilenceRecorder:
         example = MatchFailed(match_id="", purpose="training", worker=worker, error="")
         newest = await context.fold_newest(event_subject(context.log.league, example))
         matches = [match for match, name in context.state.in_play.unfinished.items() if name == worker][:_MAX_BATCH]
-        known = context.state.workers.get(worker)
-        why = "started again" if known is None or known.left is None else f"left ({known.left})"
+        membership = context.state.workers.get(worker)
+        reason = None if membership is None else membership.left
+        why = "started again" if reason is None else f"left ({reason})"
         events = [
             MatchFailed(match_id=match, purpose="training", worker=worker, error=f"unfinished when its worker {why}")
             for match in matches

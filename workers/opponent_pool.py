@@ -125,7 +125,7 @@ class LeagueOpponents:
         while True:
             now = time.time()
             workers = self._context.state.workers
-            for opened in [one for one in self._sessions.open.values() if one.expires < now]:
+            for opened in [session for session in self._sessions.open.values() if session.expires < now]:
                 worker = workers.get(opened.worker)
                 # The server that opened it ends it; once that one has left, any does.
                 if opened.worker == self._context.name or worker is None or worker.left is not None:

@@ -59,8 +59,8 @@ async def unpack_blob(context: Context, digest: str, folder: Path) -> None:
 
 def search_config(config: LeagueConfig, agent: str) -> SearchConfig | None:
     """Settings of an agent that searches at decision time; None for all others."""
-    known = config.agents.get(agent)
-    return known.search if known is not None else None
+    settings = config.agents.get(agent)
+    return settings.search if settings is not None else None
 
 
 def find_searched_version(context: Context, search: SearchConfig) -> PublishedVersion | None:
@@ -219,11 +219,11 @@ class ModelManager:
 
         ``UsageError`` for an external agent, which nothing here can play.
         """
-        known = self._context.state.standings().agents.get(agent)
-        if known is not None and known.kind == "external":
+        entrant = self._context.state.standings().agents.get(agent)
+        if entrant is not None and entrant.kind == "external":
             raise UsageError(f"agent {agent!r}: it plays outside the league; expected an agent that the league can run")
-        if known is not None:
-            return known.kind
+        if entrant is not None:
+            return entrant.kind
         return "bot" if agent in bot_names(self._context.config.game.name) else "checkpoint"
 
     @contextlib.asynccontextmanager

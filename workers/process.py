@@ -186,12 +186,12 @@ class WorkerProcess:
 
     async def _record_departure(self, code: int) -> None:
         """Append ``WorkerLeft`` for a worker that was killed before it could; not for another process of its name."""
-        known, process = self._context.state.workers.get(self.name), self._process
-        if known is None or known.left is not None or process is None:
+        worker, process = self._context.state.workers.get(self.name), self._process
+        if worker is None or worker.left is not None or process is None:
             return
-        if (known.joined.pid, known.joined.host) != (process.pid, platform.node()):
+        if (worker.joined.pid, worker.joined.host) != (process.pid, platform.node()):
             return
-        left = WorkerLeft(self.name, known.joined.incarnation, f"ended with code {code}")
+        left = WorkerLeft(self.name, worker.joined.incarnation, f"ended with code {code}")
         with contextlib.suppress(LeagueError):
             if self._creds is None:
                 await self._context.log.append(left)

@@ -67,11 +67,11 @@ def serve_as_rank() -> bool:
 
     ``ModelError`` if rank 0 did not come, or was lost.
     """
-    place = TorchrunRank.read()
-    if place is None or place.rank == 0:
+    torchrun = TorchrunRank.read()
+    if torchrun is None or torchrun.rank == 0:
         return False
-    log.info("computing for rank 0", rank=place.rank, of=place.count, host=place.host)
-    run_torchrun_rank(place)
+    log.info("computing for rank 0", rank=torchrun.rank, of=torchrun.count, host=torchrun.host)
+    run_torchrun_rank(torchrun)
     return True
 
 

@@ -109,9 +109,9 @@ class ServerClient:
             arrived = self._arrival_count
             await asyncio.sleep(0)
             quiet = quiet + 1 if arrived == self._arrival_count else 0
-        waiting, self._waiting = [one for one in self._waiting if not one.reply.done()], []
+        waiting, self._waiting = [pending for pending in self._waiting if not pending.reply.done()], []
         while waiting:
-            sizes = accumulate(len(one.call) for one in waiting[:MAX_BATCH_CALLS])
+            sizes = accumulate(len(pending.call) for pending in waiting[:MAX_BATCH_CALLS])
             count = max(sum(size <= MAX_BATCH_BYTES for size in sizes), 1)
             self._start_exchange(waiting[:count])
             waiting = waiting[count:]
@@ -127,8 +127,8 @@ class ServerClient:
                 # Every caller has its reply or gave up, and some gave up: hanging up informs the server.
                 task.cancel()
 
-        for one in calls:
-            one.reply.add_done_callback(ended)
+        for pending in calls:
+            pending.reply.add_done_callback(ended)
 
     async def _exchange(self, calls: Sequence[PendingCall]) -> None:
         """Send calls and resolve their replies. Nothing is raised: errors go to the callers."""
@@ -140,15 +140,15 @@ class ServerClient:
             else:
                 await self._post_many(calls)
         except (ModelError, ServerFailedError) as error:
-            for one in calls:
-                _settle(one, error)
+            for pending in calls:
+                _settle(pending, error)
         finally:
-            for one in calls:
-                one.reply.cancel()  # the rest, when this process closes its connections
+            for pending in calls:
+                pending.reply.cancel()  # the rest, when this process closes its connections
 
     async def _post_many(self, calls: Sequence[PendingCall]) -> None:
         posted = HttpRequest(
-            remote.GENERATE_MANY, remote.encode_calls([one.call for one in calls]), remote.CONTENT_TYPE
+            remote.GENERATE_MANY, remote.encode_calls([pending.call for pending in calls]), remote.CONTENT_TYPE
         )
         left, frames = len(calls), FrameDecoder()
         async with self._post(posted) as response:
@@ -277,11 +277,11 @@ def _decode_answers(frames: FrameDecoder, piece: bytes, calls: int) -> Sequence[
     return answers
 
 
-def _settle(one: PendingCall, result: bytes | Exception) -> None:
+def _settle(pending: PendingCall, result: bytes | Exception) -> None:
     """Resolve a call's reply, or raise at its caller, unless that gave up."""
-    if one.reply.done():
+    if pending.reply.done():
         return
     if isinstance(result, Exception):
-        one.reply.set_exception(result)
+        pending.reply.set_exception(result)
     else:
-        one.reply.set_result(result)
+        pending.reply.set_result(result)

@@ -85,8 +85,8 @@ def chat_response(
                 ]
             }
         message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
-        one = {"index": len(results), "message": message, "logprobs": logprobs}
-        results.append(one | _finish_fields(body, choice, stop))
+        choice_fields = {"index": len(results), "message": message, "logprobs": logprobs}
+        results.append(choice_fields | _finish_fields(body, choice, stop))
     return _make_response("chatcmpl", "chat.completion", named, results, choices)
 
 

@@ -146,7 +146,7 @@ def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> Ses
     values = {name: headers[header] for name, header in _HEADERS.items() if header in headers}
     name = values.get("session") or body.league_session or body.user or ""
     # Without one, conversations that agree up to the first message of the user's share a session.
-    first = next((place for place, message in enumerate(body.messages) if message.role == "user"), 0)
+    first = next((index for index, message in enumerate(body.messages) if message.role == "user"), 0)
     opening = [(message.role, message_text(message)) for message in body.messages[: first + 1]] if not name else []
     fields = {
         "model": body.model,

@@ -88,8 +88,8 @@ def parse_usage(data: bytes) -> TokenUsage | None:
     )
     if total is None and (prompt is None or completion is None):
         return None
-    known = (prompt or 0) + (completion or 0)
-    return TokenUsage(prompt or 0, completion or 0, max(total or 0, known))
+    counted = (prompt or 0) + (completion or 0)
+    return TokenUsage(prompt or 0, completion or 0, max(total or 0, counted))
 
 
 class RemoteReply(NamedTuple):

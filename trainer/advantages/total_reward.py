@@ -41,7 +41,7 @@ class TotalRewardEstimator(PluginStruct, frozen=True):
         """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""
         scored = list(scored_rollouts(results))
         totals_G = np.array([rollout.rewards[role] for rollout, role in scored], dtype=np.float64)
-        advantages_G, after = self.estimate([_role_sample(*one) for one in scored], totals_G, state)
+        advantages_G, after = self.estimate([_role_sample(*sample) for sample in scored], totals_G, state)
         keys = [(rollout.id, role) for rollout, role in scored]
         return Credit(spread_to_steps(dict(zip(keys, advantages_G.tolist(), strict=True)), results), dict(after))
 

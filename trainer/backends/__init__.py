@@ -68,8 +68,8 @@ class MemoryReport(NamedTuple):
 
 def report_memory(base: nn.Module | None, flat_P: Tensor | None, device: torch.device) -> MemoryReport:
     """The memory of a base model without its adapters, of an adapter, and of the device that both are on."""
-    held = () if base is None else (*base.named_parameters(), *base.named_buffers())
-    local = (getattr(tensor, "_local_tensor", tensor) for name, tensor in held if ".lora_" not in name)
+    tensors = () if base is None else (*base.named_parameters(), *base.named_buffers())
+    local = (getattr(tensor, "_local_tensor", tensor) for name, tensor in tensors if ".lora_" not in name)
     trained = () if flat_P is None else (flat_P, *([] if flat_P.grad is None else [flat_P.grad]))
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)

@@ -159,28 +159,28 @@ class BatchAccounting(msgspec.Struct, frozen=True):
 
 def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) -> BatchAccounting:
     """Account for trajectories that were trained on (``batch``, by sequence) and for the others that left."""
-    done = [one for one in batch if not one.left]
+    done = [item for item in batch if not item.left]
     return BatchAccounting(
-        matches=[one.trajectory.match_id for one in batch],
-        seats=[one.trajectory.seat for one in batch],
+        matches=[item.trajectory.match_id for item in batch],
+        seats=[item.trajectory.seat for item in batch],
         accepted=len(done),
-        trained=to_ranges(one.sequence for one in done),
+        trained=to_ranges(item.sequence for item in done),
         dropped=[
             DroppedTrajectories(
                 reason=reason,
-                sequences=to_ranges(one.sequence for one in those),
-                matches=[one.match_id for one in those],
-                seats=[one.seat for one in those],
+                sequences=to_ranges(item.sequence for item in items),
+                matches=[item.match_id for item in items],
+                seats=[item.seat for item in items],
             )
             for reason in DROP_REASONS
-            if (those := sorted(one for one in dropped if one.reason == reason))
+            if (items := sorted(item for item in dropped if item.reason == reason))
         ],
         parts=[
             PartialTrajectory(
-                one.sequence, one.trajectory.match_id, to_ranges(one.steps), one.left, one.trajectory.seat
+                item.sequence, item.trajectory.match_id, to_ranges(item.steps), item.left, item.trajectory.seat
             )
-            for one in batch
-            if not one.trains_all_steps
+            for item in batch
+            if not item.trains_all_steps
         ],
     )
 

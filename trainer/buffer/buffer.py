@@ -92,7 +92,7 @@ class TrajectoryBuffer:
         if self._capacity is None:
             return False
         lying = len(self) + len(self._groups.waiting) + self.unsettled_count
-        uncounted = sum(one.reason in UNCOUNTED_REASONS for one in self._unsettled)
+        uncounted = sum(item.reason in UNCOUNTED_REASONS for item in self._unsettled)
         is_ahead = self._groups.is_used and lying - uncounted >= self._capacity.ahead
         return is_ahead or lying >= self._capacity.stream
 
@@ -109,8 +109,8 @@ class TrajectoryBuffer:
     @property
     def floor(self) -> int:
         """Highest sequence up to which every trajectory has left."""
-        held = (*self._waiting, *(one.sequence for one in self._groups.waiting))
-        return min(held, default=self._last_examined + 1) - 1
+        sequences = (*self._waiting, *(buffered.sequence for buffered in self._groups.waiting))
+        return min(sequences, default=self._last_examined + 1) - 1
 
     @property
     def contents(self) -> BufferContents | None:
@@ -123,8 +123,8 @@ class TrajectoryBuffer:
 
     def is_waiting(self, match_id: str, seat: int) -> bool:
         """Whether the trajectory of a match's seat waits."""
-        held = (*self._waiting.values(), *self._groups.waiting)
-        return any((one.trajectory.match_id, one.trajectory.seat) == (match_id, seat) for one in held)
+        waiting = (*self._waiting.values(), *self._groups.waiting)
+        return any((buffered.trajectory.match_id, buffered.trajectory.seat) == (match_id, seat) for buffered in waiting)
 
     def add(self, sequence: int, trajectory: Trajectory, done: Ranges) -> None:
         """Add a valid trajectory; recorded gradient steps have trained on its steps ``done``."""
@@ -134,14 +134,14 @@ class TrajectoryBuffer:
 
     def _apply_group_update(self, update: GroupUpdate) -> None:
         """Make members of complete groups available, and drop those whose group was given up or is closed."""
-        for one in (one for group in update.released for one in group):
-            self._waiting[one.sequence] = one
-        for reason, those in (("given_up", update.given_up), ("late", update.late)):
-            for one in those:
-                self._note_dropped(one, reason)
+        for buffered in (buffered for group in update.released for buffered in group):
+            self._waiting[buffered.sequence] = buffered
+        for reason, members in (("given_up", update.given_up), ("late", update.late)):
+            for buffered in members:
+                self._note_dropped(buffered, reason)
 
-    def _note_dropped(self, one: BufferedTrajectory | BatchItem, reason: str) -> None:
-        self._unsettled.append(DroppedItem(one.sequence, one.trajectory.match_id, reason, one.trajectory.seat))
+    def _note_dropped(self, item: BufferedTrajectory | BatchItem, reason: str) -> None:
+        self._unsettled.append(DroppedItem(item.sequence, item.trajectory.match_id, reason, item.trajectory.seat))
 
     def advance(self, version: int) -> None:
         """Give up groups that have waited too long, or that cannot be completed before the next step."""
@@ -165,19 +165,19 @@ class TrajectoryBuffer:
 
     def drop_rejected(self, judge: RejectionRule, version: int) -> None:
         """Drop trajectories that have become too old, or otherwise unusable, while they waited."""
-        for sequence, one in list(self._waiting.items()):
+        for sequence, buffered in list(self._waiting.items()):
             if self._buffer.drop_old_steps:
-                fresh = set(fresh_step_indices(one.trajectory, version, self._config.max_lag_steps))
-                one.steps = [step for step in one.steps if step in fresh]
-            reason = judge(one.trajectory)
-            if reason is None and not one.steps:
-                if trainable_steps(one.trajectory):
+                fresh = set(fresh_step_indices(buffered.trajectory, version, self._config.max_lag_steps))
+                buffered.steps = [step for step in buffered.steps if step in fresh]
+            reason = judge(buffered.trajectory)
+            if reason is None and not buffered.steps:
+                if trainable_steps(buffered.trajectory):
                     reason = "stale"
                 elif self._buffer.level != "episode":
                     reason = "filtered"
             if reason is not None:
                 del self._waiting[sequence]
-                self._note_dropped(one, reason)
+                self._note_dropped(buffered, reason)
 
     def draw_batch(self, number: int, version: int) -> list[BatchItem]:
         """Draw the batch of a step, by sequence; nothing leaves the buffer before it is settled.
@@ -187,37 +187,39 @@ class TrajectoryBuffer:
         rng = Random(derive_seed(self._seed, "batch", number))
         count = self._buffer.steps_per_batch or self._config.rollouts_per_step
         bundles = {
-            at: one.trajectory.group
-            for at, one in self._waiting.items()
-            if self._buffer.level == "episode" and is_grouped(one.trajectory)
+            at: buffered.trajectory.group
+            for at, buffered in self._waiting.items()
+            if self._buffer.level == "episode" and is_grouped(buffered.trajectory)
         }
         chosen: dict[int, list[int]] = {}
         for unit in select_units(self._strategy(self._units(version), rng), count, self._buffer.shares, bundles):
             chosen.setdefault(unit.sequence, []).append(unit.step)
         items = []
         for sequence, steps in chosen.items():
-            one = self._waiting[sequence]
-            taken = one.steps if steps == [-1] else steps
-            items.append(BatchItem(sequence, one.trajectory, taken, len(one.steps) - len(taken), one.begun))
+            buffered = self._waiting[sequence]
+            taken = buffered.steps if steps == [-1] else steps
+            items.append(
+                BatchItem(sequence, buffered.trajectory, taken, len(buffered.steps) - len(taken), buffered.begun)
+            )
         return items
 
     def _units(self, version: int) -> list[Unit]:
         units = []
         for sequence in sorted(self._waiting):
-            one = self._waiting[sequence]
-            r = one.trajectory
+            buffered = self._waiting[sequence]
+            r = buffered.trajectory
             if self._buffer.level == "episode":
                 units.append(Unit(sequence, -1, r.game, r.role, version - r.version, r.score))
             else:
-                lags = [(at, version - r.steps[at].version) for at in one.steps]
+                lags = [(at, version - r.steps[at].version) for at in buffered.steps]
                 units += [Unit(sequence, at, r.game, r.role, lag, r.score) for at, lag in lags]
         return units
 
     def release(self, batch: Sequence[BatchItem]) -> None:
         """Drop trajectories of a batch that teach nothing, so that others can take their place."""
-        for one in batch:
-            del self._waiting[one.sequence]
-            self._note_dropped(one, "filtered")
+        for item in batch:
+            del self._waiting[item.sequence]
+            self._note_dropped(item, "filtered")
 
     def settle_batch(
         self, batch: Sequence[BatchItem], filtered: Sequence[int], refused: Sequence[int]
@@ -227,17 +229,17 @@ class TrajectoryBuffer:
         There was nothing to learn from what is at the places ``filtered``, and what is at ``refused`` is damaged.
         """
         trained = []
-        for place, one in enumerate(batch):
-            reason = "refused" if place in refused else "filtered" if place in filtered else None
-            waiting = self._waiting[one.sequence]
-            waiting.steps = [step for step in waiting.steps if step not in one.steps]
+        for index, item in enumerate(batch):
+            reason = "refused" if index in refused else "filtered" if index in filtered else None
+            waiting = self._waiting[item.sequence]
+            waiting.steps = [step for step in waiting.steps if step not in item.steps]
             waiting.begun = True
             if reason is not None:
-                self._note_dropped(one, reason)
+                self._note_dropped(item, reason)
             else:
-                trained.append(one)
-            if reason is not None or not one.left:
-                del self._waiting[one.sequence]
+                trained.append(item)
+            if reason is not None or not item.left:
+                del self._waiting[item.sequence]
         accounting, self._unsettled = make_accounting(trained, self._unsettled), []
         return accounting
 
@@ -249,11 +251,14 @@ class TrajectoryBuffer:
 
     def metrics(self, batch: Sequence[BatchItem], version: int) -> dict[str, float]:
         """Metrics of a batch's origin: lags in versions; lengths in model calls of arrivals and of what is trained."""
-        lags = [version - one.trajectory.steps[at].version for one in batch for at in one.steps]
+        lags = [version - item.trajectory.steps[at].version for item in batch for at in item.steps]
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))
         numbers |= self._groups.metrics()
-        for kind, lengths in (("generated", self._lengths), ("trained", [len(one.trajectory.steps) for one in batch])):
+        for kind, lengths in (
+            ("generated", self._lengths),
+            ("trained", [len(item.trajectory.steps) for item in batch]),
+        ):
             if lengths:
                 numbers[f"length_{kind}_mean"] = float(np.mean(lengths))
                 for share in _QUANTILES:

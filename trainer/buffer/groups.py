@@ -82,7 +82,7 @@ class PendingGroup(NamedTuple):
     @property
     def usable_members(self) -> list[BufferedTrajectory]:
         """Members that can be used, in the order of their ids."""
-        return [one for _, one in sorted(self.members.items()) if one is not None]
+        return [member for _, member in sorted(self.members.items()) if member is not None]
 
 
 class GroupAssembler:
@@ -116,19 +116,19 @@ class GroupAssembler:
     @property
     def items(self) -> list[BufferedTrajectory]:
         """Trajectories that wait in open groups."""
-        return [one for group in self._open.values() for one in group.members.values() if one is not None]
+        return [member for group in self._open.values() for member in group.members.values() if member is not None]
 
     def resume(self, opened: Iterable[PendingGroup], over: Iterable[str]) -> None:
         """Restore groups as they were recorded, the oldest first."""
         self._open = {group.name: group for group in opened}
         self._closed = dict.fromkeys(over)
 
-    def add(self, one: BufferedTrajectory) -> GroupUpdate:
+    def add(self, member: BufferedTrajectory) -> GroupUpdate:
         """Add a trajectory of a group."""
-        is_late = one.trajectory.group in self._closed
+        is_late = member.trajectory.group in self._closed
         self.counts["late"] += is_late
-        released = [] if is_late else self._add_member(one.trajectory, one)
-        return self._close_stale(_known_version(one.trajectory), released, [one] if is_late else [])
+        released = [] if is_late else self._add_member(member.trajectory, member)
+        return self._close_stale(_known_version(member.trajectory), released, [member] if is_late else [])
 
     def mark_missing(self, trajectory: Trajectory) -> GroupUpdate:
         """Count a trajectory of a group that failed or cannot be used: the group completes without it."""
@@ -147,7 +147,7 @@ class GroupAssembler:
         self.counts["members_handed_on"] += len(group)
         return group
 
-    def _add_member(self, trajectory: Trajectory, one: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
+    def _add_member(self, trajectory: Trajectory, member: BufferedTrajectory | None) -> list[list[BufferedTrajectory]]:
         """The group that the arrival completes, if it does; a version that is not known counts as the newest seen."""
         version = _known_version(trajectory)
         pending = PendingGroup(
@@ -157,8 +157,8 @@ class GroupAssembler:
         if _member_id(trajectory) in group.members:
             self.counts["duplicate"] += 1
             return []
-        group.members[_member_id(trajectory)] = one
-        self.counts["missing"] += one is None
+        group.members[_member_id(trajectory)] = member
+        self.counts["missing"] += member is None
         if len(group.members) < group.size:
             return []
         self.counts["complete"] += 1
@@ -232,26 +232,29 @@ class BufferedGroups:
     @property
     def waiting(self) -> list[BufferedTrajectory]:
         """Trajectories that wait for their group."""
-        return [*self._assembler.items, *(one for group in self._restored.values() for one in group.values() if one)]
+        return [
+            *self._assembler.items,
+            *(member for group in self._restored.values() for member in group.values() if member),
+        ]
 
     def was_waiting(self, sequence: int) -> bool:
         """Whether a trajectory was in the buffer after the last step, and has thus been accepted before."""
         return sequence in self._expected
 
-    def add(self, one: BufferedTrajectory) -> GroupUpdate:
+    def add(self, member: BufferedTrajectory) -> GroupUpdate:
         """Add a valid trajectory."""
-        if one.sequence in self._expected:
-            name = self._expected.pop(one.sequence)
+        if member.sequence in self._expected:
+            name = self._expected.pop(member.sequence)
             if name:
-                self._restored[name][_member_id(one.trajectory)] = one
+                self._restored[name][_member_id(member.trajectory)] = member
             if not self._expected:
                 self._resume()
-            return _release_update([] if name else [one])
+            return _release_update([] if name else [member])
         self._resume()
-        if not is_grouped(one.trajectory):
-            return _release_update([one])
+        if not is_grouped(member.trajectory):
+            return _release_update([member])
         self.is_used = True
-        return self._assembler.add(one)
+        return self._assembler.add(member)
 
     def mark_missing(self, trajectory: Trajectory) -> GroupUpdate:
         """Record that a trajectory will not be trained on, so that its group can complete without it."""
@@ -292,8 +295,8 @@ class BufferedGroups:
                 group.name,
                 group.version,
                 group.size,
-                to_ranges(one.sequence for one in group.usable_members),
-                sorted(id for id, one in group.members.items() if one is None),
+                to_ranges(member.sequence for member in group.usable_members),
+                sorted(id for id, member in group.members.items() if member is None),
             )
             for group in self._assembler.open_groups
         ]

@@ -66,9 +66,9 @@ def add_noise(matrices: Matrices, scale: float, rng: torch.Generator) -> Matrice
 
 
 def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_matrices: Matrices) -> None:
-    one, two = read_config(first), read_config(other)
+    first_config, other_config = read_config(first), read_config(other)
     for key in _EQUAL_KEYS:
-        if (expected := _comparable(one.get(key))) != (actual := _comparable(two.get(key))):
+        if (expected := _comparable(first_config.get(key))) != (actual := _comparable(other_config.get(key))):
             raise ModelError(f"{other}: {key} is {actual!r}, expected that of the other parent, {expected!r}")
     expected_sizes, found_sizes = (
         {name: (b_OR.shape[0], a_RI.shape[1]) for name, (a_RI, b_OR) in matrices.items()}
@@ -131,7 +131,7 @@ class Crossover(PluginStruct, frozen=True):
             offspring = {name: average_updates(first[name], second[name], self.weight) for name in sorted(first)}
         else:
             chances = {name: torch.rand((), generator=rng).item() for name in sorted(first)}
-            offspring = {name: (first if one < self.weight else second)[name] for name, one in chances.items()}
+            offspring = {name: (first if chance < self.weight else second)[name] for name, chance in chances.items()}
         return add_noise(offspring, self.noise, rng) if self.noise else offspring
 
 

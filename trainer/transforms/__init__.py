@@ -78,12 +78,12 @@ def subtract_baseline(
 
     A mean is used before it is updated, so that it does not depend on the trajectories it is subtracted from.
     """
-    places = [own_seat_index(trajectory) for trajectory in trajectories]
-    mine_G = np.array([float(value_M[place]) for value_M, place in zip(finals.values, places, strict=True)])
+    indices = [own_seat_index(trajectory) for trajectory in trajectories]
+    mine_G = np.array([float(value_M[index]) for value_M, index in zip(finals.values, indices, strict=True)])
     less_G, after = subtract_running_mean(keys, mine_G, finals.state, decay)
     values = [value_M.copy() for value_M in finals.values]
-    for value_M, place, less in zip(values, places, less_G, strict=True):
-        value_M[place] = less
+    for value_M, index, less in zip(values, indices, less_G, strict=True):
+        value_M[index] = less
     return FinalRewards(values, after)
 
 
@@ -218,7 +218,7 @@ class NormaliseByEnv(Normalise, frozen=True):
         """See ``SamplingTransform.__call__``."""
         changed = list(rewards)
         for game in sorted({trajectory.game for trajectory in trajectories}):
-            places = [place for place, trajectory in enumerate(trajectories) if trajectory.game == game]
-            for place, rewards_S in zip(places, standardise([rewards[p] for p in places], self.z_score), strict=True):
-                changed[place] = rewards_S
+            indices = [index for index, trajectory in enumerate(trajectories) if trajectory.game == game]
+            for index, rewards_S in zip(indices, standardise([rewards[p] for p in indices], self.z_score), strict=True):
+                changed[index] = rewards_S
         return changed

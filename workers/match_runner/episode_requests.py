@@ -84,17 +84,17 @@ class EpisodeRequestStream:
 
     def _take_share(self, batch: Sequence[EpisodeRequest]) -> None:
         names: dict[str, str] = {}
-        places: Counter[str] = Counter()
+        group_sizes: Counter[str] = Counter()
         for request in batch:
             # Its place in its group, or among all ungrouped requests.
             if not request.group:
-                place = next(self._ungrouped)
+                index = next(self._ungrouped)
             else:
                 if request.group not in names:
                     names[request.group] = f"{self._prefix}-{next(self._groups)}"
-                place = places[request.group]
-                places[request.group] += 1
-            if place % self._share.of == self._share.part:
+                index = group_sizes[request.group]
+                group_sizes[request.group] += 1
+            if index % self._share.of == self._share.part:
                 self._waiting.append(msgspec.structs.replace(request, group=names.get(request.group, "")))
 
 

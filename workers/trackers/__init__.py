@@ -84,8 +84,8 @@ class ChartFold:
         if isinstance(event, e.GradientStepTaken):
             return event.policy, step.step if (step := state.last_step(event.policy)) is not None else None
         if isinstance(event, e.EvaluationFinished):
-            known = state.evaluations.get(event.evaluation_id)
-            return event.evaluation_id, known is not None and known.finished is not None
+            evaluation = state.evaluations.get(event.evaluation_id)
+            return event.evaluation_id, evaluation is not None and evaluation.finished is not None
         return None
 
     def _count(self, event: e.Event) -> None:

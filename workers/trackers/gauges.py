@@ -46,14 +46,14 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
         return
     stage = "collection" if match.purpose == "training" else "evaluation"
     for seat in measured:
-        place = path_suffix(seat.agent, hero)
-        yield f"{stage}-{match.environment or match.game}{place}", seat_metrics(match, seat)
+        suffix = path_suffix(seat.agent, hero)
+        yield f"{stage}-{match.environment or match.game}{suffix}", seat_metrics(match, seat)
         for other in match.seats if stage == "collection" else ():
             if seat.is_opponent(other) and isfinite(seat.score - other.score):
                 # Points by the scores of the two seats, by the kind of the other agent.
                 points = (seat.score > other.score) + 0.5 * (seat.score == other.score)
-                known = state.agents.get(other.agent)
-                yield f"League/Win_Rate{place}", {LIVE_KIND if known is None else known.kind: float(points)}
+                opponent = state.agents.get(other.agent)
+                yield f"League/Win_Rate{suffix}", {LIVE_KIND if opponent is None else opponent.kind: float(points)}
 
 
 def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:

@@ -80,9 +80,9 @@ class _EloChart:
             name: [(step, ratings[at]) for step, ratings in self._points if ratings[at] is not None]
             for at, name in enumerate(_ELO_LINES)
         }
-        known = {name: points for name, points in lines.items() if points}
-        xs, ys = ([[point[axis] for point in points] for points in known.values()] for axis in (0, 1))
-        return {ELO_CHART: wandb.plot.line_series(xs, ys, keys=list(known), title=ELO_CHART, xname=STEP)}
+        recorded = {name: points for name, points in lines.items() if points}
+        xs, ys = ([[point[axis] for point in points] for points in recorded.values()] for axis in (0, 1))
+        return {ELO_CHART: wandb.plot.line_series(xs, ys, keys=list(recorded), title=ELO_CHART, xname=STEP)}
 
 
 class WandbSink:
