@@ -25,6 +25,7 @@ from schemas.episodes import (
     Step,
     unconstrained_model_call,
 )
+from schemas.errors import LeagueError
 from trainer.advantages.total_reward import Constant, Episodic, GroupRelative, LeaveOneOut, Rae
 from workers.logs import VerboseLogger
 
@@ -54,6 +55,7 @@ __all__ = [
     "GRPOCredit",
     "GenerateResult",
     "InferenceClient",
+    "LeagueError",
     "LeaveOneOutCredit",
     "Limits",
     "Message",

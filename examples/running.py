@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from arena import Arena, InferenceClient, OpenAIClient, VerboseLogger
+from arena import Arena, InferenceClient, LeagueError, OpenAIClient, VerboseLogger
 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
@@ -24,7 +24,10 @@ def make_parser(description: str) -> argparse.ArgumentParser:
 
 def play(make_arena: Callable[[InferenceClient], Arena], flags: argparse.Namespace) -> None:
     """Play the arena step by step and print the mean rewards and the number of training records."""
-    asyncio.run(_play(make_arena, flags))
+    try:
+        asyncio.run(_play(make_arena, flags))
+    except LeagueError as error:
+        sys.exit(f"error: {error}")
 
 
 async def _play(make_arena: Callable[[InferenceClient], Arena], flags: argparse.Namespace) -> None:

@@ -156,6 +156,16 @@ def test_the_scripts_play_a_server_of_this_machine(
     assert "model call" in (tmp_path / f"{script.removeprefix('run_')}_run.log").read_text(encoding="utf-8")
 
 
+def test_a_script_without_a_key_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENROUTER_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    file = str(ROOT / "examples" / "run_negotiation.py")
+    monkeypatch.setattr(sys, "argv", [file])
+    with pytest.raises(SystemExit, match=r"error: .* no key in the environment"):
+        runpy.run_path(file, run_name="__main__")
+
+
 def test_messages_may_be_dictionaries() -> None:
     arena = greeting_arena(MockInferenceClient("hello"))
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
