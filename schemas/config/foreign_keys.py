@@ -46,7 +46,7 @@ FOREIGN_KEYS: Final = {
     "save_every": "`schedule.recent_every`; every step's adapter is kept",
     "use_trainer_cache": "nothing: a training pass has no use for a cache of keys and values",
     "vllm_config": "`inference`, with the backend `vllm`",
-    "wandb_project": '`tracker.sinks`, as `{ name = "wandb", project = … }`',
+    "wandb_project": '`tracker.sinks`, as `{ name = "wandb", settings = { project = … } }`',
     "FLUSH_EVERY": "`tracker.every_s`",
     # League Training
     "base_model_id": "`model.base`",
