@@ -66,7 +66,10 @@ async def _open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]
         return
     from lifecycle.standalone.trainee import TrainablePolicy
 
-    trainee = TrainablePolicy(_resolve_base_model(options), options.config, options.seed, options.is_training)
+    config = options.config
+    if options.model:
+        config = msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, base=options.model))
+    trainee = TrainablePolicy(_resolve_base_model(options), config, options.seed, options.is_training)
     try:
         cast = {} if options.judge == SAME_MODEL else {JUDGE: trainee.base_client}
         yield ArenaClients(trainee.client, cast, options.concurrency or _LOCAL_CONCURRENCY, trainee)

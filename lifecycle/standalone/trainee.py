@@ -14,7 +14,7 @@ from schemas.config import LeagueConfig, Plugin
 from schemas.ids import derive_seed
 from trainer.backends import load_backend, make_adapter_spec
 from trainer.learner import Learner
-from trainer.learner_config import resolve_trainer
+from trainer.learner_config import LearnerConfig, resolve_trainer
 from trainer.report import StepReport
 
 
@@ -22,7 +22,7 @@ class TrainablePolicy:
     """A base model with an adapter that is replaced after each training step; later calls use the new one."""
 
     def __init__(self, folder: Path, config: LeagueConfig, seed: int, trains: bool = True) -> None:
-        """Load the base model of a folder.
+        """Load the base model of a folder; settings of the learner have the defaults for the kind of ``model.base``.
 
         ``seed`` is that of the fresh adapter and of the order of minibatches. Unless it ``trains``, no second copy of
         the weights is held.
@@ -45,6 +45,11 @@ class TrainablePolicy:
             # Credit is assigned by the arena.
             credited = msgspec.structs.replace(trainer, reward=Plugin("outcome"), advantage=Plugin("episodic"))
             self._learner = Learner(adapter, credited, seed)
+
+    @property
+    def learner_config(self) -> LearnerConfig | None:
+        """Settings of the learner; None without training."""
+        return None if self._learner is None else self._learner.config
 
     @property
     def sampled_tokens(self) -> int:

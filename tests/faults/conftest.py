@@ -66,6 +66,13 @@ def endless(folder: Path, config: Path, changes: Mapping[str, str]) -> Path:
     return path
 
 
+def worker_role(process: psutil.Process) -> str:
+    """Role of a worker's process; empty for another process."""
+    words = process.cmdline()
+    at = words.index("ui") + 1 if "ui" in words else len(words)
+    return words[at + 1] if words[at : at + 1] == ["worker"] else ""
+
+
 class Harassed:
     """``league up`` with somebody who kills its processes.
 
@@ -121,12 +128,9 @@ class Harassed:
         """Processes of a role that are there now."""
         found = []
         for child in psutil.Process(self.process.pid).children():
-            try:
-                words = child.cmdline()
-            except psutil.Error:
-                continue
-            if words[2:5] == ["ui", "worker", role]:
-                found.append(child.pid)
+            with suppress(psutil.Error):
+                if worker_role(child) == role:
+                    found.append(child.pid)
         return found
 
     def kill_worker(self, role: str) -> bool:

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from league.run import Run
 from schemas.errors import LeagueError
+from tests.faults.conftest import worker_role
 from ui.cli import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -93,8 +94,7 @@ def memory(run: Run, processes: list[psutil.Process]) -> dict[str, float]:
     """Megabytes of every process, the broker's among them."""
     found = {}
     for process in [*processes, psutil.Process(int(_server(run)["pid"]))]:
-        words = process.cmdline()
-        name = words[4] if words[2:4] == ["ui", "worker"] else process.name()
+        name = worker_role(process) or process.name()
         found[f"{name} {process.pid}"] = process.memory_info().rss / 1e6
     return found
 
@@ -135,7 +135,7 @@ def expect_balanced(run: Run) -> None:
 def workers_of(process: subprocess.Popen[bytes], role: str = "") -> list[psutil.Process]:
     """Worker processes under a supervisor."""
     children = psutil.Process(process.pid).children()
-    return [c for c in children if (words := c.cmdline())[2:4] == ["ui", "worker"] and words[4].startswith(role)]
+    return [child for child in children if (found := worker_role(child)) and found.startswith(role)]
 
 
 def test_everybody_waits_for_a_trainer_that_stands_still(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from league.log.jetstream import flush_and_close
 from league.log.server import EmbeddedServer
 from league.run import Run
 from schemas.events import GradientStepTaken, MatchFinished, RatingUpdated
+from tests.faults.conftest import worker_role
 
 GARBAGE = int(os.environ.get("LEAGUE_GARBAGE", "1000000"))
 GROWTH_MB = 150
@@ -135,8 +136,7 @@ def memory(league: Any) -> dict[str, float]:
     found = {}
     for child in [psutil.Process(league.broker()), *psutil.Process(league.process.pid).children()]:
         with contextlib.suppress(psutil.Error):
-            words = child.cmdline()
-            name = words[4] if words[2:4] == ["ui", "worker"] else child.name()
+            name = worker_role(child) or child.name()
             found[f"{name} {child.pid}"] = child.memory_info().rss / 1e6
     return found
 

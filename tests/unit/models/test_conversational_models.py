@@ -1,5 +1,6 @@
 """Models that are made for arenas: ordinary folders that know an arena's text and learn its form."""
 
+import asyncio
 import math
 from itertools import islice
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from arena.clients.improviser import improvised_calls
 from arena.environments import make_arena
 from lifecycle.league_models import make_conversational_model
+from lifecycle.standalone.trainee import TrainablePolicy
 from models import BaseShape, load_base
 from models.behaviour_cloning import CloningConfig, CloningProgress
-from schemas.config import PromptsConfig
+from schemas.config import LeagueConfig, ModelConfig, PromptsConfig
 from schemas.errors import ModelError
 
 SHAPE = BaseShape(hidden=16, layers=1, heads=1, kv_heads=1, head_dim=16, mlp=16)
@@ -65,3 +67,14 @@ def test_improvised_calls_depend_on_nothing_but_arena_and_seed() -> None:
     assert first == list(islice(improvised_calls(make_arena("debate", {}), 1), 40))
     assert first != list(islice(improvised_calls(spec, 2), 40))
     assert {call.role_id is None for call in first} == {True, False}, "the judge is asked too"
+
+
+def test_a_standalone_model_is_trained_by_the_defaults_of_its_kind(tmp_path: Path) -> None:
+    folder = made(tmp_path / "model")
+    rates = {}
+    for base in ("made", str(folder)):
+        trainee = TrainablePolicy(folder, LeagueConfig(model=ModelConfig(base=base)), seed=1)
+        assert trainee.learner_config is not None
+        rates[base] = trainee.learner_config.learning_rate, trainee.learner_config.epochs
+        asyncio.run(trainee.close())
+    assert rates == {"made": (3e-3, 2), str(folder): (1e-4, 1)}
