@@ -40,6 +40,10 @@ class InferenceCase(msgspec.Struct, frozen=True):
     """New tokens a row."""
     base: str = ""
     """A known model in place of random weights of the shape."""
+    distinct: int = 0
+    """Different prompts of a run; 0 for one a row."""
+    shared: int = 0
+    """Tokens that all prompts of a run begin with: a game's rules."""
 
 
 CASES = {
@@ -58,8 +62,10 @@ CASES = {
         *(151_936, 64, 512, 64),
     ),
     "smollm2": InferenceCase(BaseShape(), 49_152, 16, 110, 16, "smollm2-135m-instruct"),
+    "kuhn": InferenceCase(BaseShape(), 49_152, 32, 110, 8, "smollm2-135m-instruct", distinct=12, shared=70),
 }
-"""The demo's model, one of 2.9M parameters, the shapes of Qwen3-0.6B, 1.7B and 4B, and a real model."""
+"""The demo's model, one of 2.9M parameters, the shapes of Qwen3-0.6B, 1.7B and 4B, and a real model, also at a
+game's prompts."""
 
 
 class OrderConstraint:
@@ -122,7 +128,13 @@ def copy_without_end(model: Path, folder: Path) -> Path:
 def make_prompts(case: InferenceCase, run: int) -> list[list[int]]:
     """Prompts of one run."""
     rng = Random(run)
-    return [[rng.randrange(3, case.vocabulary) for _ in range(case.prompt)] for _ in range(case.rows)]
+
+    def tokens(count: int) -> list[int]:
+        return [rng.randrange(3, case.vocabulary) for _ in range(count)]
+
+    rules = tokens(case.shared)
+    prompts = [rules + tokens(case.prompt - case.shared) for _ in range(case.distinct or case.rows)]
+    return [prompts[row % len(prompts)] for row in range(case.rows)]
 
 
 def make_requests(case: InferenceCase, names: Sequence[str | None], constrained: bool, run: int) -> list[Request]:

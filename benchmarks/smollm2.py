@@ -304,9 +304,17 @@ def measure_league(folder: Path) -> None:
     """Print steps per hour of the league's first steps, without the start."""
     if not LEAGUE_STEPS:
         return
-    command = [sys.executable, "-m", "ui", "up", "--config", str(CONFIG), "--run", str(folder / "run")]
-    settings = [f"stop.steps={LEAGUE_STEPS}", "evaluation.benchmark_games=0", "evaluation.gatekeeper_games=0"]
-    subprocess.run([*command, *(f"--set={each}" for each in settings)], check=True, capture_output=True)
+    text = CONFIG.read_text()
+    for old, new in (
+        ("\nsteps = 100", f"\nsteps = {LEAGUE_STEPS}"),
+        ("_games = 210", "_games = 2"),
+        ("_games = 10", "_games = 2"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "league.toml").write_text(text)
+    command = [sys.executable, "-m", "ui", "up", "--config", str(folder / "league.toml"), "--run", str(folder / "run")]
+    subprocess.run(command, check=True, capture_output=True)
     listed = [sys.executable, "-m", "ui", "sql", "--run", str(folder / "run"), "--json"]
     statement = "SELECT epoch(time) AS at, metrics['seconds'] AS seconds FROM gradient_steps ORDER BY step"
     rows = json.loads(subprocess.run([*listed, statement], check=True, capture_output=True, text=True).stdout)

@@ -498,6 +498,10 @@ AGENTS = {"base_model": {"kind": "base"}, "random_bot": {"kind": "bot"}}
         ({"trainer": {"device": "cuda"}}, r"trainer\.device: 'cuda'.*expected 'cpu'"),
         ({"model": {"lora_alpha": 16.0}}, r"model\.lora_alpha: 16.*expected 32"),
         ({"model": {"adapter": "mine"}}, r"model\.adapter: 'mine'.*expected none"),
+        (
+            {"model": {"lora_layers": [0]}},
+            r"model\.lora_layers: \[0\] with .*'tinker'; expected none, since the API adapts",
+        ),
         ({"model": {"lora_targets": ["q_proj"]}}, r"model\.lora_targets: \['q_proj'\]; expected all linears"),
         ({"trainer": {"advantage": "gae"}}, r"trainer\.advantage: 'gae' has a critic; expected"),
         ({"policies": {"m": OFFSPRING}}, r"policies\.m\.reset_operator: 'crossover'.*expected none"),
