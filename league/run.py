@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schemas.errors import LeagueError, NoLeagueError, UsageError
+from schemas.errors import LeagueError, LogError, NoLeagueError, UsageError
+from schemas.subjects import LEAGUE_STREAM
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -117,6 +118,18 @@ class Run:
         if self._server is not None:
             self._server.check_disk_space()
 
+    def check_for_lost_history(self) -> None:
+        """Raise LogError if the run's own broker, which knows of no league, has the files of a history on its disk."""
+        if self.nats is not None:
+            return
+        lost = next((self.folder / "nats" / "store").glob(f"jetstream/*/streams/{LEAGUE_STREAM}/msgs/*.blk"), None)
+        if lost is not None:
+            raise LogError(
+                f"{lost.parents[1]}: the broker has lost the history's stream, whose metadata (meta.inf, meta.sum) is "
+                "missing or damaged; its messages are still there. Begin anew from the archive with `league restore`, "
+                "or put the two files back from a copy of this folder"
+            )
+
     @contextlib.asynccontextmanager
     async def connect(self, name: str) -> "AsyncIterator[Client]":
         """Connect to the run's broker; an embedded one is started on demand and stopped by its last user."""
@@ -146,6 +159,7 @@ class Run:
         async with self.connect(name) as client:
             league = self.name or await find_league(client)
             if league is None:
+                self.check_for_lost_history()
                 raise NoLeagueError(
                     f"{self.nats or self.folder}: no league was opened here; start one with `league up`"
                 )

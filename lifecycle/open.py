@@ -1,7 +1,8 @@
 """Opens a league: streams, base model, first events. Opening an open league changes nothing but its settings."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,8 +23,9 @@ from models import load_base
 from models.adapter_bundle import pack_folder
 from schemas.config import LeagueConfig, to_builtins
 from schemas.errors import ConflictError, UsageError
-from schemas.events import HistoryImported, LeagueOpened
+from schemas.events import Event, HistoryImported, LeagueOpened
 from schemas.loggers import get_logger
+from schemas.subjects import event_type_filter
 from workers.progress import ProgressReporter
 
 log = get_logger()
@@ -63,6 +65,7 @@ async def open_league(
                 model = await _locate_base_model(run, client, state.config, report, make_model=True)
                 await history.append(configuration_event(state, state.config, model))
         return history
+    run.check_for_lost_history()
     if config is None:
         raise UsageError(
             f"{run.folder}: no league was opened here; expected --config FILE to open one "
@@ -74,12 +77,21 @@ async def open_league(
     model = await _locate_base_model(run, client, config, report, make_model)
     rules = make_environment(config.game.name, config.game.settings).rules_version
     opened = LeagueOpened(league=config.name, config=to_builtins(config), model=model, rules=rules)
-    try:
-        await history.append_batch([opened, *initial_agent_events(config)], expected=0)
-    except ConflictError:
+    if not await _append_opening(history, [opened, *initial_agent_events(config)]):
         # Another process has opened it meanwhile.
         await _reconfigure(run, history, config)
     return history
+
+
+async def _append_opening(history: JetStreamLog, events: Sequence[Event]) -> bool:
+    """Append the first events, unless there is an opening; messages on its subject that are none are passed over."""
+    while True:
+        newest = await history.last_sequence(event_type_filter(history.league, LeagueOpened))
+        if await history.newest(LeagueOpened) is not None:
+            return False
+        with contextlib.suppress(ConflictError):
+            await history.append_batch(events, expected=newest)
+            return True
 
 
 async def _locate_base_model(

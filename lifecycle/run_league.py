@@ -185,6 +185,8 @@ async def _run_workers(
         history = await retry_until_ready(
             "opening the league", lambda: open_league(run, client, settings, report), _OPENING_RETRIES_S
         )
+        # The broker may hold further leagues, of which the report is not to choose.
+        run.name = history.league
         context = Context(run, client, history, "supervisor")
         await context.load_snapshot()
     async with beside(context.follow()):

@@ -29,6 +29,7 @@ from league.integrity.garbage import BlobReferences
 from league.integrity.recovery import find_manifests
 from league.log.base import EventLog, RecordedEvent
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
+from schemas.codec import UnknownEventError
 from schemas.errors import ArtifactError, DecodeError, LogError, UsageError
 from schemas.events import HistoryArchived
 from schemas.numbers import Ranges, merge_ranges, range_size, ranges_above
@@ -113,6 +114,12 @@ async def verify_history(
     report = check.report
     await check.compare_segments()
     await check.read_tail()
+    if check.foreign:
+        first = check.foreign[0]
+        report.notes.append(
+            f"{len(check.foreign):,} messages are no events, and readers skip them: the first is {first.sequence:,} on "
+            f"{first.subject} ({first.error})"
+        )
     await _check_manifests(report, history, manifest, before, expect)
     _check_tail(report, stored, check, contents)
     copied = await _check_copy(report, history, manifest, copy) if scrubbed is not None else {}
@@ -147,6 +154,8 @@ class _HistoryCheck:
         """Last sequence read, at least the end of the archive."""
         self.gaps: Ranges = []
         """Sequences of the tail that were not read: another league's, deleted or lost."""
+        self.foreign: list[RecordedEvent] = []
+        """Messages on the history's subjects that are no events."""
         self._history, self._blobs, self._manifest = history, blobs, manifest
         self._references, self._reads, self._on_progress = references, reads, on_progress
 
@@ -196,6 +205,7 @@ class _HistoryCheck:
 
     async def _fold(self, batch: list[RecordedEvent]) -> None:
         await asyncio.to_thread(self._references.apply_batch, batch)
+        self.foreign += [each for each in batch if not each.is_event and not isinstance(each.error, UnknownEventError)]
         self.report.events += len(batch)
         self._on_progress(self.report.events)
 

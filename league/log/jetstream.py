@@ -18,7 +18,10 @@ from league.log.pull import PulledMessage, newest_present, present_messages, pul
 from schemas.codec import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
 from schemas.errors import AccessError, ConflictError, LogError, MissingStreamError, UsageError, WorkerConflictError
 from schemas.events import Event, LeagueOpened
+from schemas.loggers import get_logger
 from schemas.subjects import LEAGUE_STREAM, event_subject, event_type_filter, league_subjects, match_ends_filter
+
+log = get_logger()
 
 EXPECTED_SUBJECT_HEADER = "Nats-Expected-Last-Subject-Sequence-Subject"
 EXPECTED_STREAM_HEADER = "Nats-Expected-Last-Sequence"
@@ -70,12 +73,16 @@ class JetStreamLog(EventReader):
             return await self._publisher.publish(*self._with_conditions(messages, expected))
 
         while True:
+            fence = self.fence
             try:
                 return await retry_until_ready(f"recording {label}", publish, self.patience_s)
             except ConflictError as error:
-                if not await self._has_fence_failed(len(events), expected):
+                if fence != self.fence:
+                    # Another append has moved it meanwhile, or this process joined again.
+                    continue
+                if fence is None or not await self._has_fence_failed(fence, len(events), expected):
                     raise
-                if not await self._advance_fence():
+                if not await self._advance_fence(fence):
                     raise WorkerConflictError(
                         f"{self.producer}: another process has taken over this name, and the history accepts nothing "
                         "more from this one; expected one live process per name"
@@ -94,27 +101,27 @@ class JetStreamLog(EventReader):
         fenced = [each._replace(headers={**each.headers, **fence}) for each in messages[1:2]]
         return [*messages[:1], *fenced, *messages[2:]], {EXPECTED_HEADER: str(expected)}
 
-    async def _has_fence_failed(self, count: int, expected: int | None) -> bool:
+    async def _has_fence_failed(self, fence: tuple[str, int], count: int, expected: int | None) -> bool:
         """Whether it was the fence's condition that failed; a batch of ``count`` events may have one of its own too."""
-        if self.fence is None or (expected is not None and count == 1):
+        if expected is not None and count == 1:
             return False
-        return expected is None or await self.last_sequence(self.fence[0]) > self.fence[1]
+        return expected is None or await self.last_sequence(fence[0]) > fence[1]
 
-    async def _advance_fence(self) -> bool:
-        """Move the fence past the broker's answers and copies of earlier events on its subject; False if one is new."""
-        assert self.fence is not None
-        subject, newest = self.fence
+    async def _advance_fence(self, fence: tuple[str, int]) -> bool:
+        """Move the fence past copies of earlier events and messages that are none; False if there is a new event."""
+        subject, newest = fence
         known: set[str] = set()
         async for batch in self._batches(subject):
             for recorded in batch:
                 key = "" if recorded.event is None else recorded.event.key
-                if recorded.sequence > self.fence[1] and recorded.is_event and key not in known:
+                if recorded.sequence > fence[1] and recorded.is_event and key not in known:
                     return False
                 known.add(key)
                 newest = recorded.sequence
-        has_moved = newest > self.fence[1]
-        self.fence = (subject, newest)
-        return has_moved
+        if self.fence == fence:
+            log.warning("passing over messages that are no events", subject=subject, first=fence[1] + 1, last=newest)
+            self.fence = (subject, newest)
+        return newest > fence[1]
 
     async def copy(self, events: Sequence[RecordedEvent]) -> None:
         """See ``EventLog.copy``. Other leagues' places are filled, so that every reference to a sequence holds."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import nats.errors
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from nats.aio.client import Client
 from typer.testing import CliRunner
 
@@ -31,15 +32,19 @@ from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.queues import ExperienceStream, WorkQueue
 from league.log.server import BATCH_LIMITS, find_nats_server, free_port, has_ended, spawn, terminate
 from league.log.streams import ensure_streams
+from league.queries.status import read_status
+from league.run import Run
 from schemas import events as e
 from schemas.codec import encode_event
-from schemas.config import ExperienceConfig
+from schemas.config import ExperienceConfig, load_config, to_builtins
 from schemas.errors import AccessError, ArtifactError, LogUnavailableError, UsageError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject, is_allowed_on, match_end_subject, subject_matches, worker_event_subject
 from tests.builders import match_finished, trajectory
 from ui.cli import app
+from workers.monitoring.exposition import make_application
+from workers.runtime import follow_league
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 WORKERS = [role for role in ROLES if role not in ("operator", "dashboard")]
@@ -460,6 +465,36 @@ def test_credentials_of_users_that_could_not_all_be_added_are_removed(tmp_path: 
     assert not authority.credentials_path("a").exists()
     assert authority.users == Authority(tmp_path / "auth").users == []
     authority.add("rater", ["a"], days=1)
+
+
+def test_a_dashboards_credentials_suffice_for_the_status_and_the_metrics(broker: Broker, tmp_path: Path) -> None:
+    async def body() -> None:
+        async with user(broker, "operator") as boss:
+            settings = to_builtins(msgspec.structs.replace(load_config(CONFIG), name="watched"))
+            await JetStreamLog(boss, "watched", "boss").append(e.LeagueOpened("watched", settings, "./nowhere"))
+        access = BrokerCredentials(broker.authority.credentials_path("dashboard"))
+        run = Run(tmp_path, nats=broker.url, name="watched", access=access)
+        async with run.open_log() as history, follow_league(run, history) as context:
+            status = await read_status(history, context.state, run=run)
+            assert status.league == "watched"
+            # The readiness probe of a deployment's dashboard.
+            async with TestClient(TestServer(make_application(context))) as scraper:
+                assert (await scraper.get("/metrics")).status == 200
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_an_operator_is_listed_with_all_leagues_and_no_empty_name_is_one(tmp_path: Path) -> None:
+    auth = ["--dir", str(tmp_path / "auth")]
+    authority = Authority.create(tmp_path / "auth", league="nim")
+    authority.add("operator", ["boss"], days=1)
+    authority.add("rater", ["rater-1"], days=1)
+    listed = CliRunner().invoke(app, ["auth", "list", "--json", *auth], catch_exceptions=False)
+    assert {each["name"]: each["league"] for each in json.loads(listed.stdout)} == {"boss": "*", "rater-1": "nim"}
+    with pytest.raises(UsageError, match="--league: '' cannot be a name"):
+        CliRunner().invoke(app, ["auth", "add", "rater", "r", "--league", "", *auth], catch_exceptions=False)
+    with pytest.raises(UsageError, match="an operator's credentials open every league"):
+        authority.add("operator", ["b"], days=1, league="nim")
 
 
 def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:

@@ -22,12 +22,13 @@ from league.log.streams import ensure_streams
 from league.projections.projection import Projection
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
-from schemas.errors import ExitCode
+from schemas.errors import ExitCode, LogError
 from schemas.subjects import BLOB_BUCKET, blob_subject
 from tests.builders import gradient_step, record_events, store_adapters
 from tests.simulated_history import Simulation
 from ui.cli import app
 
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)), registers=True
 ).run(8, 1)
@@ -117,6 +118,28 @@ def test_a_history_without_an_archive_is_sound_and_says_so(tmp_path: Path) -> No
     assert code == ExitCode.SUCCESS
     assert "nothing is archived yet" in out
     assert json.loads(verify(tmp_path, "--json")[1])["sound"] is True
+
+
+def test_foreign_bytes_on_the_historys_subjects_are_counted_and_named_and_no_damage(run: Path) -> None:
+    async def litter(client: Client) -> None:
+        for subject in ("league.league.history.sealed", "league.league.rating.updated"):
+            for data in (b"", b"junk", b"\xff"):
+                await client.jetstream().publish(subject, data)
+
+    with_broker(run, litter)
+    code, said = verify(run)
+    assert code == 0, said
+    assert "6 messages are no events" in said
+    assert "on league.league.history.sealed" in said
+
+
+def test_a_stream_whose_metadata_is_lost_is_named_and_no_league_is_opened_over_it(run: Path) -> None:
+    (stream,) = (run / "nats" / "store").glob("jetstream/*/streams/LEAGUE")
+    (stream / "meta.inf").unlink()
+    for command in (["status"], ["up", "--config", str(CONFIG)]):
+        with pytest.raises(LogError, match=r"lost the history's stream, whose metadata .* `league restore`"):
+            CliRunner().invoke(app, [*command, "--run", str(run)], catch_exceptions=False)
+    assert sorted((stream / "msgs").glob("*.blk"))
 
 
 def test_a_rating_that_a_replay_does_not_give_is_damage(run: Path) -> None:

@@ -12,13 +12,20 @@ import msgspec
 import league.history.corrections
 import league.log.access
 import league.log.connection
+import league.log.consumers
 import league.log.jetstream
 import league.log.publisher
 import league.log.pull
 import league.log.queues
 import workers.runtime
+from league.log.base import RecordedEvent
+from league.log.connection import translate_broker_errors
+from league.log.jetstream import JetStreamLog
 from league.log.publisher import OutgoingMessage, Publisher
+from league.log.queues import WorkQueue
 from league.state import LeagueState
+from schemas.codec import encode_job
+from schemas.errors import BackpressureError, LogError
 from tests.simulation.campaign import Bug
 from workers.evaluator import Evaluator
 from workers.membership import SilenceRecorder
@@ -135,6 +142,36 @@ def take_in_flight_for_a_conflict() -> None:
     league.log.connection._WRONG_LAST_SEQUENCE.add(10164)
 
 
+def take_foreign_bytes_for_a_rival() -> None:
+    async def is_new(self: Any, fence: Any) -> bool:
+        return False
+
+    JetStreamLog._advance_fence = is_new  # type: ignore[method-assign]
+
+
+def take_foreign_bytes_for_events() -> None:
+    RecordedEvent.is_event = True  # type: ignore[assignment, method-assign]
+
+
+def end_at_a_taken_job_id() -> None:
+    async def submit(self: Any, job: Any, is_lost: bool = False) -> None:
+        message = OutgoingMessage(self._subject, encode_job(job), {})
+        await self._publisher.publish([message])
+
+    WorkQueue.submit = submit  # type: ignore[method-assign]
+
+
+def end_at_the_limit_of_consumers() -> None:
+    async def at_once(doing: str, request: Any, *_: Any, **__: Any) -> Any:
+        try:
+            with translate_broker_errors(doing):
+                return await request()
+        except BackpressureError as error:
+            raise LogError(str(error)) from error
+
+    league.log.consumers.retry_until_ready = at_once  # type: ignore[assignment]
+
+
 class _Whatever(int):
     """A number that equals every other."""
 
@@ -216,6 +253,10 @@ BUGS = (
         ("crash_server", "slow_disk"),
         40,
     ),
+    Bug("foreign bytes on a worker's subject end it", take_foreign_bytes_for_a_rival, ("foreign_bytes",), 20),
+    Bug("foreign bytes count as the newest event", take_foreign_bytes_for_events, ("foreign_bytes",), 20),
+    Bug("a job's id that another took ends an evaluator", end_at_a_taken_job_id, ("taken_job_ids",), 20),
+    Bug("no consumer to be had ends a worker", end_at_the_limit_of_consumers, ("no_consumers",), 20),
     Bug("ratings are never corrected after a void", leave_ratings_after_a_void, ("void",), 10),
     Bug("a trainer is not started again for a longer training", take_training_for_over, ("configure",), 20),
 )

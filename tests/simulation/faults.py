@@ -13,6 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from schemas.events import (
+    HistoryArchived,
+    LeagueConfigured,
+    LeagueOpened,
+    LeaguePaused,
+    MatchFinished,
+    RatingUpdated,
+    SnapshotTaken,
+    WorkerJoined,
+)
+from schemas.subjects import (
+    BLOB_BUCKET,
+    blob_subject,
+    experience_subject,
+    match_end_subject,
+    metrics_subject,
+    work_subject,
+    worker_event_subject,
+)
 from tests.simulation.broker.cluster import SERVERS
 
 if TYPE_CHECKING:
@@ -25,6 +44,20 @@ _STEPS = 20
 WORKERS = ("rollout-1", "evaluator-1", "trainer-1", "rater-1", "archivist-1")
 SECOND_WORKERS = ("rollout-2", "evaluator-2", "trainer-2", "rater-2", "archivist-2", "rollout-1", "trainer-1")
 """Workers that somebody starts beside those of the league; two of them under the names of running ones."""
+_LEAGUE = "sim"
+_CONDITIONED = (LeagueOpened, LeagueConfigured, LeaguePaused, RatingUpdated, HistoryArchived, SnapshotTaken)
+"""Events that are appended on the condition that no other one came before."""
+FOREIGN_SUBJECTS = (
+    *(worker_event_subject(_LEAGUE, WorkerJoined, worker) for worker in WORKERS),
+    *(worker_event_subject(_LEAGUE, kind, "") for kind in _CONDITIONED),
+    match_end_subject(_LEAGUE, "training", MatchFinished, "rollout-1"),
+    f"league.{_LEAGUE}.history.sealed",
+    work_subject(_LEAGUE, "play_match"),
+    experience_subject(_LEAGUE, "main"),
+    metrics_subject(_LEAGUE, "rollout-1"),
+    blob_subject(BLOB_BUCKET, "M", _LEAGUE, "archive", "archivist-1", "0" * 64),
+)
+"""Subjects of all streams on which bytes may be that are not what belongs there."""
 LONGEST_CONDITION_S = 30.0
 """Length of the longest change of the broker's or the network's conditions."""
 LONGER_THAN_EVERY_WINDOW_S = 700.0
@@ -181,6 +214,18 @@ def _command(name: str) -> Callable[["Simulation", Fault], None]:
     return apply
 
 
+def _foreign_bytes(simulation: "Simulation", fault: Fault) -> None:
+    simulation.leave_foreign_bytes(fault.target, int(fault.amount))
+
+
+def _taken_job_ids(simulation: "Simulation", fault: Fault) -> None:
+    simulation.take_job_ids(fault.seconds)
+
+
+def _no_consumers(simulation: "Simulation", fault: Fault) -> None:
+    simulation.set_condition("has_consumers", False, fault.seconds)
+
+
 def _second_worker(simulation: "Simulation", fault: Fault) -> None:
     simulation.start_second(fault.target, fault.seconds)
 
@@ -259,6 +304,13 @@ KINDS: dict[str, FaultKind] = {
             _slow_replica,
         ),
         FaultKind("lost_deliveries", 30.0, lambda rng: ("", rng.uniform(0.1, 10), 0.1), _lost_deliveries),
+        FaultKind(
+            "foreign_bytes", 10.0, lambda rng: (rng.choice(FOREIGN_SUBJECTS), 0.0, rng.randint(1, 5)), _foreign_bytes
+        ),
+        FaultKind("taken_job_ids", 40.0, lambda rng: ("", rng.uniform(10, 60), 0.0), _taken_job_ids),
+        FaultKind(
+            "no_consumers", 40.0, lambda rng: ("", rng.choice([0.5, 5.0, LONGEST_CONDITION_S]), 0.0), _no_consumers
+        ),
         FaultKind("upgrade", 60.0, lambda rng: ("", 0.0, rng.choice([SIGTERM, SIGKILL])), _upgrade),
         FaultKind("void", 25.0, lambda rng: ("", 0.0, rng.random()), _command("void")),
         FaultKind("pause_league", 40.0, lambda rng: ("", rng.uniform(1, 20), 0.0), _command("pause")),

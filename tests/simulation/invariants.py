@@ -20,10 +20,10 @@ from league.run import Run
 from league.state import LeagueState
 from schemas.codec import decode_job
 from schemas.config import LeagueConfig
-from schemas.errors import LeagueError, LogError, WorkerConflictError
+from schemas.errors import DecodeError, LeagueError, LogError, MessageIdError, WorkerConflictError
 from schemas.ids import digest
 from schemas.numbers import expand_ranges
-from schemas.subjects import EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
+from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
 from tests.simulation.broker.api import Disk
 from tests.simulation.broker.protocol import parse_headers
 from tests.simulation.broker.server import URL
@@ -77,9 +77,9 @@ def acknowledged_messages_are_kept(remains: Remains) -> Iterator[str]:
 
 
 def history_is_readable(remains: Remains) -> Iterator[str]:
-    """Every event can be decoded, and sequences have no gaps."""
+    """Everything that a process has recorded can be decoded, and sequences have no gaps."""
     for place, recorded in enumerate(remains.recorded, 1):
-        if recorded.error is not None:
+        if recorded.error is not None and recorded.producer:
             yield f"event {recorded.sequence}: {recorded.error}"
         if recorded.sequence != place:
             yield f"event {recorded.sequence} is at place {place} of the history"
@@ -96,7 +96,7 @@ def facts_are_recorded_once(remains: Remains) -> Iterator[str]:
     for message in remains.disk.streams[LEAGUE_STREAM].messages.values():
         producer = parse_headers(message.headers).get("League-Producer", "") if message.headers else ""
         first = seen.setdefault((producer, message.subject, message.data), message)
-        if first is not message and message.time_ns - first.time_ns < _DUPLICATE_WINDOW_NS:
+        if producer and first is not message and message.time_ns - first.time_ns < _DUPLICATE_WINDOW_NS:
             yield f"event {message.sequence} on {message.subject} repeats event {first.sequence}"
 
 
@@ -152,9 +152,10 @@ def no_trajectory_is_used_twice(remains: Remains) -> Iterator[str]:
 
 
 def the_ledger_is_balanced(remains: Remains) -> Iterator[str]:
-    """Every trajectory that was published is named by a step, or waits in the stream."""
+    """Every trajectory that was published is named by a step or waits in the stream; other bytes have a dead letter."""
     stream = remains.disk.streams[EXPERIENCE_STREAM]
-    named: set[int] = set()
+    letters = [subject.split(".") for subject in remains.disk.streams[DEAD_LETTER_STREAM].subjects]
+    named = {int(place) for _, _, about, place in letters if about == EXPERIENCE_STREAM}
     for step in remains.of(e.GradientStepTaken):
         named.update(expand_ranges(step.trained), *(expand_ranges(dropped.sequences) for dropped in step.dropped))
     for sequence in range(1, stream.last + 1):
@@ -220,21 +221,26 @@ def no_job_is_left(remains: Remains) -> Iterator[str]:
         if evaluation.finished is None:
             yield f"evaluation {evaluation.requested.evaluation_id} never finished"
     for message in remains.disk.streams[WORK_STREAM].messages.values():
-        job = decode_job(message.data)
+        try:
+            job = decode_job(message.data)
+        except DecodeError:
+            continue
         asked = remains.state.evaluations.get(job.evaluation_id)
         if asked is not None and job.match_id in asked.waiting:
             yield f"the job of match {job.match_id} is left in the queue"
 
 
 def workers_leave_with_reason(remains: Remains) -> Iterator[str]:
-    """No worker leaves for an error of the broker that is in no class, or since its name was taken, and records that.
+    """No worker leaves for an error of the broker that is in no class, since its name or a job's id was taken.
 
     The history refuses every record of a worker whose name another process has. A trainer may find that another one,
     which was started while it was paused, has published its version.
     """
     for left in remains.of(e.WorkerLeft):
         is_rival = "was published by" in left.reason and f"by {left.worker} already" not in left.reason
-        if left.reason.startswith((f"{WorkerConflictError.__name__}:", f"{LogError.__name__}:")) and not is_rival:
+        is_job = left.reason.startswith(f"{MessageIdError.__name__}:") and f" of {WORK_STREAM}, " in left.reason
+        is_class = left.reason.startswith((f"{WorkerConflictError.__name__}:", f"{LogError.__name__}:"))
+        if is_job or (is_class and not is_rival):
             yield f"{left.worker} left: {left.reason}"
 
 

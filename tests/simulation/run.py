@@ -16,9 +16,10 @@ from typing import Any
 import msgspec
 import structlog
 
+from league.log.base import publication_digest
 from league.run import Run
 from schemas.errors import LeagueError, UsageError, VersionError
-from schemas.subjects import LEAGUE_STREAM
+from schemas.subjects import LEAGUE_STREAM, WORK_STREAM
 from tests.simulation import league, upgrade
 from tests.simulation.broker.roles import Role
 from tests.simulation.broker.server import URL
@@ -42,6 +43,7 @@ from tests.simulation.seams import simulated_machine
 from tests.simulation.standalone import World
 from tests.simulation.trace import Trace
 
+FOREIGN = (b'{"type":"io.nats.jetstream.api.v1.stream_info_response"}', b"", b"junk", b"\xff\x00", b"[" * 500)
 LIMIT_S = 3600.0
 """Virtual time by which every league must be done."""
 _OPERATOR_WAITS_S = 5.0
@@ -212,6 +214,28 @@ class Simulation(World):
             return Stored(rng.randint(1, stream.last), is_duplicate=True)
 
         self.set_condition("on_publish", answer, seconds)
+
+    def leave_foreign_bytes(self, subject: str, count: int) -> None:
+        """Store messages on a subject that are not what belongs there: nothing, junk, an answer of the broker."""
+        for data in FOREIGN[:count]:
+            self.broker.store(subject, data)
+
+    def take_job_ids(self, seconds: float) -> None:
+        """Store another message under the id of each job that is requested, just before it; on a single server."""
+
+        def take(stream: Stream, message: Incoming) -> Stored | None:
+            headers = message.parsed()
+            is_common = headers.get("Nats-Msg-Id") == publication_digest([(message.subject, message.data)])
+            if (
+                stream.name == WORK_STREAM
+                and is_common
+                and stream.known(headers) is None
+                and self.broker.cluster is None
+            ):
+                stream.publish(message._replace(data=b"not that job"))
+            return None
+
+        self.set_condition("on_publish", take, seconds)
 
     def set_latency(self, mean_s: float, seconds: float) -> None:
         """Slow the network down for a while."""

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from tests.simulation.broker import errors
+from tests.simulation.broker.conditions import Conditions
 from tests.simulation.broker.consumer import Consumer, ConsumerHost, PullRequest
 from tests.simulation.broker.protocol import format_headers
 from tests.simulation.broker.stream import StoredMessage, Stream
@@ -26,6 +27,7 @@ class Host(ConsumerHost, Protocol):
     """The server that an API belongs to."""
 
     disk: Disk
+    conditions: Conditions
 
     def now_ns(self) -> int:
         """Its wall clock."""
@@ -227,6 +229,8 @@ class JetStreamApi:
             if body.get("action") == "create" and known.config != config:
                 raise errors.ApiError(400, 10148, "consumer already exists")
             return known.info()
+        if not self._host.conditions.has_consumers and not config.get("durable_name"):
+            raise errors.TOO_MANY_CONSUMERS
         name = name or self._host.ephemeral_name()
         made = Consumer(name, config, stream, self._host, self._host.server_of_consumer())
         self._disk.consumers[stream.name, name] = made

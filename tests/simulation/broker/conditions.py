@@ -23,6 +23,8 @@ class Conditions:
         """Whether every write is refused."""
         self.has_leader = True
         """Whether streams take requests; without a leader there is no responder."""
+        self.has_consumers = True
+        """Whether readers' consumers are made; the account's limit of them is reached otherwise."""
         self.on_publish: Callable[[Stream, Incoming], Stored | None] = lambda stream, message: None
         """Answers a publication instead of storing it, when it returns an outcome."""
         self.refusals: dict[str, int] = {}

@@ -48,6 +48,7 @@ def store_failed(why: str) -> ApiError:
 
 
 INSUFFICIENT_RESOURCES = ApiError(503, 10023, "insufficient resources")
+TOO_MANY_CONSUMERS = ApiError(400, 10026, "maximum consumers limit reached")
 NO_LEADER = ApiError(503, 10008, "JetStream system temporarily unavailable")
 INCOMPLETE_BATCH = ApiError(400, 10176, "atomic publish batch is incomplete")
 MISSING_BATCH_SEQUENCE = ApiError(400, 10175, "atomic publish sequence is missing")

@@ -233,6 +233,12 @@ class Broker:
         elif not self.deliver(subject, subject, reply, operation.headers, operation.data) and reply:
             self.deliver(reply, reply, "", _NO_RESPONDERS, b"")
 
+    def store(self, subject: str, data: bytes) -> None:
+        """Store a message that no client has sent, such as an answer that was directed to a stream."""
+        stream = self._stream_of(subject)
+        if stream is not None and self.process.is_alive:
+            self._writes.enqueue(stream, Operation("PUB", subject, data=data))
+
     def _is_taken(self, operation: Operation, server: str, stream: Stream | None, cluster: Cluster) -> bool:
         """Whether a cluster gets a message to who handles it; if not, it has no answer, or an error."""
         tokens = operation.subject.split(".")
