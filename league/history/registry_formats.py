@@ -10,31 +10,39 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from schemas.errors import UsageError
+from schemas.errors import UsageError, format_choices
 
 _MU, _ELO, _ELO_BY_MU = 25.0, 1000.0, 40.0
 """League Training's own conversion between its ratings: 1000 is 25, and 40 points of Elo are 1."""
 _FLAT_KEYS = frozenset(("elo", "path"))
 
 
-def to_specification(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The registry in the form that ``registry_import`` reads; ``UsageError`` for one that is nearly of another."""
-    if isinstance(agents := value.get("agents"), Mapping):
-        rated = {name: _with_live_rating(fields) for name, fields in agents.items()}
-        history = value.get("history", [])
-        matches = (
-            [_to_seats(match, f"history[{at}]") for at, match in enumerate(history)]
-            if isinstance(history, list)
-            else history
-        )
-        return {**value, "agents": rated, "history": matches}
-    if (
-        value
-        and "agents" not in value
-        and any(isinstance(one, Mapping) and _FLAT_KEYS & one.keys() for one in value.values())
-    ):
+FLAT, LEAGUE_TRAINING = FORMATS = ("flat", "league-training")
+
+
+def to_specification(value: Mapping[str, Any], form: str = "") -> dict[str, Any]:
+    """The registry in the form that ``registry_import`` reads; ``UsageError`` for one that is nearly of another.
+
+    ``form`` is one of ``FORMATS``; empty where the file tells.
+    """
+    if form and form not in FORMATS:
+        raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
+    if (form or _find_format(value)) == FLAT:
         return {"agents": _from_flat(value)}
-    return dict(value)
+    agents, history = value.get("agents"), value.get("history", [])
+    if not isinstance(agents, Mapping) or not isinstance(history, list):
+        return dict(value)
+    rated = {name: _with_live_rating(fields) for name, fields in agents.items()}
+    return {
+        **value,
+        "agents": rated,
+        "history": [_to_seats(match, f"history[{at}]") for at, match in enumerate(history)],
+    }
+
+
+def _find_format(value: Mapping[str, Any]) -> str:
+    is_flat = any(isinstance(one, Mapping) and _FLAT_KEYS & one.keys() for one in value.values())
+    return FLAT if is_flat and "agents" not in value else LEAGUE_TRAINING
 
 
 def _with_live_rating(fields: Any) -> Any:

@@ -133,10 +133,13 @@ class ImportedRegistry(msgspec.Struct, frozen=True):
     """Names of baselines that no bot here plays: they join as external agents, for their results."""
 
 
-def read_registry(path: Path) -> ImportedRegistry:
-    """Read and check a ``league.json``; UsageError, which names the place, if it cannot be read or is invalid."""
+def read_registry(path: Path, form: str = "") -> ImportedRegistry:
+    """Read and check a ``league.json``; UsageError, which names the place, if it cannot be read or is invalid.
+
+    ``form`` is one of ``registry_formats.FORMATS``; empty where the file tells.
+    """
     try:
-        return parse_registry(read_bounded(path, MAX_REGISTRY_BYTES), path.name)
+        return parse_registry(read_bounded(path, MAX_REGISTRY_BYTES), path.name, form)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); expected a league.json") from None
     except FileContentError:
@@ -145,7 +148,7 @@ def read_registry(path: Path) -> ImportedRegistry:
         raise UsageError(f"{path}: {error}") from None
 
 
-def parse_registry(data: bytes, source: str) -> ImportedRegistry:
+def parse_registry(data: bytes, source: str, form: str = "") -> ImportedRegistry:
     """Check the bytes of a ``league.json``; raises as ``read_registry`` does."""
     try:
         value = json.loads(data, object_pairs_hook=_reject_duplicates)
@@ -161,7 +164,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
     if not isinstance(value, dict):
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
     # A missing key is refused like null, under its name.
-    file = convert({"agents": None, **to_specification(value)}, _File, "")
+    file = convert({"agents": None, **to_specification(value, form)}, _File, "")
     baselines, checkpoints = list[ImportedBaseline](), list[ImportedCheckpoint]()
     for name, fields in file.agents.items():
         kind, where = fields.get("type"), f"agents.{name}"

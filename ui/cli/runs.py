@@ -61,6 +61,7 @@ def import_league(
         list[str] | None,
         Option(metavar="KEY", help="Key of a release's settings that may reach beyond the run's folder; repeatable."),
     ] = None,
+    form: Annotated[str, Option("--format", help="league-training or flat; by default found in the file.")] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Start a run with the agents and results of another program, or with a release.
@@ -75,7 +76,7 @@ def import_league(
     if trust and is_own:
         raise UsageError(f"--trust {trust[0]}: expected it with a release's own settings, not with --config {config}")
     config = config or (released if released.is_file() else None)
-    registry = read_registry(file)
+    registry = read_registry(file, form)
     settings = load_config(config) if config is not None else LeagueConfig()
     # After the checks: torch takes seconds to import, and a wrong file should be refused at once.
     from lifecycle.import_registry import import_registry

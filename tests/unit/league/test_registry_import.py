@@ -244,6 +244,15 @@ def test_a_registry_as_league_training_writes_it_is_read() -> None:
     assert (match.winner, match.length, [seat.rank for seat in match.seats][:3]) == (2, 5, [2, 2, 1])
 
 
+def test_the_form_of_a_registry_can_be_told() -> None:
+    flat = json.dumps({"agents": {"path": "a", "elo": 1000}}).encode()
+    assert [one.name for one in parse_registry(flat, "league.json", "flat").checkpoints] == ["agents"]
+    with pytest.raises(UsageError, match="agents"):
+        parse_registry(flat, "league.json")
+    with pytest.raises(UsageError, match="--format json: expected 'flat' or 'league-training'"):
+        parse_registry(flat, "league.json", "json")
+
+
 def test_a_flat_registry_is_read() -> None:
     flat = {"random_bot": {"elo": 800}, "gen_2": {"type": "ppo", "path": "b", "elo": 1100.0, "games": 3}}
     told = parse_registry(json.dumps(flat | {"gen_1": {"path": "a", "elo": 1000}}).encode(), "league.json")
