@@ -22,7 +22,7 @@ from models import adapters, load_base
 from models.adapters import LoraConfig
 from models.model_config import read_shape
 from schemas.config import LeagueConfig, Plugin, load_config
-from schemas.errors import ConfigError, ExitCode, ModelError, UsageError
+from schemas.errors import ExitCode, ModelError, UsageError
 from ui.cli import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -155,13 +155,6 @@ def refused(file: Path, home: Path, target: Path) -> BaseException:
 def test_a_file_that_is_not_sound_writes_nothing(home: Path, tmp_path: Path) -> None:
     wrong = written(tmp_path, history=[*HISTORY, {"p1": "v50", "p2": "ghost", "result": 1}])
     assert "history[2].p2: 'ghost' is not among the agents" in str(refused(wrong, home, tmp_path / "new"))
-
-
-def test_a_baseline_that_the_game_does_not_have_is_refused(home: Path, tmp_path: Path) -> None:
-    wrong = written(tmp_path, agents={**AGENTS, "hal": AGENTS["random_bot"]})
-    error = refused(wrong, home, tmp_path / "new")
-    assert isinstance(error, ConfigError)
-    assert "agents.hal: nim has no such bot" in str(error)
 
 
 def test_an_existing_folder_is_refused(home: Path, run: Path) -> None:
