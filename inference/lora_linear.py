@@ -210,5 +210,5 @@ def _make_plan(spans: Sequence[RowSpan], stack: WeightStack | None) -> PassPlan:
         return PassPlan(spans)
     if width * len(spans) == rows:
         return PassPlan(spans, stack, None, width)
-    rows_of_pass = [place * width + row for place, rows in enumerate(widths) for row in range(rows)]
-    return PassPlan(spans, stack, torch.tensor(rows_of_pass, device=spans[0].ready.weights.embed_VD.device), width)
+    indices = [index * width + row for index, rows in enumerate(widths) for row in range(rows)]
+    return PassPlan(spans, stack, torch.tensor(indices, device=spans[0].ready.weights.embed_VD.device), width)

@@ -40,7 +40,7 @@ class ActiveSequence:
         self._prompt = list(request.prompt_ids)
         self.pending = list(self._prompt)
         self.offsets: list[int] = []
-        """Places of its cached prefix, until that is copied into the row's slot."""
+        """Offsets of its cached prefix in the pool, until that is copied into the row's slot."""
         self.reused = 0
         """Prompt tokens whose keys and values were cached from another request."""
         self.cached = 0

@@ -192,7 +192,7 @@ class LoadBalancer:
     def _client_for(self, server: ServerState) -> ServerClient:
         """The client of a server; clients of servers that the league forgot are dropped."""
         if server not in self._clients:
-            self._clients = {known: link for known, link in self._clients.items() if self.is_known(known)}
+            self._clients = {other: client for other, client in self._clients.items() if self.is_known(other)}
             self._clients[server] = ServerClient(server, self)
         return self._clients[server]
 

@@ -93,8 +93,8 @@ def chat_response(
 def text_response(named: str, text: str) -> Json:
     """The response of ``/v1/chat/completions`` for a reply without tokens: a bot's, or a remote agent's."""
     message = {"role": "assistant", "content": text, "reasoning_content": None}
-    one: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
-    return _make_response("chatcmpl", "chat.completion", named, [one], ())
+    choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
+    return _make_response("chatcmpl", "chat.completion", named, [choice], ())
 
 
 def _finish_fields(body: CommonRequest, choice: CompletionChoice, stop: str | None) -> Json:
@@ -227,7 +227,7 @@ class OpenAIRoutes:
             raise RefusedError(400, "prompt: found tokens beside prompts; expected a prompt, or several", "prompt")
         if len(body.prompt) > MAX_CHOICES:
             raise RefusedError(400, f"prompt: {len(body.prompt)} prompts; expected at most {MAX_CHOICES}", "prompt")
-        return [encode(one) if isinstance(one, str) else cast("list[int]", one) for one in body.prompt]
+        return [encode(prompt) if isinstance(prompt, str) else cast("list[int]", prompt) for prompt in body.prompt]
 
     async def _generate(
         self, body: CommonRequest, named: ResolvedModel, prompts: Sequence[list[int]], limit: int
@@ -244,7 +244,9 @@ class OpenAIRoutes:
         with self.admission.admit(each * len(prompts)), contextlib.ExitStack() as leases:
             if named.adapter is not None:
                 await self.models.acquire(named.adapter, leases)
-            requests = [Request(prompt, named.adapter, constraint, one) for prompt in prompts for one in samplings]
+            requests = [
+                Request(prompt, named.adapter, constraint, sampling) for prompt in prompts for sampling in samplings
+            ]
             tasks = [asyncio.ensure_future(self.models.backend.generate(request)) for request in requests]
             try:
                 completions = await asyncio.gather(*tasks)
@@ -253,7 +255,7 @@ class OpenAIRoutes:
                 for task in tasks:
                     task.cancel()
         repeated = (prompt for prompt in prompts for _ in samplings)
-        return [CompletionChoice(prompt, one) for prompt, one in zip(repeated, completions, strict=True)]
+        return [CompletionChoice(prompt, completion) for prompt, completion in zip(repeated, completions, strict=True)]
 
 
 def _describe_model(name: str) -> Json:

@@ -293,7 +293,7 @@ def decode_request(body: bytes, kind: type[T]) -> T:
 
 def _supported_fields(fields: Json, kind: type[CommonRequest]) -> Json:
     """The fields that ``kind`` has, constraints under one name; raises ``RefusedError`` for one that it has not."""
-    known = {*kind.__struct_fields__, *HARMLESS}
+    field_names = {*kind.__struct_fields__, *HARMLESS}
     supported: Json = {}
     for field, value in fields.items():
         if value is None:
@@ -302,10 +302,10 @@ def _supported_fields(fields: Json, kind: type[CommonRequest]) -> Json:
             if fields.get("structured_outputs") is not None or "structured_outputs" in supported:
                 raise RefusedError(400, f"{field}: beside another constraint; expected one of them", field)
             supported["structured_outputs"] = {_GUIDED[field]: value}
-        elif field in known:
+        elif field in field_names:
             supported[field] = value
         elif field not in _IGNORED_VALUES:
-            raise RefusedError(400, f"{field}: not known here; leave it out{suggest(field, known)}", field)
+            raise RefusedError(400, f"{field}: not known here; leave it out{suggest(field, field_names)}", field)
         elif value not in (neutral := _IGNORED_VALUES[field]):
             raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
     if "stream_options" in supported and not supported.get("stream"):

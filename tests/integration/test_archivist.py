@@ -156,8 +156,20 @@ def test_of_two_archivists_one_works_and_the_other_takes_over_when_it_is_gone(
     # Longer than any pause of a busy machine, until one of them is gone.
     monkeypatch.setattr(archivist, "STANDBY_DELAY_S", 300.0)
 
+    class Followed(JetStreamLog):
+        """Counts how often the history is followed."""
+
+        follows = 0
+
+        def follow(self, first: int = 1) -> AsyncIterator[RecordedEvent]:
+            self.follows += 1
+            return super().follow(first)
+
+    logs: list[Followed] = []
+
     async def serving(run: Run, log: JetStreamLog, name: str) -> None:
-        context = Context(run, log.client, JetStreamLog(log.client, "league", name), name)
+        logs.append(Followed(log.client, "league", name))
+        context = Context(run, log.client, logs[-1], name)
         context.folds_ratings = True
         await context.load_snapshot()
         async with beside(context.follow()):
@@ -183,6 +195,7 @@ def test_of_two_archivists_one_works_and_the_other_takes_over_when_it_is_gone(
                 task.cancel()
             await asyncio.gather(first, second, return_exceptions=True)
             await assert_archive_is_whole(log, artifacts, tmp_path / "afresh")
+            assert [each.follows for each in logs] == [1, 1]
 
     asyncio.run(asyncio.wait_for(body(), 900))
 

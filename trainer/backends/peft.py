@@ -94,7 +94,9 @@ class PeftBackend:
         self._attention = str(model.config._attn_implementation)
         head = model.get_output_embeddings()
         # Linears that LoRA can adapt; quantised ones derive from ``nn.Linear`` too.
-        self._linears = [name for name, one in model.named_modules() if isinstance(one, nn.Linear) and one is not head]
+        self._linears = [
+            name for name, module in model.named_modules() if isinstance(module, nn.Linear) and module is not head
+        ]
         self._recomputes = False
         self._made = 0
         self._probed: set[str] = set()
@@ -196,15 +198,15 @@ class PeftBackend:
         )
         if layout != "rectangles":
             packed, packed_alone = (make_packing(lengths, self.device) for lengths in ([before, length], [length]))
-            rows = [torch.cat([one, second])[None] for one in (first, other)]
+            rows = [torch.cat([prefix, second])[None] for prefix in (first, other)]
             kept = [self.hidden_states(row, packed)[0, before:] for row in rows]
             alone = self.hidden_states(second[None], packed_alone)
         else:
-            rows = [torch.cat([second, one])[None] for one in (first, other)]
+            rows = [torch.cat([second, suffix])[None] for suffix in (first, other)]
             kept = [self.hidden_states(row)[0, :length] for row in rows]
             alone = self.hidden_states(second[None])
         wide = self.head_VD.dtype == torch.float32
-        leak, off = (float((one - kept[0]).abs().max() / alone.abs().max()) for one in (kept[1], alone[0]))
+        leak, off = (float((states - kept[0]).abs().max() / alone.abs().max()) for states in (kept[1], alone[0]))
         if leak > (WIDE_TOLERANCE if wide else NARROW_TOLERANCE) or off > POSITION_TOLERANCE:
             raise ConfigError(
                 f"trainer.learner.layout: in {layout!r} the sequences of a {self.shape.model_type!r} model influence "
@@ -298,7 +300,9 @@ class _PeftAdapter:
     def _views(self, flat_P: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """PEFT's parameters, and their parts of a flat vector in their shapes."""
         pieces = torch.split(flat_P, [parameter.numel() for parameter in self._parameters])
-        return ((one, piece.view(one.shape)) for one, piece in zip(self._parameters, pieces, strict=True))
+        return (
+            (parameter, piece.view(parameter.shape)) for parameter, piece in zip(self._parameters, pieces, strict=True)
+        )
 
 
 class _PeftPass:
