@@ -76,7 +76,7 @@ class SearchConfig(Table, frozen=True):
     samples: PositiveInt = 8
     """Actions sampled per decision, from the policy and from each bot of ``proposals``."""
     proposals: list[str] = []
-    """Scripted agents whose actions are candidates beside the policy's."""
+    """Scripted agents that propose further actions, without a model call."""
     replacements: Count = 0
     """Maximum variants of the best action with one part of another candidate (Diplomacy: one unit's order)."""
     rollouts: PositiveInt = 1
@@ -91,8 +91,9 @@ class SearchConfig(Table, frozen=True):
     whole_rounds: bool = False
     """Whether rollouts continue after ``horizon`` turns until the game's clock advances (Diplomacy: the new year)."""
     value: Literal["share", "squares", "fitted"] = "share"
-    """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads; ``fitted``,
-    where the game has a value function, for what the squares will be at the end."""
+    """Value of a position before the end: the seat's ``share`` of progress (Diplomacy: of the owned centres), at the
+    end its score; ``squares``: its share of the squares of progress, at the end half of that and a half for the sole
+    winner; ``fitted``: what the squares will be at the end, if the game has a value function."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
     opponent_model: bool = False
