@@ -13,7 +13,7 @@ from league.run import Run
 from lifecycle import open
 from models import BaseShape, make_base
 from schemas import events as e
-from schemas.config import LeagueConfig, convert
+from schemas.config import LeagueConfig, Plugin, convert
 from schemas.errors import ModelError
 
 SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=2, head_dim=16, mlp=48)
@@ -64,4 +64,4 @@ def test_of_two_processes_that_open_a_league_one_does_and_the_other_finds_it_ope
     kinds = asyncio.run(asyncio.wait_for(body(), 300))
     assert kinds.count(e.LeagueOpened) == 1
     assert kinds.count(e.LeagueConfigured) == 1
-    assert kinds.count(e.AgentRegistered) == len(set(LeagueConfig().agents))
+    assert kinds.count(e.AgentRegistered) == len(LeagueConfig(game=Plugin("nim")).agents)
