@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -193,15 +194,17 @@ async def settings(broker: Broker) -> dict[str, Any]:
         return found | {"players": consumer, "streams": everything}
 
 
-def test_every_forbidden_act_of_every_role_is_refused_and_no_other(broker: Broker) -> None:
+@pytest.fixture(scope="module")
+def refused(broker: Broker) -> dict[str, set[str]]:
+    """What the broker refuses each role, of all acts, in lower case."""
     every = acts()
     expected = {r: {s.lower() for s in every if not is_granted(r, s)} for r in RESTRICTED}
 
     async def body() -> dict[str, set[str]]:
         found = {}
         for role in RESTRICTED:
-            refused: list[str] = []
-            async with bare(broker, role, refused) as client:
+            errors: list[str] = []
+            async with bare(broker, role, errors) as client:
                 for number, (subject, request) in enumerate(every.items()):
                     # What a role may do is not done here.
                     await client.publish(subject, b"[" if is_granted(role, subject) else json.dumps(request).encode())
@@ -210,19 +213,72 @@ def test_every_forbidden_act_of_every_role_is_refused_and_no_other(broker: Broke
                 # The broker's errors come apart from its other answers.
                 for _ in range(2_000):
                     await client.flush(timeout=60)
-                    if expected[role] <= set(refused):
+                    if expected[role] <= set(errors):
                         break
                     await asyncio.sleep(0.05)
-            found[role] = set(refused)
+            found[role] = set(errors)
         return found
 
     before = asyncio.run(settings(broker))
-    refused = asyncio.run(body())
+    found = asyncio.run(body())
+    assert asyncio.run(settings(broker)) == before
+    return found
+
+
+def test_every_forbidden_act_of_every_role_is_refused_and_no_other(refused: dict[str, set[str]]) -> None:
+    expected = {r: {s.lower() for s in acts() if not is_granted(r, s)} for r in RESTRICTED}
     differing = {role: sorted(refused[role] ^ expected[role]) for role in RESTRICTED}
     assert differing == {role: [] for role in RESTRICTED}
-    assert asyncio.run(settings(broker)) == before
     print(f"{sum(map(len, refused.values())):,} forbidden acts tried, all refused")
     assert sum(map(len, refused.values())) > 4_000
+
+
+COLUMNS = (
+    "role", "own events", "in other names", "jobs", "trajectories", "stores blobs in", "deletes from", "reads",
+    "acts in another league", "consumers on a stream", "subjects of others reached by answers",
+)  # fmt: skip
+
+
+def made_table(refused: dict[str, set[str]], consumers: dict[str, int], reached: dict[str, list[str]]) -> str:
+    """What each role can do, as the broker has it."""
+    rows = [COLUMNS, ("---",) * len(COLUMNS)]
+    for role in RESTRICTED:
+        may = {subject for subject in acts() if subject.lower() not in refused[role]}
+        own = set(subjects_of(role).values())
+        events = {each for each in may if each.startswith("league.nim.") and each in known_subjects()}
+        deleting = ("$JS.API.STREAM.PURGE.", "$JS.API.STREAM.MSG.DELETE.")
+        reads = {each.split(".")[4] for each in may if each.startswith("$JS.API.CONSUMER.CREATE.")}
+        areas = {each.split(".")[4] for each in may if each.startswith("$O.")}
+        rows.append(
+            (
+                role,
+                str(len(events & own)),
+                str(len({each.rpartition(".")[0] for each in events - own}) or "–"),
+                "yes" if "work.nim.play_match" in may else "–",
+                "yes" if "experience.nim.main" in may else "–",
+                ", ".join(sorted(areas)) or "–",
+                ", ".join(sorted({each.rpartition(".")[2] for each in may if each.startswith(deleting)})) or "–",
+                ", ".join(sorted(reads)),
+                str(len([each for each in may if ".other" in each]) or "–"),
+                str(consumers[role]),
+                str(len(reached[role]) or "–"),
+            )
+        )
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def known_subjects() -> set[str]:
+    return {subject for name in (*RESTRICTED, "somebody") for subject in subjects_of(name).values()}
+
+
+def test_the_page_about_security_has_the_table_that_trying_gives(broker: Broker, refused: dict[str, set[str]]) -> None:
+    consumers = {role: asyncio.run(consumers_made(broker, role)) for role in RESTRICTED}
+    reached = {role: asyncio.run(answers_stored(broker, role)) for role in RESTRICTED}
+    table = made_table(refused, consumers, reached)
+    page = Path(__file__).parents[2] / "SECURITY.md"
+    assert table in page.read_text(), (
+        f"SECURITY.md: the table of roles is not what the broker permits, which is\n{table}"
+    )
 
 
 ALLOWED_REQUESTS = {
