@@ -42,13 +42,15 @@ from workers.process import THREAD_ENVIRONMENT
 NAME = next(iter(PACKAGED_MODELS))
 CONFIG = Path(__file__).parents[1] / "configs" / "smollm2-kuhn.toml"
 PARTS = ("learner", "busy", "league")
+USUAL_PARTS = size(PARTS, PARTS[:1])
+"""In miniature the part that starts no processes."""
 ADAPTER = AdapterSpec(rank=16, alpha=32.0, targets=())
 PADDED_ROWS = 8
 """Rows of a padded batch of the peers."""
 TOLERANCE = 2e-2
 """Largest relative difference of the gradient norms."""
-BUSY_ROUNDS = size(3, 1)
-LEAGUE_STEPS = size(4, 0)
+BUSY_ROUNDS = 3
+LEAGUE_STEPS = 4
 
 
 class Workload(NamedTuple):
@@ -277,11 +279,7 @@ def compare_busy(base: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.smollm2", "--threads-of", str(base)]
     spin = [sys.executable, "-c", "while True: pass"]
     plain = {name: value for name, value in os.environ.items() if name not in THREAD_ENVIRONMENT}
-    cases: list[tuple[str, dict[str, str]]] = [
-        ("as workers are started", THREAD_ENVIRONMENT),
-        ("without their variables", {}),
-    ]
-    for title, variables in cases[: size(2, 1)]:
+    for title, variables in (("as workers are started", THREAD_ENVIRONMENT), ("without their variables", {})):
         rates = []
         for busy in (0, os.cpu_count() or 1):
             others = [subprocess.Popen(spin) for _ in range(busy)]
@@ -302,8 +300,6 @@ def compare_busy(base: Path) -> None:
 
 def measure_league(folder: Path) -> None:
     """Print steps per hour of the league's first steps, without the start."""
-    if not LEAGUE_STEPS:
-        return
     text = CONFIG.read_text()
     for old, new in (
         ("\nsteps = 100", f"\nsteps = {LEAGUE_STEPS}"),
@@ -328,7 +324,7 @@ def measure_league(folder: Path) -> None:
 def main() -> None:
     """Measure the chosen parts and print them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks smollm2")
-    parser.add_argument("--parts", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--parts", choices=PARTS, nargs="+", default=USUAL_PARTS)
     parser.add_argument("--threads-of", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.threads_of is not None:
