@@ -22,9 +22,9 @@ from league.integrity.snapshots import load_state_at
 from league.log.connection import retry_until_ready
 from league.log.jetstream import JetStreamLog, find_league
 from league.matchmaking.schedule import stop_reason
-from league.plots.series import rating_curve
 from league.plots.terminal import training_chart
 from league.queries.leaderboard import leaderboard_text
+from league.queries.learning import learning_verdict, paired_benchmarks
 from league.queries.tables import open_tables, row_dicts
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
 from league.run import DEFAULT_RUN, TOKEN_FILE, Run
@@ -45,6 +45,7 @@ from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, sho
 
 _BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
 _SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
+_VERDICT_STYLES = {"better": "bold green", "worse": "bold red", "open": "bold", "unmeasured": "dim"}
 _CURVE_WIDTH, _CURVE_LINES = 72, 8
 _OPENING_RETRIES_S = 120.0
 
@@ -69,28 +70,33 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
         assert state.config is not None
         async with open_tables(run, history) as tables:
             board = leaderboard(tables.connection)
-            curve = rating_curve(tables.connection, state.config.trainer.policy)
+            pairs = paired_benchmarks(tables.connection, board.sequence)
             benchmarks = row_dicts(tables.connection.execute("FROM benchmark_results"))
     console.print("Leaderboard, rebuilt from the events", highlight=False)
     console.file.write(leaderboard_text(board, table_width(console)))
     if state.config.policies:
         _print_policies(console, state, state.config)
-    for line in training_chart(curve, _CURVE_WIDTH, _CURVE_LINES):
+    policy, game = state.config.trainer.policy, state.config.game
+    baselines = [agent.name for agent in state.agents.values() if agent.baseline]
+    for line in training_chart(board, policy, baselines, _CURVE_WIDTH, _CURVE_LINES):
         console.print(line)
-    game = state.config.game
-    alone = len(make_environment(game.name, game.settings).seats) == 1
+    seats = len(make_environment(game.name, game.settings).seats)
+    alone = seats == 1
     print_benchmarks(console, benchmarks, _SINGLE_SEAT_TITLE if alone else _BOTS_TITLE)
+    verdict = learning_verdict([pair for pair in pairs if pair["policy"] == policy], seats)
+    style = _VERDICT_STYLES[verdict["verdict"]]
+    console.print(f"{verdict['headline']}: {verdict['text']}", style=style, highlight=False)
     with show_progress(progress, "folding the whole history again, to compare all ratings") as update:
         count = progress_callback(update, "folded", await history.last_sequence())
         report = await verify_log(history, on_progress=count)
     console.print(f"replay --verify: {report.summary()}", highlight=False)
     with show_progress(progress, "drawing the curve"):
         # Imported late: matplotlib takes long to load, and only the report draws.
-        from league.plots.charts import curve_picture
+        from league.plots.charts import ratings_picture
         from league.plots.render import write_picture
 
-        await asyncio.to_thread(lambda: write_picture(curve_picture(curve), run.plot))
-    console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
+        await asyncio.to_thread(lambda: write_picture(ratings_picture(board), run.plot))
+    console.print(f"ratings over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
     console.print("Try next:", highlight=False)
     league = _find_command()

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from league.analysis.leaderboard import Leaderboard, LeaderboardEntry
 from league.plots.render import Picture, escape_label
-from league.plots.series import DrawWindow, FrequencySeries, RatingCurve, Throughput, WinRateSeries
+from league.plots.series import DrawWindow, FrequencySeries, Throughput, WinRateSeries
 from schemas.ids import split_agent
 from schemas.numbers import wilson_interval
 
@@ -31,19 +31,6 @@ class _LineStyle(NamedTuple):
 
 def _line_style(number: int) -> _LineStyle:
     return _LineStyle(COLOURS[number % len(COLOURS)], _MARKERS[number % len(_MARKERS)], _LINE_STYLES[number // 7 % 4])
-
-
-def curve_picture(curve: RatingCurve) -> Picture:
-    """Draw a policy's official rating over its gradient steps, with baselines and the best so far; may be empty."""
-    title = f"Rating of {curve.policy}"
-    figure, (axes,) = _make_figure(title, ("official rating",))
-    for name, ratings in curve.baselines.items():
-        axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=escape_label(name))
-    axes.step(curve.steps, curve.past_best, where="post", color="grey", linewidth=1, label="past best")
-    axes.plot(curve.steps, curve.hero, marker="o", color="black", label=escape_label(curve.policy))
-    axes.set_xlabel("gradient step")
-    _finish_axes(figure, axes)
-    return Picture(figure, title, "A mark is an evaluated version, at the end of its evaluation.")
 
 
 def ratings_picture(board: Leaderboard, agents: Sequence[str] = ()) -> Picture:

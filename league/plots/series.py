@@ -1,6 +1,5 @@
 """Data series for charts: ratings, win shares, payoffs, opponents drawn, and the throughput of a league."""
 
-import itertools
 import math
 from collections.abc import Collection
 from typing import Any
@@ -77,34 +76,6 @@ _DRAWS_SQL = """
     SELECT step // width * width AS first, first + width - 1 AS last, bucket, count(*) AS picks
     FROM placed CROSS JOIN spread GROUP BY ALL ORDER BY ALL
 """
-
-
-class RatingCurve(msgspec.Struct, frozen=True):
-    """Official ratings over a policy's training: one point per evaluated version, when its evaluation was settled."""
-
-    policy: str
-    steps: list[int]
-    hero: list[float]
-    past_best: list[float]
-    """Best rating of this and all earlier versions."""
-    baselines: dict[str, list[float]]
-    """Ratings of each baseline at these moments; NaN before it joined."""
-
-
-def rating_curve(connection: Any, policy: str) -> RatingCurve:
-    """Read a policy's rating curve from a DuckDB connection to a projection."""
-    statement = "SELECT version, agent, baseline, rating FROM version_ratings WHERE policy = ? ORDER BY version"
-    hero: dict[int, float] = {}
-    baselines: dict[str, dict[int, float]] = {}
-    for version, agent, is_baseline, rating in connection.execute(statement, [policy]).fetchall():
-        (baselines.setdefault(agent, {}) if is_baseline else hero)[version] = rating
-    return RatingCurve(
-        policy=policy,
-        steps=list(hero),
-        hero=list(hero.values()),
-        past_best=list(itertools.accumulate(hero.values(), max)),
-        baselines={name: [ratings.get(step, math.nan) for step in hero] for name, ratings in sorted(baselines.items())},
-    )
 
 
 class DrawWindow(msgspec.Struct, frozen=True):

@@ -1,13 +1,14 @@
 """Curves in a terminal, drawn with plotext."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise, zip_longest
-from math import ceil, floor, isfinite, log10
+from math import ceil, floor, log10
 
 import plotext
 from rich.text import Text
 
-from league.plots.series import RatingCurve
+from league.analysis.leaderboard import Leaderboard
+from schemas.ids import split_agent
 
 _COLOURS = (6, 3, 2, 5, 4, 1, 14, 11)
 """Terminal colours of curves, by number."""
@@ -55,17 +56,24 @@ def series_style(number: int) -> str:
     return f"color({_COLOURS[number % len(_COLOURS)]})"
 
 
-def training_chart(curve: RatingCurve, width: int, height: int) -> list[Text]:
-    """Draw a policy's rating and the baselines' over its gradient steps, with a legend; empty below two versions."""
-    if len(curve.steps) < 2:
+def training_chart(board: Leaderboard, policy: str, baselines: Collection[str], width: int, height: int) -> list[Text]:
+    """Draw the ratings of a policy's versions over gradient steps, beside the baselines' as level lines.
+
+    There is a legend above them, and nothing below two versions.
+    """
+    rated = [(row.agent, row.rating) for row in board.rows if row.rating is not None and row.rated_games]
+    named = [(split_agent(agent), rating) for agent, rating in rated]
+    versions = sorted((version[1], rating) for version, rating in named if version and version[0] == policy)
+    if len(versions) < 2:
         return []
-    series = {curve.policy: curve.hero} | curve.baselines
+    ends = versions[0][0], versions[-1][0]
+    series = {policy: versions} | {
+        agent: [(step, rating) for step in ends] for agent, rating in sorted(rated) if agent in baselines
+    }
     legend = Text("rating over gradient steps: ", "dim")
     for number, name in enumerate(series):
         legend.append(f"━ {name}  ", series_style(number))
-    # A baseline has no rating at evaluations before it joined.
-    points = [[p for p in zip(curve.steps, ratings, strict=True) if isfinite(p[1])] for ratings in series.values()]
-    return [legend, *line_chart(points, width, height)]
+    return [legend, *line_chart(list(series.values()), width, height)]
 
 
 def _stepped(points: Points) -> list[Sequence[float]]:

@@ -35,21 +35,24 @@ def _append(simulation: Simulation, events: list[e.Event]) -> int:
     return len(simulation.history)
 
 
-def test_ratings_by_version_beside_baselines_and_the_best_checkpoint(
+def test_the_leaderboards_ratings_by_version_beside_baselines_and_the_best_checkpoint(
     simulated: Simulation, on_site: Callable[..., None]
 ) -> None:
     async def body(site: Site) -> None:
         found = await site.get("/learning")
-        states = simulated.state.rating_table.states
-        rated = {agent: state[0] for agent, state in states.items() if agent.startswith("main@")}
+        board = (await site.get("/leaderboard"))["rows"]
+        rated = {
+            row["agent"]: row["rating"] for row in board if row["agent"].startswith("main@") and row["rated_games"]
+        }
         (policy,) = found["policies"]
         assert {f"main@{point[0]}": point[1] for point in policy["points"]} == pytest.approx(rated)
         assert [point[0] for point in policy["points"]] == sorted(point[0] for point in policy["points"])
-        # Elo states no deviation: the band is that of chance in the results.
         assert all(low < rating < high for _, rating, low, high in policy["points"])
         assert {row["agent"] for row in found["baselines"]} >= {"base_model", "random_bot"}
         assert found["best"]["agent"].startswith("main@")
+        assert found["verdicts"]["main"]["verdict"] in ("better", "open", "worse", "unmeasured")
         past = await site.get("/learning?at=3")
+        assert past["verdicts"]["main"]["verdict"] == "unmeasured"
         assert (past["policies"], past["best"], past["benchmarks"]) == ([], None, [])
 
     on_site(simulated.history, body)

@@ -11,18 +11,20 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from league.analysis.leaderboard import leaderboard
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
 from league.queries.conversation import DECISION_COLUMNS
+from league.queries.learning import learning_verdict, paired_benchmarks
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
-from league.queries.pages.ratings import rating_point
 from league.queries.reports import count_dead_letters
 from league.queries.stored import LeagueReader, reuse_until_s
-from league.ratings.elo import Elo, chance_deviation
 from league.samplers import agent_probabilities, bucket_shares, make_sampler
 from league.success_criteria import judge
+from schemas.config import LeagueConfig
 from schemas.errors import BusyError, UsageError
+from schemas.ids import split_agent
 
 _POINTS = 500
 """Points of one curve; steps that share a point are shown by their mean, minimum and maximum."""
@@ -243,67 +245,38 @@ async def criteria(league: LiveLeague, params: RequestParams) -> Any:
 _MAX_VERSIONS = 500
 """Versions of one policy with a rating; of more, evenly spaced ones and the newest."""
 
-_VERSIONS_SQL = """
-    WITH numbered AS (
-        SELECT policy, version, rating, deviation, row_number() OVER (PARTITION BY policy ORDER BY version DESC) - 1 AS
-               place, ceil(count(*) OVER (PARTITION BY policy) / ?)::BIGINT AS every,
-               sum(rated_games) OVER (PARTITION BY policy ORDER BY version)::BIGINT AS games
-        FROM ratings_at(?) WHERE policy IS NOT NULL
-    )
-    SELECT policy, version, rating, deviation, games FROM numbered WHERE place % every = 0 ORDER BY policy, version
-"""
-_BASELINES_SQL = """
-    SELECT l.agent, l.kind, l.rating FROM leaderboard_at(?) l JOIN agents a USING (agent)
-    WHERE a.baseline AND l.rated_games > 0 ORDER BY l.rating DESC, l.agent
-"""
-_BEST_SQL = "SELECT agent, rating FROM leaderboard_at(?) WHERE kind = 'checkpoint' ORDER BY rank LIMIT 1"
-# The base model and the versions of a policy, each with one opponent in all other seats.
-_BENCHMARKS_SQL = """
-    SELECT b.agent, b.opponent, b.wins, b.games, b.share, b.low, b.high, p.policy, p.version,
-           coalesce(a.kind, 'version') AS kind, b.sequence
-    FROM benchmark_results b LEFT JOIN policies p ON p.policy || '@' || p.version = b.agent
-         LEFT JOIN agents a USING (agent)
-    WHERE b.sequence <= ? AND b.games > 0 ORDER BY b.sequence
-"""
 
-
-@route("/learning")
+@route("/learning", stays_s=5.0)
 async def learning(league: LiveLeague, params: RequestParams) -> Any:
-    """Each policy's ratings by version, the baselines' and the best checkpoint's, and benchmarks, as of ``at``.
+    """Each policy's ratings by version, the baselines', the best one, benchmarks and a verdict, as of ``at``.
 
-    A point is ``[version, rating, low, high]``; low and high are a 95 % interval by the rating system's deviation,
-    under Elo by that of chance in the results.
+    Ratings are the leaderboard's; a point is ``[version, rating, low, high]``, low and high a 95 % interval.
     """
     at = params.as_of(league)
-    system = league.state.rating_table.system
-    versions = await league.rows(_VERSIONS_SQL, _MAX_VERSIONS, at)
-    best = await league.rows(_BEST_SQL, at)
-    curves: dict[str, list[list[float]]] = {}
-    for row in versions:
-        # A version begins where the one before it ended, so chance adds up over all versions.
-        deviation = chance_deviation(system.k, row["games"]) if isinstance(system, Elo) else row["deviation"]
-        curves.setdefault(row["policy"], []).append(rating_point(row["version"], row["rating"], deviation))
+    board = await league.read(lambda connection: leaderboard(connection, at=at))
+    pairs = await league.read(lambda connection: paired_benchmarks(connection, at))
+    rated = [row for row in board.rows if row.rating is not None and row.rated_games]
+    curves: dict[str, list[list[float | None]]] = {}
+    for row in rated:
+        if (version := split_agent(row.agent)) is not None:
+            curves.setdefault(version[0], []).append([version[1], row.rating, row.low, row.high])
+    known = {agent.name: agent for agent in league.state.agents.values()}
+    baselines = [row for row in rated if row.agent in known and known[row.agent].baseline]
+    best = next((row for row in rated if row.kind == "checkpoint"), None)
+    seats = await league.rows("SELECT max(seat) + 1 AS seats FROM match_seats WHERE sequence <= ?", at)
     return {
-        "policies": [{"policy": policy, "points": points} for policy, points in curves.items()],
-        "baselines": await league.rows(_BASELINES_SQL, at),
-        "best": best[0] if best else None,
-        "benchmarks": _pair_benchmarks(await league.rows(_BENCHMARKS_SQL, at)),
+        "policies": [{"policy": policy, "points": _thinned(sorted(points))} for policy, points in curves.items()],
+        "baselines": [{"agent": row.agent, "kind": row.kind, "rating": row.rating} for row in baselines],
+        "best": None if best is None else {"agent": best.agent, "rating": best.rating},
+        "benchmarks": pairs,
+        "verdicts": {
+            policy: learning_verdict([pair for pair in pairs if pair["policy"] == policy], seats[0]["seats"] or 2)
+            for policy in (league.state.config or LeagueConfig()).trained_policies
+        },
         "sequence": at,
     }
 
 
-def _pair_benchmarks(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Pair the first benchmark of each policy and opponent, or the base model's, with that of the newest version.
-
-    ``verdict`` compares the 95 % Wilson intervals: ``better`` or ``worse`` where they are apart, else ``open``.
-    """
-    bases = {row["opponent"]: row for row in reversed(rows) if row["kind"] == "base"}
-    pairs = []
-    for policy, opponent in dict.fromkeys((row["policy"], row["opponent"]) for row in rows if row["policy"]):
-        own = [row for row in rows if (row["policy"], row["opponent"]) == (policy, opponent)]
-        after = max(own, key=lambda row: (row["version"], row["sequence"]))
-        before = bases.get(opponent) or min(own, key=lambda row: (row["version"], row["sequence"]))
-        verdict = "better" if after["low"] > before["high"] else "worse" if after["high"] < before["low"] else "open"
-        first = before if before is not after else None
-        pairs.append({"policy": policy, "opponent": opponent, "before": first, "after": after, "verdict": verdict})
-    return pairs
+def _thinned(points: list[list[float | None]]) -> list[list[float | None]]:
+    every = -(-len(points) // _MAX_VERSIONS)
+    return points[::-1][::every][::-1]

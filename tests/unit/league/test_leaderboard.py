@@ -1,17 +1,17 @@
 """The leaderboard: Bradley–Terry ratings beside the recorded ones, as of any event; payoffs and curves by SQL."""
 
+import re
 from collections.abc import Iterator
-from math import isnan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from league.analysis.leaderboard import Leaderboard, leaderboard
-from league.plots.series import rating_curve
 from league.plots.terminal import training_chart
 from league.projections.projection import Projection
 from league.queries.leaderboard import leaderboard_text
+from league.queries.learning import learning_verdict, paired_benchmarks
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
@@ -167,16 +167,43 @@ def test_benchmarks_show_before_and_after(trained: Projection) -> None:
     assert after[4] > before[4]
 
 
-def test_the_curve_has_a_point_per_evaluated_version(trained: Projection) -> None:
-    curve = rating_curve(trained.connection, "main")
-    assert curve.steps == [1, 5, 10, 15, 20, 25, 30]
-    assert all(best >= rating for best, rating in zip(curve.past_best, curve.hero, strict=True))
-    assert curve.past_best == sorted(curve.past_best)
-    assert set(curve.baselines) == {"base_model", "random_bot", "chaos_bot"}
-    assert not any(isnan(rating) for ratings in curve.baselines.values() for rating in ratings)
+@pytest.mark.parametrize(
+    ("before", "after", "verdict", "text"),
+    [
+        ((48, 120), (96, 120), "better", "It learned: main@30 wins 80 % of games against random_bot, base_model 40 %."),
+        ((60, 120), (66, 120), "open", "No difference is certain yet: main@30 wins 55 % of games against random_bot"),
+        (
+            (96, 120),
+            (10, 120),
+            "worse",
+            "It got worse: main@30 wins 8 % .* It still loses to random_bot \\(8 % won\\).",
+        ),
+    ],
+)
+def test_the_verdict_names_what_was_learned_and_who_still_wins(
+    before: tuple[int, int], after: tuple[int, int], verdict: str, text: str
+) -> None:
+    first, last = (
+        {"agent": agent, "opponent": "random_bot", "share": wins / games, "low": low, "high": high}
+        for agent, (wins, games) in (("base_model", before), ("main@30", after))
+        for low, high in [wilson_interval(wins, games)]
+    )
+    compared = "better" if last["low"] > first["high"] else "worse" if last["high"] < first["low"] else "open"
+    pair = {"policy": "main", "opponent": "random_bot", "before": first, "after": last, "verdict": compared}
+    found = learning_verdict([pair], 2)
+    assert (found["verdict"], found["pair"]) == (verdict, pair)
+    assert re.match(text, f"{found['headline']}: {found['text']}")
+    assert learning_verdict([pair | {"before": None}], 2)["verdict"] == "unmeasured"
 
 
-def test_the_curve_holds_the_ratings_at_the_end_of_each_evaluation(trained: Projection) -> None:
+def test_benchmarks_of_a_policy_are_paired_with_the_base_models(trained: Projection) -> None:
+    (pair,) = paired_benchmarks(trained.connection, 10**9)
+    assert (pair["before"]["agent"], pair["after"]["agent"]) == ("base_model", "main@30")
+    assert pair["opponent"] == "random_bot"
+    assert learning_verdict([pair], 7)["text"].startswith("main@30 wins ")
+
+
+def test_version_ratings_are_those_at_the_end_of_each_evaluation(trained: Projection) -> None:
     history = Simulation(
         LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=21))
     ).run(30, 0)
@@ -186,8 +213,8 @@ def test_the_curve_holds_the_ratings_at_the_end_of_each_evaluation(trained: Proj
         for evaluation in state.evaluations.values():
             if evaluation.suite == "gatekeepers" and evaluation.verdict is not None:
                 verdicts.setdefault(int(evaluation.agent.partition("@")[2]), evaluation.verdict.rating)
-    curve = rating_curve(trained.connection, "main")
-    assert dict(zip(curve.steps, curve.hero, strict=True)) == verdicts
+    rows = trained.query("SELECT version, rating FROM version_ratings WHERE policy = 'main' AND NOT baseline")
+    assert dict(rows) == verdicts
 
 
 def test_a_version_below_a_baseline_is_a_regression_with_both_ratings() -> None:
@@ -196,18 +223,19 @@ def test_a_version_below_a_baseline_is_a_regression_with_both_ratings() -> None:
     with Projection() as projection:
         projection.apply(weak)
         rows = projection.query("SELECT version, rating, below FROM regressions")
-        curve = rating_curve(projection.connection, "main")
+        evaluated = projection.query("SELECT version, agent, baseline, rating FROM version_ratings")
     assert [version for version, _, _ in rows] == [1, 5, 10]
     for version, rating, below in rows:
-        place = curve.steps.index(version)
-        assert rating == curve.hero[place]
-        assert below == {name: ratings[place] for name, ratings in curve.baselines.items() if ratings[place] > rating}
+        beside = {agent: other for at, agent, baseline, other in evaluated if at == version and baseline}
+        assert (version, f"main@{version}", False, rating) in evaluated
+        assert below == {name: other for name, other in beside.items() if other > rating}
 
 
 def test_the_chart_in_a_terminal_has_a_legend_and_fits(trained: Projection) -> None:
-    legend, *lines = [line.plain for line in training_chart(rating_curve(trained.connection, "main"), 60, 8)]
+    board = leaderboard(trained.connection)
+    legend, *lines = [line.plain for line in training_chart(board, "main", ["random_bot"], 60, 8)]
     assert "━ main" in legend
     assert "━ random_bot" in legend
     assert len(lines) == 8
     assert all(len(line) <= 60 for line in lines)
-    assert training_chart(rating_curve(trained.connection, "nobody"), 60, 8) == []
+    assert training_chart(board, "nobody", [], 60, 8) == []

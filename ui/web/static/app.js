@@ -94,7 +94,7 @@ async function show(isNew = true) {
     document.title = `${module.title} · ${counts.league ?? "league"}`;
     form.hidden = !module.at || manifest !== null;
     time.set(module.at ? place() : null);
-    const shown = h("div");
+    const shown = h("div", { class: "page" });
     const context = { path, query: here().searchParams, at: module.at ? place() : null, counts: () => counts, go };
     const made = (await module.show(shown, context)) ?? {};
     if (turn !== shows) {

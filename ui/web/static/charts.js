@@ -134,6 +134,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     plot.setAttribute("aria-label", shown(`${label}. ${said_of(series, format)}`));
     plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
     fill(plot, axes(across, down, [from, to], [low, top], [width, height], x, y, format), seen.map((one, n) => drawn(one, n, across, down)), marks.filter((mark) => mark >= from && mark <= to).map((mark) => marking(across(mark), height)), s("g", { class: "cursor" }));
+    legend.hidden = series.length < 2;
     fill(legend, series.map((one, n) => h("li", null, swatch(one, n), one.name)));
   }
 

@@ -5,11 +5,11 @@ import { here, put } from "./address.js";
 import { lines } from "./charts.js";
 import { remember } from "./choices.js";
 import { fill, h, problem } from "./dom.js";
-import { isNumeric, whole } from "./format.js";
+import { decimal, isNumeric, whole } from "./format.js";
 import { get, post } from "./league.js";
 import { paced } from "./pace.js";
 
-const USUAL = ["loss", "reward_mean", "entropy", "kl", "clipped", "ratio_max", "reply_opening", "reply_tokens", "reply_truncated", "reply_empty", "reply_unparsable", "reply_illegal", "wait_share", "wall_s", "accepted", "stale"];
+const USUAL = ["reward_mean", "entropy", "kl", "reply_tokens", "clipped", "loss", "ratio_max", "reply_opening", "reply_truncated", "reply_empty", "reply_unparsable", "reply_illegal", "wait_share", "wall_s", "accepted", "stale"];
 const MOST = 24;
 const MOST_STATEMENTS = 8;
 const MOST_SERIES = 12; // Of a statement.
@@ -42,9 +42,10 @@ export function curves(context, runs = [null]) {
   const strength = h("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: weight, oninput: () => smooth(Number(strength.value)) });
   const grid = h("div", { class: "columns" });
   const own = h("div", { class: "columns" });
+  const constant = h("p", { class: "soft" });
   const trouble = h("div");
   const node = h("section", { "aria-label": "Curves" },
-    h("div", { class: "form" }, h("label", null, "smoothing (moving average)", strength)), choice, statementForm(), trouble, own, grid);
+    h("div", { class: "form" }, h("label", null, "smoothing (moving average)", strength)), choice, statementForm(), trouble, own, grid, constant);
   const measured = paced(measure);
   let listed = "";
   let resets = [];
@@ -152,7 +153,10 @@ export function curves(context, runs = [null]) {
       chart(name, NAMES[name] ?? name).view(range);
       chart(name).update(found.filter((one) => one.name === name).map((one) => ({ name: one.series, style: all.indexOf(one.series), points: one.points, marks: one.points.length < 40 })), begun.length <= MOST_RESETS ? begun : []);
     }
-    arrange(grid, kept.map((name) => chart(name).node));
+    const only = new Map(kept.map((name) => [name, sole(found.filter((one) => one.name === name))]));
+    const told = kept.filter((name) => only.get(name) !== null && !given("names").length);
+    arrange(grid, kept.filter((name) => !told.includes(name)).map((name) => chart(name).node));
+    fill(constant, told.length > 0 && `The same at every step: ${told.map((name) => `${NAMES[name] ?? name} ${decimal(only.get(name), 2)}`).join(", ")}.`);
   }
 
   /** The charts of statements, one after the other: each takes a process of the server. */
@@ -177,6 +181,12 @@ export function curves(context, runs = [null]) {
   }
 
   return { node, know, update, close: measured.close };
+}
+
+/** The value that all points of some series share; null where they differ, or are only a few. */
+function sole(series) {
+  const values = series.flatMap((one) => one.points.map((point) => point[1]));
+  return values.length > 2 && values.every((value) => value === values[0]) ? values[0] : null;
 }
 
 /** Nodes that stay where they are keep the focus, which a new filling would take away. */

@@ -78,3 +78,15 @@ function said(found) {
   const none = found.series.filter((one) => !one.points.length).map((one) => one.agent);
   return [`${found.system} in ${found.game}, as it was recorded. ${band}`, none.length ? ` No rated match here: ${none.join(", ")}.` : ""];
 }
+
+/** Leaderboard ratings of each policy's versions over gradient steps, beside the baselines; `update` takes what /learning answers. */
+export function policyChart() {
+  const chart = lines({ label: "Rating of each version over gradient steps, with 95 % bands", x: "gradient step", y: "rating", height: 260, format: whole });
+  function update(found) {
+    const last = Math.max(1, ...found.policies.flatMap((p) => p.points.map((point) => point[0])));
+    const level = (name, rating) => ({ name, points: [[0, rating], [last, rating]] });
+    chart.node.hidden = !found.policies.length;
+    chart.update([...found.policies.map((p) => ({ name: p.policy, points: p.points })), ...found.baselines.map((b) => level(b.agent, b.rating))]);
+  }
+  return { node: chart.node, update };
+}

@@ -1,12 +1,12 @@
 // Overview: is it learning, who leads, what is happening now. The newest events come last, those of a type as one row.
 
-import { lines } from "../charts.js";
 import { remember } from "../choices.js";
 import { figures, fill, h, link, part } from "../dom.js";
 import { clock, decimal, percent, seconds, whole } from "../format.js";
 import { manifest } from "../frozen.js";
 import { get } from "../league.js";
 import { paced } from "../pace.js";
+import { policyChart } from "../ratings.js";
 import { table } from "../table.js";
 
 export const title = "League";
@@ -14,17 +14,16 @@ export const at = true;
 
 const MOST_EVENTS = 200;
 const VERDICTS = { better: "better", worse: "worse", open: "open: intervals overlap" };
+const TONES = { better: "good", worse: "bad" };
 
 const ROWS = (system) => [
   { name: "#", of: (r) => r.rank, number: true },
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
-  { name: "kind", of: (r) => (r.rated_games ? r.kind : `${r.kind}, unrated`) },
+  { name: "kind", of: (r) => (r.rated_games ? r.kind : `${r.kind}, unrated`), wide: true },
   { name: "rating", of: (r) => `${decimal(r.rating)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
   { name: "95 %", of: (r) => (r.low === null ? "" : `${decimal(r.low, 0)} … ${decimal(r.high, 0)}`), number: true },
-  { name: system, of: (r) => decimal(r.online), number: true, sort: (r) => r.online },
+  { name: system, of: (r) => decimal(r.online, 0), number: true, sort: (r) => r.online },
   { name: "games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games },
-  { name: "wins", of: (r) => whole(r.wins), number: true, wide: true, sort: (r) => r.wins },
-  { name: "joined as", of: (r) => `${r.reason}${r.active ? "" : " (not drawn)"}`, wide: true },
 ];
 
 const EVENTS = [
@@ -45,52 +44,59 @@ const BENCHMARKS = [
 ];
 
 export async function show(main, context) {
-  const [progress, board, now, newest] = await Promise.all([learning(context), leaderboard(context), happening(context), tail(context)]);
-  fill(main, h("h1", null, "League"), h("div", { class: "columns" }, progress.node, board.node), now.node, h("section", null, h("h2", null, "Newest events"), newest.node));
+  const [progress, board, now, judged, newest] = await Promise.all([learning(context), leaderboard(context), happening(context), criteria(context), tail(context)]);
+  fill(main, h("h1", { class: "hidden" }, "League"), progress.headline,
+    h("div", { class: "columns" }, progress.node, board.node), h("div", { class: "columns" }, now.node, judged.node),
+    h("section", null, h("h2", null, "Newest events"), newest.node));
+  const parts = [progress, board, now, judged];
   return {
     async update() {
-      await Promise.all([progress, board, now].map((one) => one.live.update()));
+      await Promise.all(parts.map((one) => one.live.update()));
     },
     close() {
-      [progress, board, now].forEach((one) => one.live.close());
+      parts.forEach((one) => one.live.close());
     },
     events: newest.arrived,
   };
 }
 
 async function learning(context) {
-  const chart = lines({ label: "Rating of each version, as it stands, over gradient steps, with 95 % bands", x: "gradient step", y: "rating", height: 260, format: whole });
+  const chart = policyChart();
   const rows = table(BENCHMARKS, { key: (b) => `${b.policy} ${b.opponent}`, caption: "Games won with one opponent in all other seats, 95 % intervals", empty: "no benchmark of a trained version has finished" });
-  const about = h("p", { role: "status" });
+  const headline = h("section", { class: "headline", role: "status" });
 
   async function update() {
     const found = await get("/learning", { at: context.at });
-    const last = Math.max(1, ...found.policies.flatMap((p) => p.points.map((point) => point[0])));
-    const level = (name, rating) => ({ name, points: [[0, rating], [last, rating]] });
-    const levels = found.baselines.map((b) => level(b.agent, b.rating));
-    if (found.best) levels.push(level(`best: ${found.best.agent}`, found.best.rating));
-    chart.node.hidden = !found.policies.length;
-    chart.update([...found.policies.map((p) => ({ name: p.policy, points: p.points })), ...levels]);
+    chart.update(found);
     rows.update(found.benchmarks);
-    fill(about, found.policies.map((p) => h("span", null, verdict(p, found), " ")));
-    if (!found.policies.length) fill(about, "No version of a policy has rated games yet.");
+    fill(headline, Object.entries(found.verdicts).map(([policy, told], place, all) => verdict(all.length > 1 ? policy : "", told)));
   }
 
   await update();
-  return { node: h("section", null, h("h2", null, "Is it learning?"), about, chart.node, rows.node), live: paced(update) };
+  return { headline, node: h("section", null, h("h2", null, "Rating over training"), chart.node, rows.node), live: paced(update) };
 }
 
-/** One sentence on a policy: benchmarks decide where there are any, since ratings without intervals cannot. */
-function verdict(policy, found) {
-  const [step, rating] = policy.points.at(-1);
-  const compared = found.benchmarks.filter((b) => b.policy === policy.policy && b.before);
-  const of = (name) => compared.filter((b) => b.verdict === name).length;
-  const baseline = found.baselines[0];
-  const beside = baseline ? `, ${decimal(Math.abs(rating - baseline.rating), 0)} ${rating >= baseline.rating ? "above" : "below"} the best baseline, ${baseline.agent}` : "";
-  const newest = `${policy.policy}@${step} is rated ${decimal(rating, 0)}${beside}.`;
-  if (!compared.length) return `Not measured by a benchmark yet; ${newest}`;
-  const said = of("worse") ? `No: worse than before against ${of("worse")} of ${compared.length} benchmark opponents` : of("better") ? `Yes: better than before against ${of("better")} of ${compared.length} benchmark opponents` : "Not known yet: no benchmark's intervals are apart";
-  return `${said}; ${newest}`;
+/** What became of a policy, and the benchmark that shows it best: before, and now. */
+function verdict(policy, told) {
+  const share = (benchmark) => h("div", null, h("span", { class: "big" }, percent(benchmark.share)), h("span", { class: "soft" }, benchmark.agent));
+  return h("div", { class: "verdict" },
+    h("div", null, h("p", { class: ["big", TONES[told.verdict]].filter(Boolean).join(" ") }, policy ? `${policy}: ` : "", told.headline), h("p", { class: "told" }, told.text)),
+    told.pair && h("div", { class: "shares" }, share(told.pair.before), h("span", { class: "big soft", "aria-hidden": "true" }, "→"), share(told.pair.after),
+      h("p", { class: "soft" }, `games won against ${told.pair.opponent}`)));
+}
+
+/** The success criteria, each as met or not. */
+async function criteria(context) {
+  const place = h("div");
+
+  async function update() {
+    const found = await get("/criteria", { at: context.at });
+    fill(place, h("ul", { class: "plain" }, found.criteria.map((one) =>
+      h("li", null, h("strong", { class: one.passed ? "good" : "soft" }, one.passed ? "✓ " : "– "), one.title, h("span", { class: "soft" }, one.passed ? ": met" : ": not met")))));
+  }
+
+  await update();
+  return { node: h("section", null, h("h2", null, link("/criteria", "Success criteria")), place), live: paced(update) };
 }
 
 /** Rates and queues of the running processes; they are of now, whatever the slider says. */

@@ -5,7 +5,7 @@ import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, whole } from "../format.js";
 import { get } from "../league.js";
 import { paced } from "../pace.js";
-import { ratingChart, WAYS } from "../ratings.js";
+import { policyChart, ratingChart, WAYS } from "../ratings.js";
 import { table } from "../table.js";
 
 export const title = "Ratings";
@@ -27,6 +27,7 @@ export async function show(main, context) {
   const ends = ["from", "to"].map((name) => context.query.get(name));
   const range = ends.every((end) => /^\d{1,16}$/.test(end ?? "")) ? ends.map(Number) : null;
   const chart = ratingChart("Ratings", range, (to) => remember({ from: to && Math.max(Math.floor(to[0]), 0), to: to && Math.max(Math.ceil(to[1]), 0) }));
+  const policies = policyChart();
   const standing = table(ROWS(remove), { key: (r) => r.agent, caption: context.at === null ? "Chosen, as they stand now" : `Chosen, as they stood at event ${whole(context.at)}`, empty: "nobody is chosen" });
   const said = h("div", { role: "status", class: "soft" });
   let system = context.query.get("system") ?? systems.official;
@@ -80,9 +81,13 @@ export async function show(main, context) {
     choice("rating system", systemGroups(systems), system, (value) => { system = value; redraw(); }),
     choice("along", [["", WAYS]], by, (value) => { by = value; redraw(); }),
     search(add, said, context.at), h("button", { type: "button", onclick: best }, `best ${USUAL}`));
-  await (chosen.length ? redraw() : best());
-  fill(main, h("h1", null, "Ratings"), form, said, chart.node, standing.node);
-  return paced(() => Promise.all([board(), chart.update()]));
+  async function drawPolicies() {
+    policies.update(await get("/learning", { at: context.at }));
+  }
+
+  await Promise.all([drawPolicies(), chosen.length ? redraw() : best()]);
+  fill(main, h("h1", null, "Ratings"), policies.node, h("h2", null, "Agents one by one"), form, said, chart.node, standing.node);
+  return paced(() => Promise.all([drawPolicies(), board(), chart.update()]));
 }
 
 /** A field that finds agents by parts of their names. */
