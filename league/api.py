@@ -146,14 +146,15 @@ class RunReader:
     def _repr_html_(self) -> str:
         return self.leaderboard()._repr_html_()
 
-    def leaderboard(self, at: At = None, system: str | None = None) -> Table:
+    def leaderboard(self, at: At = None, system: str | None = None, *, all_games: bool = False) -> Table:
         """Agents, best first, by Bradley–Terry rating with 95 % interval, beside their online rating.
 
         Args:
             at: Sequence or time; None for now.
             system: A recorded rating system to rank by, such as ``elo``; None for Bradley–Terry ratings.
+            all_games: One board over all games and environments, each with the same weight.
         """
-        board = _wait(load_leaderboard(self._run, _place(at), system))
+        board = _wait(load_leaderboard(self._run, _place(at), system, all_games=all_games))
         return struct_table(LeaderboardEntry, board.rows, title=leaderboard_heading(board).strip())
 
     def elo(self, at: At = None, system: str | None = None) -> Table:

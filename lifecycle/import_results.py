@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import zstandard
 
-from arena.games.base import ranks, sole_leader
+from arena.games.base import Outcome
 from league.history.lineage import QueryFunction
 from league.integrity.snapshots import load_state_at
 from league.log.base import append_in_batches
@@ -146,7 +146,14 @@ def _external_event(
     match_id = f"external.{origin}.{result.id}"
     if result.error:
         return MatchFailed(match_id=match_id, purpose=EXTERNAL_PURPOSE, worker=origin, error=result.error)
-    scores = [seat.score for seat in result.seats]
+    outcome = Outcome.of(
+        [seat.score for seat in result.seats],
+        [seat.team for seat in result.seats if seat.team],
+        metrics=(),
+        reason=result.reason,
+        length=result.length,
+    )
+    results = zip(result.seats, outcome.scores, outcome.ranks, strict=True)
     return MatchFinished(
         match_id=match_id,
         game=game,
@@ -154,12 +161,17 @@ def _external_event(
         worker=origin,
         seed=0,
         seats=[
-            SeatResult(number, seat.role, agents[seat.player], seat.score, rank, metrics=dict(seat.metrics))
-            for number, (seat, rank) in enumerate(zip(result.seats, ranks(scores), strict=True))
+            SeatResult(
+                *(number, seat.role, agents[seat.player], score, rank),
+                metrics=dict(seat.metrics),
+                team=seat.team,
+                drawn_role=seat.drawn_role,
+            )
+            for number, (seat, score, rank) in enumerate(results)
         ],
-        winner=sole_leader(scores),
-        reason=result.reason,
-        length=result.length,
+        winner=outcome.winner,
+        reason=outcome.reason,
+        length=outcome.length,
         seconds=0.0,
         tokens=result.tokens,
         environment=result.environment,

@@ -24,6 +24,12 @@ FEW_REPLIES = 32
 """Replies of a step below which nothing is said about their collapse."""
 MOSTLY_ZERO = 0.5
 """Share of zero advantages above which a gradient step raises an alarm: little is learned from it."""
+STILL_KL = 1e-4
+"""KL of a step, in nats a token, below which a policy may stand still."""
+STILL_ENTROPY = 0.1
+"""Relative change of the entropy up to which a policy may stand still."""
+STILL_STEPS = 30
+"""Steps of a policy that stands still after which an alarm begins."""
 REMOTE_METRICS = "remote_"
 """Prefix of a seat's metrics that count requests to a remote agent."""
 NGRAMS = "ngrams"

@@ -5,7 +5,7 @@ DuckDB reads the files: ``SELECT * FROM 'batches/*.parquet'``.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from schemas.config import TrainerConfig
 from schemas.errors import translate_missing_package
-from schemas.metrics import REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING
+from schemas.metrics import REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING, STILL_ENTROPY, STILL_KL
 from schemas.trajectories import Trajectory
 from trainer.buffer import BatchItem
 from trainer.credit import TrajectoryCredit, credit_units, merge_units
@@ -186,6 +186,18 @@ class StepStatistics:
             "alarm": "" if gap <= ratio_bound else alarm,
             "passed_over": self.passed_over,
         }
+
+
+def count_still_steps(before: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+    """Count the steps in a row whose KL is nearly 0 while the entropy stays what it was at the first of them.
+
+    ``before`` are the metrics of the step before. ``still_entropy`` is the entropy that later ones are compared with.
+    """
+    entropy = metrics.get("entropy", 0.0)
+    first = before.get("still_entropy", entropy)
+    is_still = abs(metrics.get("kl", 0.0)) < STILL_KL and abs(entropy - first) <= STILL_ENTROPY * first
+    count = before.get("still_steps", 0.0) + 1.0 if is_still else 0.0
+    return {"still_steps": count, "still_entropy": first if is_still else entropy}
 
 
 def write_batch(

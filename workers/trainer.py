@@ -30,7 +30,7 @@ from trainer.backends.native import resolve_backend
 from trainer.buffer import UNCOUNTED_REASONS, BatchAccounting, BatchItem
 from trainer.learner import Learner
 from trainer.rank_processes import RankGroup, RankSpec, TorchrunRank, run_torchrun_rank
-from trainer.report import StepReport, write_batch
+from trainer.report import StepReport, count_still_steps, write_batch
 from workers.compatibility import resolve_policy
 from workers.decisions import CreditWriter
 from workers.device_turns import DeviceTurns
@@ -311,6 +311,8 @@ class TrainerWorker:
     ) -> GradientStepTaken:
         buffer = self.experience_reader.buffer
         first, last = buffer.examined_range
+        metrics = report.metrics() | metrics
+        metrics |= count_still_steps(self._old_step.metrics if self._old_step is not None else {}, metrics)
         return GradientStepTaken(
             policy=self._policy,
             step=report.step,
@@ -331,7 +333,7 @@ class TrainerWorker:
             state="",
             skipped=bool(report.skipped),
             skip_reason=report.skipped,
-            metrics=report.metrics() | metrics,
+            metrics=metrics,
             gathered=buffer.contents,
         )
 

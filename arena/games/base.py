@@ -7,6 +7,7 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 ``TextFormat`` and ``Words`` are how language models play a game; ``arena.games.texts`` has their optional parts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from random import Random
 from statistics import fmean
@@ -73,6 +74,34 @@ def check_outcome(game: str, outcome: Outcome, seats: int) -> None:
     for team, score, rank in zip(outcome.teams, outcome.scores, outcome.ranks, strict=False):
         if (score, rank) != (first := results.setdefault(team, (score, rank))):
             raise GameError(f"{game}: team {team!r} has a member with score and rank {score, rank}; expected {first}")
+
+
+class TeamSizes:
+    """Numbers of members by team, which are the same in all matches of one environment with so many seats.
+
+    Who is in which team may differ from match to match.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, int], tuple[str, Counter[str]]] = {}
+
+    def check(self, match: str, environment: str, teams: Sequence[str]) -> None:
+        """Check a match with these teams; none for a match without teams.
+
+        Raises:
+            GameError: an earlier match had other teams; the message has both matches.
+        """
+        sizes = Counter(teams)
+        first, expected = self._first.setdefault((environment, len(teams)), (match, sizes))
+        if teams and sizes != expected:
+            raise GameError(
+                f"match {match}: the teams of {environment} are {_describe_teams(sizes)}; expected "
+                f"{_describe_teams(expected)}, as in match {first}"
+            )
+
+
+def _describe_teams(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{team} with {size}" for team, size in sorted(sizes.items()))
 
 
 class Turn(msgspec.Struct, frozen=True):

@@ -15,7 +15,21 @@ _ROWS = """
     SELECT agent, kind, rating AS online, deviation, rated_games, wins, mean_rank, active, reason
     FROM leaderboard_at(?, under := ?, playing := ?)
 """
-_SEATS = "SELECT sequence, seat, agent, score FROM rated_matches_at(?, playing := ?) JOIN match_seats USING (sequence)"
+_SEATS = """
+    SELECT sequence, seat, side, agent, score, 1.0 AS weight
+    FROM rated_matches_at(?, playing := ?) JOIN match_seats USING (sequence)
+"""
+_SEATS_OF_ALL_GAMES = """
+    SELECT sequence, seat, side, agent, score, weight FROM rated_games_at(?) JOIN match_seats USING (sequence)
+"""
+_ALL_GAMES = "SELECT count(*) AS matches, count(DISTINCT (game, environment)) AS games FROM rated_games_at(?)"
+_FIT_COLUMNS = ("sequence", "side", "code", "score", "weight")
+_NOT_PLAYED = {"rated_games": 0, "wins": 0, "mean_rank": None}
+_PLAYED_IN_ALL_GAMES = """
+    SELECT agent, count(DISTINCT sequence) AS rated_games, count(DISTINCT sequence) FILTER (won) AS wins,
+           avg(rank) AS mean_rank
+    FROM rated_games_at(?) JOIN match_seats USING (sequence) GROUP BY agent
+"""
 
 
 class LeaderboardEntry(msgspec.Struct, frozen=True):
@@ -62,17 +76,25 @@ class Leaderboard(msgspec.Struct, frozen=True):
 
 
 def leaderboard(
-    connection: Any, game: str | None = None, at: int | None = None, system: str | None = None
+    connection: Any,
+    game: str | None = None,
+    at: int | None = None,
+    system: str | None = None,
+    *,
+    all_games: bool = False,
 ) -> Leaderboard:
     """Make the leaderboard from a DuckDB connection to a projection.
 
     ``at`` is the last sequence that counts, by default the newest; ``game`` is by default the configured one.
     ``system`` selects the online ratings that are shown and ranks by them; by default those of the official system are
-    shown, and the Bradley–Terry ratings rank. Their mean is the mean official rating of the same agents.
+    shown, and the Bradley–Terry ratings rank. Their mean is the mean official rating of the same agents. ``all_games``
+    fits the rated matches of all games and environments at once, each with the same weight.
 
     Raises:
-        UsageError: an unknown system or game.
+        UsageError: an unknown system or game, or one of them for all games.
     """
+    if all_games and (game is not None or system not in (None, BRADLEY_TERRY)):
+        raise UsageError("all games: they have one Bradley–Terry board; expected neither a game nor a rating system")
     if at is None:
         [(at,)] = connection.execute("SELECT sequence FROM position").fetchall()
     [(configured, official, systems)] = connection.execute(_CONFIGURED, [at]).fetchall()
@@ -86,35 +108,49 @@ def leaderboard(
     game = game or configured
     order = BRADLEY_TERRY if system is None else system
     shown = official if order == BRADLEY_TERRY else order
-    strengths = fit_seats(connection, _SEATS, [at, game])
+    strengths = fit_seats(connection, *((_SEATS_OF_ALL_GAMES, [at]) if all_games else (_SEATS, [at, game])))
     centre = _official_mean(connection, game, at, strengths)
-    read = connection.execute(_ROWS, [at, shown, game])
-    names = [column[0] for column in read.description]
-    rows = [_entry(dict(zip(names, row, strict=True)), strengths, centre) for row in read.fetchall()]
-    [(matches,)] = connection.execute("SELECT count(*) FROM rated_matches_at(?, playing := ?)", [at, game]).fetchall()
+    entrants = _read(connection, _ROWS, [at, shown, game])
+    [rated] = _read(connection, "SELECT count(*) AS matches FROM rated_matches_at(?, playing := ?)", [at, game])
+    if all_games:
+        counts = {row["agent"]: row for row in _read(connection, _PLAYED_IN_ALL_GAMES, [at])}
+        entrants = [row | counts.get(row["agent"], _NOT_PLAYED) for row in entrants]
+        [rated] = _read(connection, _ALL_GAMES, [at])
+        game = f"{rated['games']} games with equal weight"
+    rows = [_entry(row, strengths, centre) for row in entrants]
     return Leaderboard(
         game=game,
         system=shown,
         official=shown == official,
         order=order,
         sequence=at,
-        matches=matches,
+        matches=rated["matches"],
         rows=_ranked(rows, order),
     )
 
 
+def _read(connection: Any, sql: str, parameters: list[Any]) -> list[dict[str, Any]]:
+    read = connection.execute(sql, parameters)
+    names = [column[0] for column in read.description]
+    return [dict(zip(names, row, strict=True)) for row in read.fetchall()]
+
+
 def fit_seats(connection: Any, seats: str, parameters: list[Any]) -> dict[str, Strength]:
-    """Fit the strengths of agents; ``seats`` is SQL for rows of ``sequence``, ``seat``, ``agent`` and ``score``."""
+    """Fit the strengths of agents.
+
+    ``seats`` is SQL for rows of ``sequence``, ``seat``, ``side``, ``agent``, ``score`` and the match's ``weight``.
+    """
     names = f"SELECT DISTINCT agent FROM ({seats}) ORDER BY agent"
     agents = [name for (name,) in connection.execute(names, parameters).fetchall()]
     columns = connection.execute(
         f"""
         WITH seats AS ({seats}), named AS (SELECT unnest(?::VARCHAR[]) AS agent, unnest(range(?)) AS code)
-        SELECT sequence, code, score FROM seats JOIN named USING (agent) ORDER BY sequence, seat
+        SELECT {", ".join(_FIT_COLUMNS)} FROM seats JOIN named USING (agent) ORDER BY sequence, side, seat
         """,
         [*parameters, agents, len(agents)],
     ).fetchnumpy()
-    return fit_strengths(MatchResults(columns["sequence"], columns["code"], columns["score"], agents))
+    match_S, side_S, agent_S, score_S, weight_S = (columns[name] for name in _FIT_COLUMNS)
+    return fit_strengths(MatchResults(match_S, side_S, agent_S, score_S, weight_S, agents))
 
 
 def _official_mean(connection: Any, game: str, at: int, strengths: dict[str, Strength]) -> float:

@@ -19,8 +19,8 @@ CREATE MACRO payoff_at(upto, playing := NULL, purposes := NULL) AS TABLE
         WHERE m.sequence <= upto AND (purposes IS NULL OR list_contains(purposes, m.purpose))
               AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto)
     ), held AS (
-        SELECT sequence, agent, score, coalesce(nullif(team, ''), 'seat ' || seat) AS side
-        FROM kept.all_match_seats SEMI JOIN counted USING (sequence) WHERE isfinite(score)
+        SELECT sequence, agent, score, side FROM kept.all_match_seats SEMI JOIN counted USING (sequence)
+        WHERE isfinite(score)
     ), met AS (
         SELECT sequence, a.agent, b.agent AS opponent, count(*) FILTER (a.score > b.score) AS wins,
                count(*) FILTER (a.score = b.score) AS draws, count(*) FILTER (a.score < b.score) AS losses

@@ -44,7 +44,7 @@ CREATE TABLE kept.match_failures (
 
 CREATE TABLE kept.match_seats (
     match_id VARCHAR, sequence BIGINT, seat BIGINT, role VARCHAR, agent VARCHAR, score DOUBLE, rank BIGINT,
-    trainable BOOLEAN, metrics MAP(VARCHAR, DOUBLE), team VARCHAR, won BOOLEAN
+    trainable BOOLEAN, metrics MAP(VARCHAR, DOUBLE), team VARCHAR, side BIGINT, won BOOLEAN
 );
 
 CREATE TABLE kept.ratings (
@@ -223,6 +223,28 @@ CREATE MACRO rated_matches_at(upto, under := NULL, playing := NULL) AS TABLE
     WHERE m.sequence <= upto AND m.match_id IN (FROM rated)
       AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto);
 
+-- A game is an environment too. Weights give each game the same number of comparisons, one per side of a match.
+CREATE MACRO rated_games_at(upto, under := NULL) AS TABLE
+    WITH conf AS (
+        SELECT coalesce(under, system) AS system FROM configurations WHERE sequence <= upto
+        ORDER BY sequence DESC LIMIT 1
+    ), rated AS (
+        SELECT match_id FROM kept.all_ratings JOIN conf USING (system) WHERE sequence <= upto
+        UNION ALL
+        SELECT unnest(waited) FROM kept.all_corrections JOIN conf USING (system) WHERE sequence <= upto
+    ), sides AS (
+        SELECT match_id, m.sequence, game, environment, count(DISTINCT side) AS sides
+        FROM kept.all_matches m JOIN kept.all_match_seats s USING (match_id)
+        WHERE m.sequence <= upto AND m.match_id IN (FROM rated)
+              AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto)
+        GROUP BY ALL
+    ), games AS (
+        SELECT game, environment, sum(sides) AS sides FROM sides GROUP BY ALL
+    )
+    SELECT s.match_id, s.sequence, s.game, s.environment,
+           (SELECT sum(sides) / count(*) FROM games) / g.sides AS weight
+    FROM sides s JOIN games g USING (game, environment) ORDER BY s.sequence;
+
 CREATE MACRO entrants_at(upto) AS TABLE
     WITH changed AS (
         SELECT agent, arg_max(active, sequence) AS active, min(sequence) FILTER (change = 'promoted') AS promoted
@@ -287,7 +309,7 @@ CREATE VIEW match_seats AS
            try_cast(metrics['reply_unparsable'] AS BIGINT) AS unparsable,
            try_cast(metrics['reply_illegal'] AS BIGINT) AS illegal
     FROM kept.all_match_seats;
-COMMENT ON VIEW match_seats IS 'one row per seat of every match: the `role` that it played, its `team`, whether it or its team `won` (was strictly first); replies of a model, and those of them without a legal move, by their fault';
+COMMENT ON VIEW match_seats IS 'one row per seat of every match: the `role` that it played, its `team`, its `side` (the first seat of its team, or itself), whether that `won` (was strictly first); replies of a model, and those of them without a legal move, by their fault';
 
 CREATE VIEW match_failures AS
     FROM kept.all_match_failures;

@@ -124,11 +124,12 @@ _EXTERNAL = _JOINED | {"kind": "'external'", "baseline": "false", "active": "fal
 _REQUESTED = {"matches": "len(matches)", "requested_sequence": "sequence", "requested_time": "time"}
 _SCORES = {"pairs": "len(scores)", "score": "list_avg(scores)", "matches": "pairs"}
 _SEATS = """(
-    SELECT match_id, sequence, winner, list_filter(seats, lambda s: s.seat = winner)[1].team AS winning_team,
-           unnest(seats) AS part FROM MatchFinished
+    SELECT *, list_filter(seats, lambda s: s.seat = winner)[1].team AS winning_team, unnest(seats) AS part
+    FROM MatchFinished
 )"""
 _SEAT = {name: f"part.{name}" for name in ("seat", "agent", "score", "rank", "trainable", "metrics", "team")} | {
     "role": "coalesce(nullif(part.drawn_role, ''), part.role)",
+    "side": "coalesce(list_filter(seats, lambda s: s.team <> '' AND s.team = part.team)[1].seat, part.seat)",
     "won": "coalesce(part.seat = winner OR (part.team <> '' AND part.team = winning_team), false)",
 }
 

@@ -158,6 +158,7 @@ MACRO_COMMENTS = {
     "unadmitted_versions_at(sequence)": "each policy's newest rated version, where it has not joined",
     "ratings_at(sequence)": "`current_ratings` as they were after that event",
     "rated_matches_at(sequence)": "matches that the ratings after that event were made of",
+    "rated_games_at(sequence)": "the same of all games and environments, with the `weight` that makes them equal",
     "payoff_at(sequence)": "`payoff` as it was; `playing := 'GAME'` and `purposes := ['PURPOSE']` select matches",
     "wilson(wins, games)": "95 % interval of a share: `.low` and `.high`",
     "sequence_at(time)": "the newest event recorded at or before a time (UTC)",

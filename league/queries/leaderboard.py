@@ -15,7 +15,7 @@ from league.run import Run
 
 
 async def load_leaderboard(
-    run: Run, at: str | None = None, system: str | None = None, game: str | None = None
+    run: Run, at: str | None = None, system: str | None = None, game: str | None = None, *, all_games: bool = False
 ) -> Leaderboard:
     """Make the leaderboard of a run, from tables that are brought up to its newest event.
 
@@ -38,7 +38,7 @@ async def load_leaderboard(
             skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
             if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
                 print(text, file=sys.stderr)
-            return leaderboard(connection, game, upto, system)
+            return leaderboard(connection, game, upto, system, all_games=all_games)
 
 
 _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind", "deviation")

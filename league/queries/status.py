@@ -29,6 +29,7 @@ from schemas.metrics import (
     NO_REPLY,
     ONE_OPENING,
     SILENCE_TIMEOUT_S,
+    STILL_STEPS,
     Heartbeat,
     WorkerHeartbeat,
 )
@@ -269,6 +270,10 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
         if step is not None and share > MOSTLY_ZERO:
             text = f"step {step.step} of {policy}: {100 * share:.0f} % of the advantages are 0 (rollout.group_size)"
             yield Alarm(f"zero_advantages:{policy}", text)
+        still = 0 if step is None else int(step.metrics.get("still_steps", 0.0))
+        if still >= STILL_STEPS:
+            text = f"entropy and KL of {policy} have stood still for {still} steps: it does not learn (docs: settings)"
+            yield Alarm(f"stands_still:{policy}", text)
         if step is not None and (text := _collapse(step)):
             yield Alarm(f"replies_collapsed:{policy}", f"step {step.step} of {policy}: {text}")
         if finished is not None and config.stop.criterion is not None and not finished.criterion_met:

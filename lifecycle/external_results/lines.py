@@ -29,6 +29,8 @@ class ExternalSeat(NamedTuple):
     """Name of its agent in the file."""
     score: float
     metrics: Mapping[str, float] = {}
+    team: str = ""
+    drawn_role: str = ""
 
 
 class ExternalResult(msgspec.Struct, frozen=True):

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from arena.games.base import TeamSizes
 from lifecycle.external_results.lines import ExternalResult, ExternalSeat, Line, read_lines, safe_id, show
-from schemas.errors import UsageError
+from schemas.errors import GameError, UsageError
 
 KEYS = ("env_name", "env_id", "rewards", "players", "model_name", "opponent_names")
 """Keys that tell the format."""
@@ -23,8 +24,13 @@ def parse(data: bytes, source: str) -> list[ExternalResult]:
     """The matches of a file; records of one game are one match."""
     games: dict[str, ExternalResult] = {}
     turns: dict[str, dict[str, int]] = {}
+    sizes = TeamSizes()
     for line in read_lines(data, source):
         game = _parse_game(line)
+        try:
+            sizes.check(game.id, game.environment, [seat.team for seat in game.seats if seat.team])
+        except GameError as error:
+            raise UsageError(f"{line.where}: {error}") from None
         first = games.setdefault(game.id, game)
         if (first.environment, first.seats, first.error) != (game.environment, game.seats, game.error):
             raise UsageError(
@@ -78,7 +84,24 @@ def _game_seats(fields: Mapping[str, Any], where: str) -> list[ExternalSeat]:
     for player, reward in rewards.items():
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not abs(reward) < 2**53:
             raise UsageError(f"{where}: rewards: found {show(reward)} for player {player}; expected a finite number")
-    return [ExternalSeat(f"Player {player}", names[player], float(rewards[player])) for player in sorted(names)]
+    teams, roles = (_labels(fields, key, len(names), where) for key in ("teams", "roles"))
+    return [
+        ExternalSeat(
+            f"Player {player}", names[player], float(rewards[player]), team=teams[player], drawn_role=roles[player]
+        )
+        for player in sorted(names)
+    ]
+
+
+def _labels(fields: Mapping[str, Any], key: str, players: int, where: str) -> list[str]:
+    """The optional name of each player's team or role; empty ones where the row has none."""
+    if fields.get(key) is None:
+        return [""] * players
+    labels = _by_player(fields, key, where)
+    for player in range(players):
+        if not isinstance(label := labels.get(player), str) or not label.strip():
+            raise UsageError(f"{where}: {key}: player {player}: found {show(label)}; expected a name for each player")
+    return [labels[player].strip() for player in range(players)]
 
 
 def _by_player(fields: Mapping[str, Any], key: str, where: str) -> dict[int, Any]:

@@ -33,6 +33,9 @@ async def leaderboard(
         str | None, Option(help="Rank by a recorded rating system, such as elo; by default by Bradley–Terry ratings.")
     ] = None,
     game: Annotated[str | None, Option(help="By default the configured one.")] = None,
+    all_games: Annotated[
+        bool, Option("--all-games", help="One board over all games and environments, each with the same weight.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print the leaderboard, rebuilt from the events, as of now or of an earlier event.
@@ -42,7 +45,7 @@ async def leaderboard(
     """
     from league.queries.leaderboard import leaderboard_heading, leaderboard_json, leaderboard_text, load_leaderboard
 
-    result = await load_leaderboard(run, at, system, game)
+    result = await load_leaderboard(run, at, system, game, all_games=all_games)
     if as_json:
         print(leaderboard_heading(result), end="", file=sys.stderr)
     print(leaderboard_json(result) if as_json else leaderboard_text(result, terminal_width()), end="")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment
+from arena.games.base import TeamSizes
 from arena.games.texts import evaluation_spec, seat_counts
 from inference.statistics import RateMeter
 from league.blobs import open_blobs
@@ -75,6 +76,7 @@ class MatchExecutor:
         self._remote_agents = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
         self._ngrams = NgramMemory()
+        self._team_sizes = TeamSizes()
         self._decisions: DecisionWriter | None = None
         """Made with the first decision of a model."""
         self._consecutive_failures = 0
@@ -102,6 +104,8 @@ class MatchExecutor:
         self._in_flight += 1
         try:
             completed = await self.runner.play(job, live, remotes)
+            environment = completed.outcome.environment or self.environment.name
+            self._team_sizes.check(job.match_id, environment, completed.outcome.teams)
             self._played += 1
             self._consecutive_failures = 0
         except LogError:

@@ -5,6 +5,7 @@ position is played on in place, and what a record needs is made with the record.
 responses and exploitability (``open_spiel.python.algorithms.exploitability``).
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
@@ -33,6 +34,8 @@ _DYNAMICS = pyspiel.GameType.Dynamics
 _SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
 _PERFECT_INFORMATION = pyspiel.GameType.Information.PERFECT_INFORMATION
 _CHANCE, _SIMULTANEOUS = int(pyspiel.PlayerId.CHANCE), int(pyspiel.PlayerId.SIMULTANEOUS)
+_PARTNERSHIPS = ("bridge", "euchre", "spades", "tiny_bridge_4p")
+"""Games of two teams whose members sit opposite each other."""
 _UNNAMED = "Action(id="
 """Begins the names of actions that a game does not give without a position."""
 
@@ -192,6 +195,24 @@ class OpenSpielGame(LetteredGame[State]):
     def scores(self) -> Sequence[float]:
         """Each seat's winnings."""
         return [float(score) for score in self.position.returns()]
+
+    def teams(self) -> Sequence[str]:
+        """Partners at cards, the sides of a hidden-role game, or all seats where they can only win together."""
+        kind = self.spec.spiel.get_type()
+        if kind.utility == pyspiel.GameType.Utility.IDENTICAL:
+            return ["all" for _ in self.seats]
+        if kind.short_name in _PARTNERSHIPS:
+            return ("NS", "EW") * 2
+        if solo := re.search(r"^Solo Player: (\d)", str(self.position), re.M) if kind.short_name == "skat" else None:
+            return ["solo" if seat == int(solo[1]) else "defenders" for seat in range(len(self.seats))]
+        return self.roles()
+
+    def roles(self) -> Sequence[str]:
+        """The roles that a hidden-role game drew."""
+        if self.spec.spiel.get_type().short_name != "social_deduction":
+            return ()
+        line = next(line for line in str(self.position).splitlines() if line.startswith("Roles:"))
+        return re.findall(r"=(\w+)", line)
 
     def sees(self, seat: int) -> Pieces:
         """The seat's observation, spelled letter by letter."""

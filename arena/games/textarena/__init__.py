@@ -183,6 +183,14 @@ class TextArenaGame(LetteredGame[State]):
         """The environment's rewards; ``GameError`` unless there is a number for each seat."""
         return self._env.rewards(len(self.seats))
 
+    def teams(self) -> Sequence[str]:
+        """The teams that the environment made."""
+        return self._env.sides(len(self.seats)).teams
+
+    def roles(self) -> Sequence[str]:
+        """The roles that the environment drew."""
+        return self._env.sides(len(self.seats)).roles
+
     def reason(self) -> str:
         """The reason: a rejected move, or the rules."""
         return "over" if self._ended_by is None else "invalid_move"

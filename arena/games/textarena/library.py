@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from arena.games.textarena.moves import FROM_POSITION
+from arena.games.textarena.teams import SeatSides, seat_sides
 from arena.games.third_party import EnvironmentCall, require_package
 from schemas.errors import ConfigError, GameError, format_choices
 
@@ -189,6 +190,14 @@ class TextArenaEnvironment:
         if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
             raise GameError(f"{self._label}: rewards {rewards}; expected a number for each of {players} players")
         return [float(score) for score in scores if score is not None]
+
+    def sides(self, players: int) -> SeatSides:
+        """Teams and roles of the players."""
+        env = self._env
+        for wrapper in _wrappers(env):
+            env = wrapper.env
+        with self._chance, EnvironmentCall(self._label, "does not tell its teams"):
+            return seat_sides(env, players)
 
     def reason(self) -> str:
         """The reason for the end, in the environment's words."""

@@ -18,7 +18,8 @@ CASES: dict[str, Any] = json.loads(ORACLE.read_text())
 
 def results(agent_MN: Ints, score_MN: Floats, names: Sequence[str]) -> MatchResults:
     matches, seats = agent_MN.shape
-    return MatchResults(np.repeat(np.arange(matches), seats), agent_MN.ravel(), score_MN.ravel(), names)
+    match_S, side_S = np.repeat(np.arange(matches), seats), np.tile(np.arange(seats), matches)
+    return MatchResults(match_S, side_S, agent_MN.ravel(), score_MN.ravel(), np.ones(matches * seats), names)
 
 
 def named(count: int) -> list[str]:

@@ -20,6 +20,7 @@ from schemas.errors import ConfigError
 from schemas.standings import Alarm
 from tests.builders import gradient_step
 from tests.simulated_history import Simulation
+from trainer.report import count_still_steps
 from workers.monitoring import alarms
 from workers.monitoring.alarms import AlarmWatcher, Webhook, resolve_webhook_url
 from workers.runtime import beside
@@ -73,6 +74,20 @@ def test_a_step_whose_advantages_are_mostly_zero_is_named() -> None:
     (alarm,) = detect_alarms(status(simulation.state), simulation.state)
     assert alarm.name == "zero_advantages:main"
     assert alarm.text == "step 2 of main: 75 % of the advantages are 0 (rollout.group_size)"
+
+
+def test_a_policy_that_stands_still_for_thirty_steps_is_named() -> None:
+    simulation = simulated()
+    counted: dict[str, float] = {}
+    for number in range(1, 32):
+        metrics = {"entropy": 1.8 + 0.05 * (number % 3), "kl": 1e-5}
+        counted = count_still_steps(counted, metrics)
+        simulation.append(step(number, **metrics, **counted))
+        found = names(detect_alarms(status(simulation.state), simulation.state))
+        assert found == (["stands_still:main"] if number >= 30 else [])
+    moved = count_still_steps(counted, {"entropy": 1.8, "kl": 1e-3})
+    assert moved == {"still_steps": 0.0, "still_entropy": 1.8}
+    assert count_still_steps(counted, {"entropy": 1.4, "kl": 1e-5}) == {"still_steps": 0.0, "still_entropy": 1.4}
 
 
 @pytest.mark.parametrize(
