@@ -6,9 +6,10 @@ import pytest
 
 from league.analysis.bradley_terry import MatchResults, fit_strengths
 from league.analysis.leaderboard import leaderboard
+from league.matchmaking.schedule import initial_agent_events
 from league.projections.projection import Projection
 from schemas import events as e
-from schemas.config import LeagueConfig, Plugin
+from schemas.config import LeagueConfig, Plugin, to_builtins
 from schemas.errors import UsageError
 from schemas.events import SeatResult
 from tests.simulated_history import Simulation
@@ -35,9 +36,10 @@ def finished(
 
 def projection_of(matches: Sequence[e.MatchFinished]) -> Projection:
     simulation = Simulation(LeagueConfig(game=Plugin(name="textarena", settings={})))
-    simulation.open()
-    for match in matches:
-        simulation.append(match)
+    config = simulation.config
+    opened = e.LeagueOpened(league=config.name, config=to_builtins(config), model="none")
+    for event in (opened, *initial_agent_events(config), *matches):
+        simulation.append(event)
     projection = Projection()
     projection.apply(simulation.history)
     return projection
@@ -79,7 +81,8 @@ def teams_of(matches: Sequence[tuple[str, str, int]]) -> MatchResults:
 
 def test_the_mean_of_a_teams_strengths_explains_its_results() -> None:
     found = fit_strengths(teams_of([("ab", "cd", 30), ("cd", "ab", 10), ("ac", "bd", 30), ("bd", "ac", 10)]))
-    assert found["a"].rating > found["b"].rating == pytest.approx(found["c"].rating) > found["d"].rating
+    assert found["b"].rating == pytest.approx(found["c"].rating)
+    assert found["a"].rating > found["b"].rating > found["d"].rating
     # 3 to 1 are 191 points between the means of the teams.
     assert (found["a"].rating - found["d"].rating) / 2 == pytest.approx(191, abs=4)
     assert all(each.low < each.rating < each.high for each in found.values())
