@@ -3,7 +3,8 @@
 They list no legal moves: an action is free text, and the environment judges it. A move that it rejects is recorded,
 penalised by the environment's rules, and counted. Models answer freely (``[prompts] reply = "free"``); where candidate
 moves can be found by trial, bots and models made here choose among those. ``library`` has environments with their own
-random state, ``language`` observations and replies, ``moves`` candidate moves of environments that show none.
+random state, ``language`` observations and replies, ``moves`` candidate moves of environments that show none,
+``teams`` teams and drawn roles.
 """
 
 from collections.abc import Mapping, Sequence
