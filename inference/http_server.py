@@ -159,11 +159,11 @@ def _too_large(request: web.Request) -> RefusedError:
 
 
 async def listen(
-    app: web.Application, host: str, port: int, place: str, *, shutdown_s: float = 1.0, cancels_handlers: bool = False
+    app: web.Application, host: str, port: int, setting: str, *, shutdown_s: float = 1.0, cancels_handlers: bool = False
 ) -> web.AppRunner:
     """Start to serve an application whose first middleware is ``error_boundary``; the caller ends it with ``cleanup``.
 
-    Port 0 takes a free one, see ``port_of``; ``place`` is the setting that names the address, for messages.
+    Port 0 takes a free one, see ``port_of``; ``setting`` is the option that names the address, for messages.
     ``shutdown_s`` is the time-out of the requests in flight when the server stops; ``cancels_handlers`` is whether a
     client that disconnects cancels its request.
 
@@ -185,7 +185,7 @@ async def listen(
     except OSError as error:
         await runner.cleanup()
         why = error.strerror or error
-        raise UsageError(f"{place} {host}:{port}: {why}; expected an address that is free") from None
+        raise UsageError(f"{setting} {host}:{port}: {why}; expected an address that is free") from None
     return runner
 
 

@@ -180,17 +180,17 @@ class InferenceServer:
                 return await handler(request)
 
 
-def check_token(host: str, place: str, local_token: str = "") -> dict[str, str]:
+def check_token(host: str, setting: str, local_token: str = "") -> dict[str, str]:
     """The header that requests must have; empty where only this machine reaches the server and there is no token.
 
-    Raises ``UsageError`` where others reach it, and do not have the ``local_token``; ``place`` is the setting that
+    Raises ``UsageError`` where others reach it, and do not have the ``local_token``; ``setting`` is the option that
     names the host, for the message.
     """
     is_local = is_loopback(host)
     expected = token_headers(local_token if is_local else "")
     if not expected and not is_local:
         raise UsageError(
-            f"{place} {host}: other machines reach it, and {TOKEN_VARIABLE} is not set; expected one token in the "
+            f"{setting} {host}: other machines reach it, and {TOKEN_VARIABLE} is not set; expected one token in the "
             "environment of all servers and players of the league (openssl rand -hex 24), or the address 127.0.0.1"
         )
     return expected
