@@ -9,11 +9,14 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from schemas.errors import LeagueError, LogError, NoLeagueError, UsageError
+from schemas.plugins import add_folders
 from schemas.subjects import LEAGUE_STREAM
 
 if TYPE_CHECKING:
@@ -66,6 +69,14 @@ class Run:
         self.model = self.folder / "model"
         self.projection = self.folder / "projection.duckdb"
         self.plot = self.folder / "elo.png"
+        self._plugins = self.folder / "plugins.json"
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            add_folders(msgspec.json.decode(self._plugins.read_bytes(), type=list[str]))
+
+    def record_plugins(self, folders: Sequence[str]) -> None:
+        """Remember the league's plugin folders, for processes of this run that do not read its settings file."""
+        if folders or self._plugins.exists():
+            self._plugins.write_bytes(msgspec.json.encode(folders))
 
     @property
     def access(self) -> "BrokerCredentials":

@@ -8,7 +8,8 @@ registered either, so that samplers cannot draw it.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -76,26 +77,32 @@ async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames
     async with run.open_log(name) as history, follow_league(run, history) as context:
         environment, all_terms = _make_terms(context, options)
         benchmarks = await _read(context, environment, all_terms, options.games)
+        earlier = {failure.match_id for benchmark in benchmarks for failure in benchmark.failures}
         if not all(benchmark.is_complete for benchmark in benchmarks):
             with _claim(run):
                 # Read again: another process may have played until the lock was free.
                 benchmarks = await _read(context, environment, all_terms, options.games)
                 await _play_missing(context, benchmarks, report)
             benchmarks = await _read(context, environment, all_terms, options.games)
-    return [
-        BenchmarkReport(
-            game=environment.name,
-            agent=benchmark.terms.agent,
-            opponent=benchmark.terms.opponent,
-            seed=benchmark.terms.seed,
-            settings=dict(benchmark.terms.settings),
-            wanted=options.games,
-            failed=len(benchmark.failures),
-            last_failure=benchmark.failures[-1].error if benchmark.failures else "",
-            rows=summarize_seats(benchmark.results),
-        )
-        for benchmark in benchmarks
-    ]
+    return [_make_report(environment, benchmark, options.games, earlier) for benchmark in benchmarks]
+
+
+def _make_report(
+    environment: EnvironmentSpec, benchmark: BenchmarkGames, games: int, earlier: Container[str]
+) -> BenchmarkReport:
+    """The report of a benchmark; failures of ``earlier`` matches were reported then, and were played again."""
+    failures = [failure for failure in benchmark.failures if failure.match_id not in earlier]
+    return BenchmarkReport(
+        game=environment.name,
+        agent=benchmark.terms.agent,
+        opponent=benchmark.terms.opponent,
+        seed=benchmark.terms.seed,
+        settings=dict(benchmark.terms.settings),
+        wanted=games,
+        failed=len(failures),
+        last_failure=failures[-1].error if failures else "",
+        rows=summarize_seats(benchmark.results),
+    )
 
 
 def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[EnvironmentSpec, list[BenchmarkTerms]]:
@@ -191,6 +198,7 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
     modelled = any(kinds.get(agent) not in ("bot", "remote") for agent in agents)
     models = await ModelManager.load(context, routed=has_servers, modelled=modelled)
     executor = MatchExecutor.between_agents(context, models)
+    executor.most_failures = math.inf
     waiting = iter(jobs)
     ended = itertools.count(1)
 

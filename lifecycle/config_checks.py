@@ -25,6 +25,7 @@ from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.episodes import Message
 from schemas.errors import ConfigError, GameError, format_choices
 from schemas.events import EVENT_TYPES
+from schemas.plugins import add_folders
 from schemas.standings import Agent, LivePolicy, Standings
 from trainer.advantages.base import ADVANTAGES, UsesCritic
 from trainer.backends import BACKENDS, ChecksLeague
@@ -49,6 +50,7 @@ def check_config(config: LeagueConfig) -> None:
             the learner or the inference backend does not compute; the message names the key.
         ModelError: that folder has no readable configuration.
     """
+    add_folders(config.plugins)
     contest = make_environment(config.game.name, config.game.settings)
     for plugin in config.ratings.systems:
         make_rating_system(plugin)

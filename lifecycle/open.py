@@ -45,6 +45,8 @@ async def open_league(
         UsageError: no league and no configuration, or an immutable setting is changed.
         ModelError, ConfigError: the base model cannot be used, or cannot be prompted as configured.
     """
+    if config is not None:
+        run.record_plugins(config.plugins)
     if run.nats is None or config is None:
         existing = run.name or await find_league(client)
     else:

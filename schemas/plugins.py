@@ -1,20 +1,21 @@
 """Plugins by name: one file in a plugin folder holds its config struct, its implementation and its registration.
 
-Plugins outside the installed package are found in the folders of ``LEAGUE_PLUGINS`` (separated by ``os.pathsep``), laid
-out like the package: ``arena/games/race.py`` is the game ``race``.
+Plugins outside the installed package are found in the folders of ``LEAGUE_PLUGINS`` (separated by ``os.pathsep``) and
+of the setting ``plugins``, laid out like the package: ``arena/games/race.py`` is the game ``race``.
 """
 
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from schemas.config import Plugin, convert
-from schemas.errors import ConfigError, format_choices
+from schemas.errors import ConfigError, LeagueError, describe_error, format_choices
 
 Runtime = TypeVar("Runtime")
 C = TypeVar("C", bound=type)
@@ -33,8 +34,8 @@ PLUGIN_PACKAGES = (
 def plugin_modules(package: str) -> list[str]:
     """Names of the modules in a plugin folder, including those in the folders of ``LEAGUE_PLUGINS``; sorted.
 
-    Afterwards all of them can be imported as modules of ``package``. ``ConfigError`` if ``LEAGUE_PLUGINS`` names no
-    folder, or a file in it has the name of one that is there.
+    Afterwards all of them can be imported as modules of ``package``. Folders that are not there are left to
+    ``missing_folders``: most commands need no plugin. ``ConfigError`` if a file has the name of one that is there.
     """
     folders = importlib.import_module(package).__path__
     for folder in _own_folders(package):
@@ -50,10 +51,55 @@ def _module_names(places: Sequence[str]) -> set[str]:
     return {module.name for module in pkgutil.iter_modules(places)}
 
 
+def add_folders(folders: Iterable[str]) -> None:
+    """Name further plugin folders, for this process and for those that it starts."""
+    if added := dict.fromkeys([*_named_folders(), *folders]):
+        os.environ["LEAGUE_PLUGINS"] = os.pathsep.join(added)
+
+
+def missing_folders() -> str:
+    """The end of a message about an unknown name: which plugin folders are not there; empty if all are."""
+    missing = [name for name in _named_folders() if not Path(name).is_dir()]
+    return f"; LEAGUE_PLUGINS or plugins: {missing[0]!r} is not a folder, as seen from {Path.cwd()}" if missing else ""
+
+
+def locate_error(error: BaseException) -> str:
+    """Type and message of an error, after the file and line of the plugin of the user's own that raised it, if any."""
+    place = _plugin_place(error)
+    return f"{place}: {describe_error(error)}" if place else describe_error(error)
+
+
+def is_plugins_fault(error: BaseException) -> bool:
+    """Whether a plugin in a folder of the user's own raised an error that is not one of ours."""
+    return not isinstance(error, LeagueError) and bool(_plugin_place(error))
+
+
+def _plugin_place(error: BaseException) -> str:
+    folders = [f"{Path(name).resolve()}{os.sep}" for name in _named_folders()]
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        frames.append((error.filename or "", error.lineno))
+    for file, line in reversed(frames):
+        if any(file.startswith(folder) for folder in folders):
+            return f"{os.path.relpath(file)}:{line}"
+    return ""
+
+
+def _import_plugin(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # a plugin's file may raise anything
+        if not is_plugins_fault(error):
+            raise
+        raise ConfigError(f"{locate_error(error)}; expected a plugin that can be imported") from error
+
+
+def _named_folders() -> list[str]:
+    return [name for name in os.environ.get("LEAGUE_PLUGINS", "").split(os.pathsep) if name]
+
+
 def _own_folders(package: str) -> Iterator[Path]:
-    for name in filter(None, os.environ.get("LEAGUE_PLUGINS", "").split(os.pathsep)):
-        if not Path(name).is_dir():
-            raise ConfigError(f"LEAGUE_PLUGINS: {name!r} is not a folder; expected one that contains, say, arena/games")
+    for name in filter(os.path.isdir, _named_folders()):
         if Path(name).resolve() == Path.cwd():
             # A worker would import its folder ``arena`` for the package of that name.
             raise ConfigError(
@@ -108,7 +154,7 @@ class Registry(Generic[Runtime]):
     def names(self) -> list[str]:
         """Every registered name, sorted; imports the folder's files first."""
         for name in plugin_modules(self.package):
-            importlib.import_module(f"{self.package}.{name}")
+            _import_plugin(f"{self.package}.{name}")
         self._scanned_for = os.environ.get("LEAGUE_PLUGINS", "")
         return sorted(self._settings)
 
@@ -123,6 +169,7 @@ class Registry(Generic[Runtime]):
         if not is_known and plugin.name not in self.names():
             raise ConfigError(
                 f"{self.where}.name: {plugin.name!r} is unknown; expected {format_choices(self.names(), plugin.name)}"
+                f"{missing_folders()}"
             )
         return convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
 
@@ -169,13 +216,13 @@ class FactoryRegistry(Generic[Factory, Info]):
 
     def load(self, module: str) -> FactoryPlugin[Factory, Info]:
         """The plugin of a file's name, after importing the file."""
-        importlib.import_module(f"{self.package}.{module}")
+        _import_plugin(f"{self.package}.{module}")
         return self._plugins[module]
 
     def load_all(self) -> Mapping[str, FactoryPlugin[Factory, Info]]:
         """Every plugin by name, after importing all files once."""
         if not self._is_complete:
             for module in self.modules():
-                importlib.import_module(f"{self.package}.{module}")
+                _import_plugin(f"{self.package}.{module}")
             self._is_complete = True
         return self._plugins

@@ -25,6 +25,7 @@ from schemas.errors import (
     describe_error,
 )
 from schemas.loggers import get_logger
+from schemas.plugins import is_plugins_fault, locate_error
 from schemas.retry import Backoff
 from workers.compatibility import DECIDERS, POLICY_ROLES, check_rules, check_versions, older_deciders, resolve_policy
 from workers.membership import Membership
@@ -176,7 +177,9 @@ async def _serve_until_done(context: Context, serve: ServeFunction) -> str:
             raise disk from error
         if isinstance(error, OSError) and error.errno == errno.EIO:
             log.error("stopped by a failing disk of this machine", error=str(error))
+        elif is_plugins_fault(error):
+            log.error("stopped by a plugin", error=locate_error(error))
         else:
             log.exception("stopped by an unexpected error")
-        return describe_error(error)
+        return locate_error(error)
     return "done"

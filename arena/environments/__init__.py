@@ -28,7 +28,7 @@ from schemas.config import convert
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message, Role
 from schemas.errors import ConfigError, format_choices, suggest
 from schemas.jobs import SeatCounts
-from schemas.plugins import F, FactoryRegistry
+from schemas.plugins import F, FactoryRegistry, missing_folders
 
 RANDOM_BOT = "random_bot"
 """The scripted agent that plays ``ArenaSpec.improvise`` in any seat."""
@@ -265,7 +265,7 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> EnvironmentSpec:
     raise ConfigError(
         f"game.name: nothing is called {name!r}; expected a game ({format_choices(game_names())}) or "
         f"an arena ({format_choices(arena_names())}), or one of your own in a folder that LEAGUE_PLUGINS names"
-        f"{suggest(name, (*game_names(), *arena_names()))}"
+        f"{suggest(name, (*game_names(), *arena_names()))}{missing_folders()}"
     )
 
 

@@ -38,7 +38,10 @@ def parse_results(data: bytes, source: str, form: str = "") -> tuple[str, list[E
         raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
     data = decompress(data, source)
     form = form or find_format(data, source)
-    results = FORMATS[form].parse(data, source)
+    try:
+        results = FORMATS[form].parse(data, source)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{source}: {error.object[:80]!a}: not UTF-8; expected text") from None
     if not results:
         raise UsageError(f"{source}: found no results; expected one JSON object per line")
     for result in results:

@@ -1,5 +1,7 @@
 """The whole configuration of a league, and the file that it is read from."""
 
+import os
+import re
 import tomllib
 from pathlib import Path
 
@@ -45,6 +47,9 @@ class LeagueConfig(Table, frozen=True):
     """Master seed; every match, draw and initialisation derives from it by name."""
     game: Plugin = Plugin(name=_DIPLOMACY)
     """Game (``arena/games``) or episodes (``arena/environments``) to play."""
+    plugins: tuple[str, ...] = ()
+    """Folders with plugins, laid out like the package (``arena/games/race.py``), relative to this file; also those of
+    the environment variable ``LEAGUE_PLUGINS``, which other machines set to where their copies are."""
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=lambda: _DEFAULT_AGENTS)
     """Agents that the league starts with: by default the base model, ``random_bot``, and in Diplomacy ``chaos_bot``."""
     model: ModelConfig = ModelConfig()
@@ -162,12 +167,20 @@ def config_path(path: Path) -> Path:
 
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
+_STRINGS = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|' + r"'''.*?'''" + r'|"(?:\\.|[^"\\\n])*+"' + r"|'[^'\n]*+'|#[^\n]*+", re.DOTALL
+)
+_LONG_KEY = re.compile(r'(?<![\w"-])(?:[\w"-]++[ \t]*+\.[ \t]*+){32}')
+"""A key such as ``a.a.a``, for which tomllib takes time and memory by the square of its parts."""
 
 
 def load_config(path: Path) -> LeagueConfig:
     """Read a league's configuration, as ``config_path`` finds it; ``ConfigError`` for a missing or wrong file."""
     try:
-        plain = tomllib.loads(read_bounded(config_path(path), MAX_CONFIG_BYTES).decode())
+        text = read_bounded(config_path(path), MAX_CONFIG_BYTES).decode()
+        if _LONG_KEY.search(_STRINGS.sub('""', text)):
+            raise ConfigError(f"{path}: a key of 32 parts or more; expected fewer")
+        plain = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
     except (ValueError, RecursionError) as error:
@@ -176,6 +189,8 @@ def load_config(path: Path) -> LeagueConfig:
         # Integers of thousands of digits, and tables within tables without end, are no TOMLDecodeError.
         raise ConfigError(f"{path}: not TOML: {error}") from None
     try:
-        return convert(plain, LeagueConfig, "")
+        config = convert(plain, LeagueConfig, "")
+        folders = tuple(os.path.abspath(config_path(path).parent / folder) for folder in config.plugins)
+        return msgspec.structs.replace(config, plugins=folders)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -23,10 +23,16 @@ def main() -> None:
     except BrokenPipeError:
         # The reader closed our output early (``league events | head``).
         sys.stderr.close()
-    except (LeagueError, OSError) as error:
-        explained = error if isinstance(error, LeagueError) else DiskError.of(error)
+    except Exception as error:  # the boundary of the process
+        explained = error if isinstance(error, LeagueError) else None
+        if isinstance(error, OSError) and explained is None:
+            explained = DiskError.of(error)
         if explained is None:
-            raise
+            from schemas.plugins import is_plugins_fault, locate_error
+
+            if not is_plugins_fault(error):
+                raise
+            explained = LeagueError(locate_error(error))
         # Imported on use: what prints in colour takes long to import.
         from ui.output import print_error
 

@@ -12,12 +12,13 @@ from inference.statistics import RateMeter
 from league.blobs import open_blobs
 from players.remote.remote_player import RemoteAgents
 from schemas.decisions import is_kept
-from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, describe_error
+from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError
 from schemas.events import MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest, policy_of
 from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
+from schemas.plugins import is_plugins_fault, locate_error
 from schemas.trajectories import Trajectory
 from workers.decisions import DecisionWriter, seat_columns
 from workers.match_runner.completed import CompletedMatch
@@ -80,6 +81,8 @@ class MatchExecutor:
         self._decisions: DecisionWriter | None = None
         """Made with the first decision of a model."""
         self._consecutive_failures = 0
+        self.most_failures: float = _MAX_CONSECUTIVE_FAILURES
+        """Matches that fail in a row until the error of the last one is raised."""
         self._in_flight = self._played = self._failed = self._record_bytes = 0
         self._record_s = 0.0
         self._match_rate = RateMeter()
@@ -115,11 +118,13 @@ class MatchExecutor:
             self._failed += 1
             # Failures of a remote agent's server and shortage of memory for adapters are not faults of this process.
             self._consecutive_failures += not isinstance(error, RemoteError | MemoryShortError)
-            if not isinstance(error, LeagueError):
+            if is_plugins_fault(error):
+                log.error("a plugin failed, and its match with it", match=job.match_id, error=locate_error(error))
+            elif not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
             await self._usage.append(job.match_id, remotes.finish_match(job.match_id))
-            await self.append_failure(job, describe_error(error))
-            if self._consecutive_failures >= _MAX_CONSECUTIVE_FAILURES:
+            await self.append_failure(job, locate_error(error))
+            if self._consecutive_failures >= self.most_failures:
                 raise
             return None
         finally:

@@ -69,11 +69,14 @@ def test_a_file_cannot_take_the_place_of_one_that_is_there(tmp_path: Path, monke
         game_names()
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_is_said_where_a_name_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path / "nowhere"))
 
-    with pytest.raises(ConfigError, match=r"nowhere' is not a folder; expected one that contains, say, arena/games"):
-        game_names()
+    assert "nim" in game_names()
+    with pytest.raises(ConfigError, match=r"nowhere' is not a folder"):
+        make_environment("own_nim", {})
 
 
 def test_the_working_directory_is_refused_since_its_folders_would_hide_the_package(
