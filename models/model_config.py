@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError, format_choices
+from schemas.numbers import NonNegativeFloat, PositiveFloat, PositiveInt
 
 MODEL_TYPES = ("llama", "qwen2", "qwen3")
 ROPE_TYPES = ("default", "llama3")
@@ -28,10 +29,10 @@ class RopeScaling(msgspec.Struct, frozen=True):
     """Scaling of rotary frequencies for long contexts; names as in Hugging Face's ``rope_parameters``."""
 
     rope_type: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position_embeddings: int = 8192
+    factor: PositiveFloat = 1.0
+    low_freq_factor: PositiveFloat = 1.0
+    high_freq_factor: PositiveFloat = 4.0
+    original_max_position_embeddings: PositiveInt = 8192
 
     def scale(self, frequency: float) -> float:
         """Scale a frequency; Llama 3.1 stretches slow waves, keeps fast ones, and interpolates between."""
@@ -69,9 +70,9 @@ class DecoderShape(ModelShape, frozen=True, kw_only=True):
     heads: _Size
     kv_heads: _Size
     """Key/value heads; each serves ``heads // kv_heads`` query heads."""
-    head_dim: _Size
-    norm_eps: float = 1e-6
-    rope_theta: float = 10_000.0
+    head_dim: Annotated[int, Meta(ge=1, le=2**16)]
+    norm_eps: NonNegativeFloat = 1e-6
+    rope_theta: PositiveFloat = 10_000.0
     rope: RopeScaling = RopeScaling()
     tied: bool = False
     """Whether the output head is the embedding matrix."""
@@ -212,4 +213,7 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
         "qk_norm": kind == "qwen3",
         "qkv_bias": kind == "qwen2",
     }
-    return msgspec.convert(fields, DecoderShape)
+    shape = msgspec.convert(fields, DecoderShape)
+    # Numbers that are fine one by one may divide by zero, or overflow, together.
+    shape.inverse_frequencies()
+    return shape
