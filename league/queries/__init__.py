@@ -8,6 +8,7 @@
 - ``decisions``    the prompt and reply of one decision of a match
 - ``conversation`` decisions as they were kept: the conversation of a match, what a step was trained on
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
+- ``learning``     benchmarks before and after training, and a verdict in words
 - ``text_table``   rows as tables that fit a terminal, as CSV and JSON
 - ``status``       the state of a league and its workers now, with alarms
 - ``reports``      the success criteria of a run, and ratings under other rules
