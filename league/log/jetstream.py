@@ -314,6 +314,7 @@ async def flush_and_close(client: Client) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(5):
                 await client.flush()
-        # The library writes what is pending once more: on a connection that was reset just now, that fails.
-        with contextlib.suppress(OSError):
+        # The library writes what is pending once more: on a connection that was reset just now, that fails, by uvloop
+        # with a RuntimeError.
+        with contextlib.suppress(OSError, RuntimeError):
             await client.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 import nats.errors
 import pytest
+import uvloop
 from aiohttp.test_utils import TestClient, TestServer
 from nats.aio.client import Client
 from typer.testing import CliRunner
@@ -69,6 +70,12 @@ class Broker:
     def reload(self) -> None:
         self._configure()
         os.kill(self._pid, signal.SIGHUP)
+
+    def restart(self, authority: Authority) -> None:
+        self.stop()
+        self.authority = authority
+        self._configure()
+        self._pid = spawn([find_nats_server(), "-c", str(self._config)], self.folder / "broker.log")
 
     def stop(self) -> None:
         if not has_ended(self._pid):
@@ -277,6 +284,29 @@ def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None
     asyncio.run(body())
     again = broker.authority.add("rollout", ["bad"], days=1)[0]
     assert parse_credentials(again.read_text(), "")[0].public != broker.authority.users[-2].public
+
+
+def test_a_broker_that_comes_back_with_other_keys_ends_a_worker_by_the_reason_alone(tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "auth")
+    for role in ("operator", "rater"):
+        authority.add(role, [role], days=1)
+    running = Broker(tmp_path, authority)
+
+    async def body() -> None:
+        await running.open()
+        client = await running.connect("rater")
+        following = asyncio.create_task(to_its_end(JetStreamLog(client, "nim", "rater")))
+        await asyncio.sleep(0.1)
+        running.restart(Authority.create(tmp_path / "other"))
+        with pytest.raises(AccessError, match="refuses the credentials of rater"):
+            await following
+        await flush_and_close(client)
+
+    try:
+        # As workers run.
+        uvloop.run(asyncio.wait_for(body(), 60))
+    finally:
+        running.stop()
 
 
 class Gate:
