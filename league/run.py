@@ -9,13 +9,16 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from schemas.errors import LeagueError, LogError, NoLeagueError, UsageError
+from schemas.errors import DiskError, LeagueError, LogError, NoLeagueError, UsageError
 from schemas.plugins import add_folders
 from schemas.subjects import LEAGUE_STREAM
 
@@ -58,20 +61,24 @@ class Run:
         max_store_mb: int | None = None,
         access: "BrokerCredentials | None" = None,
     ) -> None:
-        self.folder = folder.resolve()
+        self._use_folder(folder.resolve())
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
         self.nats = nats
         self.port = port
         self.name = name
         self._access = access
         self.max_store_bytes = max_store_mb * 1024 * 1024 if max_store_mb is not None else None
         self._server: EmbeddedServer | None = None
-        self.logs = self.folder / "logs"
-        self.model = self.folder / "model"
-        self.projection = self.folder / "projection.duckdb"
-        self.plot = self.folder / "elo.png"
         self._plugins = self.folder / "plugins.json"
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             add_folders(msgspec.json.decode(self._plugins.read_bytes(), type=list[str]))
+
+    def _use_folder(self, folder: Path) -> None:
+        self.folder = folder
+        self.logs = folder / "logs"
+        self.model = folder / "model"
+        self.projection = folder / "projection.duckdb"
+        self.plot = folder / "elo.png"
 
     def record_plugins(self, folders: Sequence[str]) -> None:
         """Remember the league's plugin folders, for processes of this run that do not read its settings file."""
@@ -159,7 +166,10 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def open_log(self, name: str = "command") -> "AsyncIterator[JetStreamLog]":
-        """Open the league's log for reading; NoLeagueError if there is none here."""
+        """Open the league's log for reading; NoLeagueError if there is none here.
+
+        A run on a read-only disk is read from a copy.
+        """
         if self.nats is None and not self.exists():
             raise NoLeagueError(
                 f"{self.folder}: no league here; expected the --run folder of a `league up` "
@@ -167,6 +177,8 @@ class Run:
             )
         from league.log.jetstream import JetStreamLog, find_league
 
+        if self.nats is None and not os.access(self.folder, os.W_OK):
+            self._read_copy()
         async with self.connect(name) as client:
             league = self.name or await find_league(client)
             if league is None:
@@ -175,7 +187,28 @@ class Run:
                     f"{self.nats or self.folder}: no league was opened here; start one with `league up`"
                 )
             self.name = league
-            yield JetStreamLog(client, league, name)
+            history = JetStreamLog(client, league, name)
+            history.is_copy = self._copy is not None
+            yield history
+
+    def _read_copy(self) -> None:
+        """Go on with a copy of a run that cannot be written, since a broker and DuckDB write where they read.
+
+        It lasts as long as this process. DiskError if there is no room for it.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="league-")
+        place = Path(self._copy.name)
+        print(f"{self.folder}: cannot be written; reading a copy in {place}", file=sys.stderr)
+        try:
+            shutil.copytree(self.folder / "nats" / "store", place / "nats" / "store")
+            if self.projection.exists():
+                shutil.copyfile(self.projection, place / self.projection.name)
+        except OSError as error:
+            why = error.args[0] if isinstance(error, shutil.Error) else error
+            raise DiskError.of(error, place) or UsageError(
+                f"{self.folder}: cannot be copied to be read: {why}"
+            ) from None
+        self._use_folder(place)
 
     def open_blob_store(self, client: "Client", league: str | None = None, area: str = "") -> "CachedBlobStore":
         """The blobs of a league, by default the run's or, read-only, all on the broker; cached in the folder."""

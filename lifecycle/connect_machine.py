@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 import psutil
-from rich.console import Console
 
 from arena.environments import make_environment
 from league.log.access import BrokerCredentials
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
+from league.queries.terminal import Console
 from league.run import Run
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
 from schemas.errors import AccessError, UsageError, format_choices

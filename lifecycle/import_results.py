@@ -16,7 +16,8 @@ from league.queries.tables import open_tables
 from league.run import Run
 from league.state import LeagueState
 from lifecycle.external_results import ExternalResult, parse_results
-from schemas.errors import UsageError, format_choices
+from schemas.codec import encode_event
+from schemas.errors import DecodeError, UsageError, format_choices
 from schemas.events import Event, ExternalVersionAdded, MatchFailed, MatchFinished, ResultsImported, SeatResult
 from schemas.files import read_bounded
 from schemas.ids import HUMAN, agent_name, digest, split_agent
@@ -76,6 +77,7 @@ async def import_results(
             _external_event(result, origin, game, agents, digest(records[result.id]) if result.id in records else "")
             for result in results
         ]
+        _check_recordable(results, ends, path.name)
         async with open_tables(run, history) as tables:
             recorded_ends = await _known_ends(tables.query, origin)
             is_same = f"origin = {sql_literal(origin)} AND digest = {sql_literal(digest(data))}"
@@ -178,6 +180,14 @@ def _external_event(
         record=record,
         rules=result.rules,
     )
+
+
+def _check_recordable(results: Sequence[ExternalResult], ends: Sequence[Event], source: str) -> None:
+    for result, end in zip(results, ends, strict=True):
+        try:
+            encode_event(end)
+        except DecodeError as error:
+            raise UsageError(f"{source}, line {result.line}: {error}") from None
 
 
 async def _known_ends(query: QueryFunction, origin: str) -> _KnownEnds:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
 from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE
 from league.integrity.snapshots import load_state_at
@@ -19,6 +18,7 @@ from league.log.jetstream import JetStreamLog
 from league.queries.match_text import print_match, read_transcript
 from league.queries.matches import read_match_events
 from league.queries.tables import open_tables
+from league.queries.terminal import Console
 from league.run import Run
 from league.state import LeagueState
 from lifecycle.branch import make_new_folder

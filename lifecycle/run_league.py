@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nats.aio.client import Client
-from rich.console import Console
 
 from arena.environments import make_environment
 from inference.remote import token_headers
@@ -26,6 +25,7 @@ from league.plots.terminal import training_chart
 from league.queries.leaderboard import leaderboard_text
 from league.queries.learning import learning_verdict, paired_benchmarks
 from league.queries.tables import open_tables, row_dicts
+from league.queries.terminal import Console
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
 from league.run import DEFAULT_RUN, TOKEN_FILE, Run
 from league.state import LeagueState

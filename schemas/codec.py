@@ -23,6 +23,9 @@ SCHEMA_VERSION = 2
 FIRST_SCHEMA_VERSION = 2
 """Schema version of the oldest events that this package reads; 0.1.0 wrote version 1."""
 
+_SHOWN = 100
+"""Characters of an event's key in a message."""
+
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
 """Upcasters by the version that each raises by one."""
@@ -65,7 +68,8 @@ def encode_event(event: e.Event) -> bytes:
     """Encode an event as JSON.
 
     Raises:
-        DecodeError: a number that is infinite or out of range (``schemas.numbers``), or text with half a character.
+        DecodeError: it is too large, a number that is infinite or out of range (``schemas.numbers``), or text with half
+            a character.
     """
     try:
         data = _json.encode(event)
@@ -73,7 +77,21 @@ def encode_event(event: e.Event) -> bytes:
     except (UnicodeEncodeError, *DECODE_ERRORS) as error:
         # Once written, it would stay in the history and be skipped by every reader.
         raise DecodeError(f"{type(event).__name__} cannot be recorded: {error}") from error
+    if len(data) > event.MAX_BYTES:
+        raise DecodeError(f"{event.key[:_SHOWN]} cannot be recorded: {_size_error(event, len(data))}")
     return data
+
+
+def _size_error(event: e.Event, size: int) -> str:
+    """What is wrong with an event of too many bytes as JSON."""
+    largest, length = max(
+        ((name, len(_json.encode(getattr(event, name)))) for name in event.__struct_fields__),
+        key=lambda field: field[1],
+    )
+    return (
+        f"{type(event).__name__} of {size:,} bytes, {length:,} of them in {largest}; "
+        f"expected at most {event.MAX_BYTES:,}"
+    )
 
 
 def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
@@ -103,6 +121,8 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
         if isinstance(event, _FREE_FORM_EVENTS):
             # Folds keep these fields in snapshots, which are msgpack: numbers of 64 bits.
             _msgpack.encode(event)
+        if len(data) > event.MAX_BYTES:
+            raise DecodeError(f"not a usable event: {_size_error(event, len(data))}")
     except (*DECODE_ERRORS, OverflowError) as error:
         raise _event_error(data, error) from error
     return event

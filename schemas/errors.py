@@ -38,6 +38,7 @@ import errno
 import importlib.util
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from unicodedata import category
 
 
 class ExitCode(IntEnum):
@@ -261,6 +262,10 @@ def suggest(value: str, names: Iterable[str]) -> str:
 def escape_unprintable(text: str, lines: bool = False) -> str:
     """Escape control characters, terminal sequences and changes of text direction.
 
-    With ``lines`` line breaks are kept.
+    With ``lines`` line breaks and tabs are kept. Spaces of any width are visible.
     """
-    return "".join(c if c.isprintable() or (lines and c == "\n") else f"\\u{ord(c):04x}" for c in text)
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or (lines and c in "\n\t") or category(c) == "Zs" else f"\\u{ord(c):04x}" for c in text
+    )

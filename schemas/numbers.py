@@ -26,7 +26,13 @@ Int64 = Annotated[int, msgspec.Meta(ge=-MAX_INT64 - 1, le=MAX_INT64)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0)]
 """Amount of time or money."""
 
-PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
+
+Processes = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+"""Number of processes of one kind on a machine."""
+
+InParallel = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+"""Number of threads or matches of one process."""
 
 FINITE = sys.float_info.max
 """Upper bound of numbers that may not be infinite."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from rich.console import Console
 
+from league.queries.terminal import Console
 from schemas.errors import UsageError
 
 T = TypeVar("T")

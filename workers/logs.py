@@ -1,17 +1,19 @@
 """Logging with structlog: text on a terminal, JSON lines in files."""
 
+import io
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 import structlog
 
 from arena.observer import LOGGER_NAME, LoggingObserver
-from schemas.errors import DiskError, UsageError
+from league.queries.terminal import styled_stderr
+from schemas.errors import DiskError, UsageError, escape_unprintable
 
 _SHARED_PROCESSORS: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -32,15 +34,33 @@ TRACEBACKS = structlog.processors.ExceptionRenderer(
 def configure_command_logging() -> None:
     """Send warnings of a command to stderr: standard output is for its answer."""
     structlog.configure(
-        processors=[*_SHARED_PROCESSORS, _make_console_renderer()],
+        processors=[*_SHARED_PROCESSORS, *_console_processors()],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(styled_stderr()),
     )
 
 
-def _make_console_renderer() -> structlog.dev.ConsoleRenderer:
+def _console_processors() -> list[structlog.typing.Processor]:
+    return [
+        _escape_values,
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_format_traceback),
+    ]
+
+
+def _escape_values(
+    logger: object, method: str, line: structlog.typing.EventDict
+) -> structlog.typing.EventDict:  # as structlog calls it
+    return {
+        name: escape_unprintable(value, lines=name == "event") if isinstance(value, str) else value
+        for name, value in line.items()
+    }
+
+
+def _format_traceback(to: TextIO, exception: structlog.typing.ExcInfo) -> None:
     # Plain: the renderer's own choice shows the variables of every frame, in hundreds of lines.
-    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exception)
+    to.write(escape_unprintable(text.getvalue(), lines=True))
 
 
 def configure_logging(worker: str, file: Path | None, terminal: bool) -> None:
@@ -119,8 +139,8 @@ def _make_handlers(file: Path | None, terminal: bool) -> list[logging.Handler]:
         handler.setFormatter(_make_formatter(TRACEBACKS, structlog.processors.JSONRenderer()))
         handlers.append(handler)
     if terminal:
-        stream = logging.StreamHandler(sys.stderr)
-        stream.setFormatter(_make_formatter(_make_console_renderer()))
+        stream = logging.StreamHandler(styled_stderr())
+        stream.setFormatter(_make_formatter(*_console_processors()))
         handlers.append(stream)
     return handlers
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from rich.console import Console
+from league.queries.terminal import Console
 
 ProgressReporter = Callable[[str, float | None], None]
 """Called with a description, including rate and time left, and the completed share, 0 to 1, or None if unknown."""

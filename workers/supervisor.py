@@ -5,12 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
-from rich.console import Console
 from rich.live import Live
 
 from arena.environments import evaluation_seat_counts
 from league.evaluation import plan as evaluations
 from league.evaluation import promotion
+from league.queries.terminal import Console
 from schemas.config import LeagueConfig
 from schemas.errors import StoreFullError
 from schemas.loggers import get_logger

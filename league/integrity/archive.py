@@ -22,7 +22,7 @@ from league.blobs import BlobStore, CachedBlobStore, find_locations
 from league.log.base import EventLog, RecordedEvent
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, DecodeError, LogError
-from schemas.events import HistoryArchived, SnapshotTaken
+from schemas.events import Event, HistoryArchived, SnapshotTaken
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
@@ -36,6 +36,8 @@ ProgressCallback = Callable[[int], None]
 VERSION = 1
 """Version of the manifest's schema and of the segments' content."""
 _EVENT_PARTS = {"events_bulky", "events_rest"}
+_MAX_BULK_BYTES = 16 * 2**20
+"""Bytes of a segment's large messages, beyond what any event may have: DuckDB reads 2,048 rows at a time."""
 _STALE_S = 3600.0
 _UNUSABLE = "archived segment cannot be used, reading the stream instead"
 
@@ -166,9 +168,10 @@ async def archive_history(
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
     done: list[HistoryArchived] = []
     pending: list[RecordedEvent] = []
+    bulk = 0
 
     async def store() -> None:
-        nonlocal manifest, expected
+        nonlocal manifest, expected, bulk
         _check_witness(pending, manifest.last, witness or {})
         segment = await _archive_segment(blobs, pending, manifest)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
@@ -177,12 +180,14 @@ async def archive_history(
         expected = await history.append(event, expected=expected)
         done.append(event)
         pending.clear()
+        bulk = 0
         log.info("history archived", first=segment.first, last=segment.last, bytes=segment.bytes)
 
     async for batch in history.batches(manifest.last + 1):
         for recorded in batch:
             pending.append(recorded)
-            if len(pending) == every:
+            bulk += max(len(recorded.payload) - Event.MAX_BYTES, 0)
+            if len(pending) == every or bulk >= _MAX_BULK_BYTES:
                 await store()
                 if len(done) == most:
                     return done

@@ -16,7 +16,15 @@ from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import EXPECTED_HEADER, PRODUCER_HEADER, OutgoingMessage, Publisher
 from league.log.pull import PulledMessage, newest_present, present_messages, pull_messages
 from schemas.codec import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
-from schemas.errors import AccessError, ConflictError, LogError, MissingStreamError, UsageError, WorkerConflictError
+from schemas.errors import (
+    AccessError,
+    ConflictError,
+    DiskError,
+    LogError,
+    MissingStreamError,
+    UsageError,
+    WorkerConflictError,
+)
 from schemas.events import Event, LeagueOpened
 from schemas.loggers import get_logger
 from schemas.subjects import LEAGUE_STREAM, event_subject, event_type_filter, league_subjects, match_ends_filter
@@ -46,6 +54,8 @@ class JetStreamLog(EventReader):
         self.fence: tuple[str, int] | None = None
         """Subject and sequence of the event by which this process works: once a newer one is on that subject, the
         broker rejects its appends."""
+        self.is_copy = False
+        """Whether the history is a copy of a run that cannot be written; nothing is appended to it."""
         self.patience_s = PATIENCE_S
         """How long an append waits for a broker that is unavailable or has no room."""
         self.client = client
@@ -64,6 +74,10 @@ class JetStreamLog(EventReader):
 
     async def _append(self, events: Sequence[Event], expected: int | None) -> int:
         """Append one to ``MAX_BATCH`` events; returns the sequence of the first one."""
+        if self.is_copy:
+            raise DiskError(
+                f"recording {events[0].key}: this run is on a disk that cannot be written; nothing was recorded"
+            )
         headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
         messages = [OutgoingMessage(event_subject(self.league, each), encode_event(each), headers) for each in events]
         label = events[0].key if len(events) == 1 else f"{len(events)} events from {events[0].key} on"

@@ -28,8 +28,8 @@ _MAX_JOBS = 200_000
 has."""
 _MAX_HEARTBEATS = 100_000
 """Largest number of workers with a heartbeat: invented names cannot fill the broker's memory."""
-_MAX_EVENT_BYTES = 4 * 1024 * 1024
-"""Largest event with its headers: a gradient step of ten thousand trajectories has half of it."""
+_MAX_MESSAGE_BYTES = 4 * 2**20
+"""Largest event with its headers (``MAX_EVENT_BYTES``): a gradient step of ten thousand trajectories has half of it."""
 _MAX_IDLE_S = 300.0
 """Seconds after which an idle reader's consumer is removed: a worker cannot leave consumers behind."""
 _MAX_DEAD_LETTERS = 2_000
@@ -73,7 +73,7 @@ def _stream_configs(is_cluster: bool) -> list[StreamConfig]:
             deny_purge=True,
             allow_direct=True,
             allow_atomic=True,
-            max_msg_size=_MAX_EVENT_BYTES,
+            max_msg_size=_MAX_MESSAGE_BYTES,
             consumer_limits=removed_when_idle,
             duplicate_window=_DUPLICATE_WINDOW_S,
         ),

@@ -7,7 +7,7 @@ fills the tables: text of our own encoder, which DuckDB cannot misread.
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -37,6 +37,9 @@ _KEEP_BYTES = """
 """Restores payloads that are not text."""
 _UNREADABLE = "INSERT INTO kept.unreadable SELECT unnest(?::BIGINT[]), unnest(?::VARCHAR[])"
 
+MAX_UNREADABLE_BYTES = 8_192
+"""Beginning of a message that is no event, which tables for queries keep; the archive keeps all of it."""
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -58,10 +61,14 @@ class _Facts:
 
 
 class Loader:
-    """Loads batches into a projection's tables; the caller owns the transaction."""
+    """Loads batches into a projection's tables; the caller owns the transaction.
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+    With ``cut``, payloads that no event may have are kept without their ends, by ``MAX_UNREADABLE_BYTES``.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, cut: bool = True) -> None:
         self._connection = connection
+        self._cut = cut
         self._opening: int | None = None
 
     def load(self, batch: Sequence[RecordedEvent], dedup: DedupIndex | None, *, small: bool = True) -> None:
@@ -92,7 +99,7 @@ class Loader:
         for kind, columns in facts.items():
             self._insert(vars(columns), f"CREATE OR REPLACE TEMP TABLE {kind} AS {parse_statement(kind)}")
         if dedup is not None:
-            self._insert_events(batch, kinds)
+            self._insert_events(batch, kinds, unreadable.keys())
             if unreadable:
                 self._connection.execute(_UNREADABLE, [list(unreadable), list(unreadable.values())])
         for recorded, event in configurations if small else ():
@@ -101,16 +108,21 @@ class Loader:
             if facts.keys() & statement.events:
                 self._connection.execute(statement.sql)
 
-    def _insert_events(self, batch: Sequence[RecordedEvent], kinds: Sequence[str | None]) -> None:
-        """Store events as they were written; ``kinds`` are their types."""
+    def _insert_events(
+        self, batch: Sequence[RecordedEvent], kinds: Sequence[str | None], unreadable: Collection[int]
+    ) -> None:
+        """Store events as they were written; ``kinds`` are their types; of ``unreadable`` ones see ``cut``."""
         texts: list[str] = []
         damaged: dict[int, bytes] = {}
         for recorded in batch:
+            payload = recorded.payload
+            if self._cut and recorded.sequence in unreadable:
+                payload = payload[:MAX_UNREADABLE_BYTES]
             try:
-                texts.append(recorded.payload.decode())
+                texts.append(payload.decode())
             except UnicodeDecodeError:
-                texts.append(recorded.payload.decode("utf-8", "replace"))
-                damaged[recorded.sequence] = recorded.payload
+                texts.append(payload.decode("utf-8", "replace"))
+                damaged[recorded.sequence] = payload
         columns: dict[str, list[Any]] = {
             "sequence": [recorded.sequence for recorded in batch],
             "time_ns": [recorded.time_ns for recorded in batch],

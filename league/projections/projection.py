@@ -12,7 +12,7 @@ import duckdb
 from league.log.base import EventLog, RecordedEvent
 from league.projections.dedup_index import DedupIndex
 from league.projections.load import Loader
-from league.projections.segments import SegmentFiles, read_event_batches
+from league.projections.segments import BATCH_BYTES, SegmentFiles, read_event_batches, split_batches
 from league.projections.tables import (
     LOADER_SETTINGS,
     VERSION,
@@ -27,6 +27,14 @@ from league.projections.tables import (
     view_statements,
 )
 from schemas.errors import UsageError
+from schemas.loggers import get_logger
+
+log = get_logger()
+
+_DATA_ERRORS = (duckdb.OutOfMemoryException, duckdb.DataError, duckdb.InvalidInputException)
+"""Errors that lie in the events of a batch; others are of the disk, of DuckDB or of our statements."""
+_SKIPPED_BYTES = 200
+"""Beginning of a skipped event that is kept."""
 
 
 class Projection:
@@ -79,16 +87,48 @@ class Projection:
             if recorded.sequence > last:
                 new.append(recorded)
                 last = recorded.sequence
-        if new:
-            with self._transaction():
-                if self._dedup is None:
-                    saved = self.query("FROM kept.dedup")
-                    self._dedup = DedupIndex.from_bytes(saved[0][0]) if saved else DedupIndex()
-                self._loader.load(new, self._dedup)
-                self.position, self._reached = last, (last, new[-1].time_ns // 1000)
-        if commit:
-            self.commit()
+        loses_others = self._is_open
+        try:
+            for part in split_batches(new):
+                self._load(part)
+            if commit:
+                self.commit()
+        except _DATA_ERRORS as error:
+            if loses_others:
+                raise
+            self._apply_by_halves(new, error)
         return len(new)
+
+    def _apply_by_halves(self, events: Sequence[RecordedEvent], error: duckdb.Error) -> None:
+        """Add events that could not be added together, in ever smaller transactions; one that fails alone is skipped.
+
+        A skipped event is kept as unreadable.
+        """
+        middle = len(events) // 2
+        parts = [events[:middle], events[middle:]]
+        if middle == 0:
+            (skipped,) = events
+            reason = str(error).partition("\n")[0]
+            log.warning("event skipped", sequence=skipped.sequence, subject=skipped.subject, because=reason)
+            fields = (skipped.sequence, skipped.time_ns, skipped.subject, skipped.producer)
+            parts = [[RecordedEvent(*fields, b"not loaded: " + skipped.payload[:_SKIPPED_BYTES])]]
+        for part in filter(None, parts):
+            try:
+                self._load(part)
+                self.commit()
+            except _DATA_ERRORS as error_of_part:
+                if middle == 0:
+                    raise
+                self._apply_by_halves(part, error_of_part)
+
+    def _load(self, events: Sequence[RecordedEvent]) -> None:
+        with self._transaction():
+            if self._dedup is None:
+                saved = self.query("FROM kept.dedup")
+                self._dedup = DedupIndex.from_bytes(saved[0][0]) if saved else DedupIndex()
+            self._loader.load(events, self._dedup)
+            self.position = events[-1].sequence
+            self._reached = self.position, events[-1].time_ns // 1000
 
     def commit(self) -> None:
         """Commit the open transaction, if any."""
@@ -230,8 +270,8 @@ _BATCHES_PER_COMMIT = 6
 
 _SWITCH_S = 0.0002
 
-_MAX_WAITING = 2 * BATCH
-"""Events that may wait while others are loaded; bounds the memory."""
+_MAX_FILL = 2
+"""Batches that may wait while another one is loaded; bounds the memory."""
 
 
 async def catch_up(
@@ -243,26 +283,44 @@ async def catch_up(
     default the newest when the call was made. Others must not use the projection until this returns; ``progress`` is
     called with the position after every batch.
     """
-    waiting: list[RecordedEvent] = []
-    loading: asyncio.Task[int] | None = None
-    loaded = 0
     interval = sys.getswitchinterval()
     # The loading thread waits this long for Python's lock after each of its statements; the default is 5 ms.
     sys.setswitchinterval(_SWITCH_S)
     try:
+        try:
+            await _catch_up(projection, history, last, progress, _BATCHES_PER_COMMIT)
+        except _DATA_ERRORS:
+            # Again from what was committed, so that a batch that fails can be divided.
+            await _catch_up(projection, history, last, progress, 1)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+async def _catch_up(
+    projection: Projection,
+    history: EventLog,
+    last: int | None,
+    progress: Callable[[int], None] | None,
+    batches_per_commit: int,
+) -> None:
+    waiting: list[RecordedEvent] = []
+    loading: asyncio.Task[int] | None = None
+    loaded = size = 0
+    try:
         async for batch in history.batches(projection.position + 1, last):
             waiting += batch
-            if len(waiting) >= BATCH and (loading is None or loading.done() or len(waiting) >= _MAX_WAITING):
+            size += sum(len(recorded.payload) for recorded in batch)
+            fill = max(len(waiting) / BATCH, size / BATCH_BYTES)
+            if fill >= 1 and (loading is None or loading.done() or fill >= _MAX_FILL):
                 await _await_load(loading, projection, progress)
                 loaded += 1
-                ends = loaded % _BATCHES_PER_COMMIT == 0
+                ends = loaded % batches_per_commit == 0
                 loading = asyncio.create_task(asyncio.to_thread(projection.apply, waiting, commit=ends))
-                waiting = []
+                waiting, size = [], 0
         await _await_load(loading, projection, progress)
         loading = None
         projection.apply(waiting)
     finally:
-        sys.setswitchinterval(interval)
         # A thread cannot be interrupted, and the connection must not be closed under it.
         if loading is not None:
             await asyncio.wait([loading])

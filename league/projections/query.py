@@ -19,9 +19,12 @@ import msgspec
 
 from schemas.errors import LeagueError, UsageError
 from schemas.interpreter import module_command
+from schemas.loggers import get_logger
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = get_logger()
 
 TIMEOUT_S = 30.0
 MEMORY = "1GB"
@@ -155,6 +158,7 @@ def memory_bytes(text: str) -> int:
 
 
 def _process_error(status: int, errors: bytes, seconds: float) -> LeagueError:
-    tail = errors.decode(errors="replace").strip()[-500:]
     ending = f"after {seconds:.0f} s by signal {-status}" if status < 0 else f"with status {status}"
-    return LeagueError(f"query stopped: its process ended {ending}{': ' if tail else ''}{tail}")
+    # A traceback is for the log: it has paths of this machine, and visitors of web pages read the message.
+    log.warning("query process ended", status=status, error=errors.decode(errors="replace").strip()[-2_000:])
+    return LeagueError(f"query stopped: its process ended {ending}; it may need more memory than the limit")

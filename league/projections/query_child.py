@@ -81,12 +81,16 @@ def run_statement(connection: duckdb.DuckDBPyConnection, sql: str, limits: Query
     """The statement's result or its error."""
     try:
         return _run(connection, sql, limits)
-    except (duckdb.OutOfMemoryException, MemoryError) as error:
-        return LeagueError(f"query stopped: it needs more than {limits.memory} of memory: {error}")
+    except (duckdb.OutOfMemoryException, MemoryError):
+        return _memory_error(limits)
     except duckdb.Error as error:
         return DamagedFileError(f"SQL: {error}") if is_damage(error) else UsageError(f"SQL: {error}")
     except LeagueError as error:
         return error
+
+
+def _memory_error(limits: QueryLimits) -> LeagueError:
+    return LeagueError(f"query stopped: it needs more than {limits.memory} of memory; ask for fewer or shorter rows")
 
 
 def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryResult:
@@ -173,7 +177,12 @@ def main() -> None:
     sys.stdout.buffer.write(pickle.dumps(answer).hex().encode() + b"\n")
     sys.stdout.buffer.flush()
     if opened and (line := sys.stdin.buffer.readline()):
-        sys.stdout.buffer.write(pickle.dumps(run_statement(opened[0], msgspec.json.decode(line, type=str), limits)))
+        result = run_statement(opened[0], msgspec.json.decode(line, type=str), limits)
+        try:
+            answer_bytes = pickle.dumps(result)
+        except MemoryError:
+            answer_bytes = pickle.dumps(_memory_error(limits))
+        sys.stdout.buffer.write(answer_bytes)
 
 
 if __name__ == "__main__":

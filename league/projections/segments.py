@@ -7,7 +7,7 @@ projections load in one file, those that the bulky tables were made of in anothe
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
@@ -28,8 +28,11 @@ from league.projections.tables import (
 )
 from schemas.errors import DecodeError, UsageError
 
-BATCH = 20_000
-"""Events loaded at a time: fewer are slower, more take more memory."""
+BATCH, BATCH_BYTES = 20_000, 16 * 2**20
+"""Events loaded at a time, and the bytes of their payloads: fewer are slower, more take more memory."""
+
+_VECTOR = 2048
+"""Rows that DuckDB reads at a time."""
 
 PARTS = (*BULK_TABLES, "events_bulky", "events_rest")
 
@@ -63,8 +66,8 @@ def write_segment(
     ):
         for statement in [*create_statements(), *union_view_statements({})]:
             connection.execute(statement)
-        loader = Loader(connection)
-        for batch in split_batches(_check_range(batches, first, last), BATCH):
+        loader = Loader(connection, cut=False)
+        for batch in split_batches(_check_range(batches, first, last)):
             connection.begin()
             loader.load(batch, dedup, small=False)
             connection.commit()
@@ -91,7 +94,7 @@ def _check_range(batches: Iterable[Sequence[RecordedEvent]], first: int, last: i
 def read_segment(files: SegmentFiles) -> Iterator[list[RecordedEvent]]:
     """The events of a segment as they were recorded, in order and in batches; raises as ``read_event_batches`` does."""
     parts = [chain.from_iterable(read_event_batches(files.files[part])) for part in ("events_bulky", "events_rest")]
-    return split_batches(merge(*parts, key=attrgetter("sequence")), BATCH)
+    return split_batches(merge(*parts, key=attrgetter("sequence")))
 
 
 _STORED_EVENTS = """
@@ -112,7 +115,7 @@ def read_event_batches(path: Path) -> Iterator[list[RecordedEvent]]:
         # A connection of its own: some errors of reading end it.
         with connect_duckdb(None, LOADER_SETTINGS) as connection:
             rows = connection.execute(_STORED_EVENTS, [str(path)])
-            while batch := rows.fetchmany(BATCH):
+            while batch := rows.fetchmany(_VECTOR):
                 if any(None in row for row in batch):
                     raise DecodeError(f"{path}: not the events of a segment: expected each to have all columns but raw")
                 yield [RecordedEvent(*row) for row in batch]
@@ -121,8 +124,15 @@ def read_event_batches(path: Path) -> Iterator[list[RecordedEvent]]:
         raise DecodeError(f"{path}: not the events of a segment: {error}") from error
 
 
-def split_batches(events: Iterable[RecordedEvent], size: int) -> Iterator[list[RecordedEvent]]:
-    """Events in lists of ``size``, the last one shorter."""
-    remaining = iter(events)
-    while batch := list(islice(remaining, size)):
+def split_batches(events: Iterable[RecordedEvent]) -> Iterator[list[RecordedEvent]]:
+    """Events in lists of at most ``BATCH``, and of at most ``BATCH_BYTES`` unless one event alone is larger."""
+    batch: list[RecordedEvent] = []
+    size = 0
+    for recorded in events:
+        size += len(recorded.payload)
+        if batch and (len(batch) == BATCH or size > BATCH_BYTES):
+            yield batch
+            batch, size = [], len(recorded.payload)
+        batch.append(recorded)
+    if batch:
         yield batch

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-
 from league.log.jetstream import JetStreamLog
 from league.projections.tables import sql_literal
 from league.queries.tables import query_history
+from league.queries.terminal import Console
 from league.run import Run
 
 DECISION_COLUMNS = (

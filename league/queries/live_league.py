@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+import duckdb
 import msgspec
 
 from league.integrity.snapshots import load_state_at
@@ -19,12 +20,12 @@ from league.log.jetstream import JetStreamLog
 from league.projections.decision_files import attach_decisions
 from league.projections.export import copy_projection
 from league.projections.projection import Projection, open_disposable
-from league.projections.tables import RECORDED_EVENTS
+from league.projections.tables import LOADER_SETTINGS, RECORDED_EVENTS
 from league.queries.tables import load_projection, row_dicts
 from league.run import Run
 from league.state import LeagueState
 from schemas import events as e
-from schemas.errors import BusyError
+from schemas.errors import BusyError, LeagueError
 from schemas.loggers import get_logger
 
 _MAX_CHARS = 160
@@ -93,6 +94,7 @@ _APPLY_INTERVAL_S = 0.2
 """Pause between two loads of new events into the tables: the most by which it delays an event."""
 _MAX_BATCH = 20_000
 _READER_THREADS = 2
+_REOPEN_PAUSE_S = 5.0
 _MAX_EVENTS_PER_MESSAGE = 30
 """Newest events of a batch that are sent to viewers; the rest is read from the tables."""
 _MAX_PENDING_MESSAGES = 32
@@ -133,9 +135,8 @@ class LiveLeague:
         self.state = state
         self._projection = projection
         self._viewers: set[Viewer] = set()
-        self._executor = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="tables")
-        self._thread_local = threading.local()
-        self._connections: list[Any] = []
+        self._open_readers()
+        self._reopening: asyncio.Task[None] | None = None
         self._advanced = asyncio.Condition()
         self._write_lock = asyncio.Lock()
         self._incoming: asyncio.Queue[RecordedEvent] = asyncio.Queue(2 * _MAX_BATCH)
@@ -146,16 +147,29 @@ class LiveLeague:
         return self._projection.position
 
     async def read(self, work: Callable[[Any], T]) -> T:
-        """Run ``work`` on a DuckDB connection to the tables, in a thread; it must only read."""
+        """Run ``work`` on a DuckDB connection to the tables, in a thread; it must only read.
+
+        Raises:
+            BusyError: the question needs more memory than the tables may use, or they have to be opened again.
+        """
+        tables, local, connections = self._projection, self._thread_local, self._connections
 
         def run() -> T:
             # A connection for each thread: opening one costs more than most queries.
-            if not hasattr(self._thread_local, "connection"):
-                self._thread_local.connection = self._projection.open_reader()
-                self._connections.append(self._thread_local.connection)
-            return work(self._thread_local.connection)
+            if not hasattr(local, "connection"):
+                local.connection = tables.open_reader()
+                connections.append(local.connection)
+            return work(local.connection)
 
-        return await asyncio.get_running_loop().run_in_executor(self._executor, run)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, run)
+        except duckdb.OutOfMemoryException:
+            raise BusyError(f"more memory needed than the tables may use ({LOADER_SETTINGS['memory_limit']})") from None
+        except (duckdb.FatalException, duckdb.ConnectionException) as error:
+            # After such an error DuckDB answers nothing any more.
+            if self._reopening is None or self._reopening.done():
+                self._reopening = asyncio.create_task(self._reopen(tables, error))
+            raise BusyError("the tables failed and are opened again; try again in a moment") from None
 
     async def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
         """Rows of a query as dicts by column; values from requests must be ``parameters``, for the ``?`` in it."""
@@ -185,7 +199,32 @@ class LiveLeague:
             connection.interrupt()
         # The tables cannot be closed while queries run.
         self._executor.shutdown(cancel_futures=True)
+        for connection in self._connections:
+            connection.close()
         self._projection.close()
+
+    def _open_readers(self) -> None:
+        self._executor = ThreadPoolExecutor(_READER_THREADS, thread_name_prefix="tables")
+        self._thread_local = threading.local()
+        self._connections: list[Any] = []
+
+    async def _reopen(self, failed: Projection, error: Exception) -> None:
+        """Replace tables that failed, by those of their file or, if these fail too, by new ones; until it succeeds."""
+        async with self._write_lock:
+            pause_s = 0.0
+            while self._projection is failed:
+                log.error("the tables failed and are opened again", error=str(error).partition("\n")[0])
+                await asyncio.sleep(pause_s)
+                await asyncio.to_thread(self.close)
+                self._open_readers()
+                try:
+                    if pause_s and failed.path is not None and isinstance(error, duckdb.Error):
+                        failed.path.unlink(missing_ok=True)
+                    projection = await _load_web_tables(self.run, self.log)
+                except (duckdb.Error, LeagueError) as again:
+                    error, pause_s = again, _REOPEN_PAUSE_S
+                    continue
+                self._projection = projection
 
     @contextlib.contextmanager
     def subscribe(self) -> Iterator[Viewer]:
@@ -209,8 +248,12 @@ class LiveLeague:
             batch = [await self._incoming.get()]
             while not self._incoming.empty() and len(batch) < _MAX_BATCH:
                 batch.append(self._incoming.get_nowait())
-            async with self._write_lock:
-                await _run_shielded(self._projection.apply, batch)
+            tables = self._projection
+            try:
+                async with self._write_lock:
+                    await _run_shielded(self._projection.apply, batch)
+            except duckdb.Error as error:
+                await self._reopen(tables, error)
             newest = [summarise_event(recorded) for recorded in batch[-_MAX_EVENTS_PER_MESSAGE:]]
             message = self.initial_message() + _sse_message("events", newest)
             for viewer in self._viewers:
@@ -269,21 +312,30 @@ def _sse_message(kind: str, value: Any) -> bytes:
     return b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
 
 
+async def _load_web_tables(run: Run, history: JetStreamLog) -> Projection:
+    """The tables of a run's pages up to the newest event, in memory while another server has their file open."""
+    run.make_folder()
+    try:
+        projection = open_disposable(run.folder / "web.duckdb", threads=2)
+    except BusyError as error:
+        log.warning("tables in memory", because=str(error))
+        projection = Projection(threads=2)
+    try:
+        await load_projection(projection, run, history)
+    except BaseException:  # raised again; an open file cannot be replaced
+        projection.close()
+        raise
+    return projection
+
+
 @contextlib.asynccontextmanager
 async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[LiveLeague]:
     """A live league, brought up to its newest event; the caller runs ``follow`` and ``apply_events``."""
     with contextlib.ExitStack() as opened:
-        run.make_folder()
-        # The file is for the next start; while another server has it open, the tables are in memory.
-        try:
-            projection = open_disposable(run.folder / "web.duckdb", threads=2)
-        except BusyError as error:
-            log.warning("tables in memory", because=str(error))
-            projection = Projection(threads=2)
-        opened.callback(projection.close)
         # In this order: the tables ignore events that they hold already, the state would count them twice.
         state = await load_state_at(history, run.open_blob_store(history.client))
-        await load_projection(projection, run, history)
+        projection = await _load_web_tables(run, history)
+        opened.callback(projection.close)
         league = LiveLeague(run, history, state, projection)
         opened.callback(league.close)
         yield league

@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from arena.environments import evaluation_seat_counts
 from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
@@ -16,6 +14,7 @@ from league.log.base import EventReader
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.audit import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields
+from league.queries.terminal import Console
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.config import LeagueConfig

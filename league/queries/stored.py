@@ -18,7 +18,7 @@ from schemas.events import Event
 
 T = TypeVar("T")
 
-_BATCH_SIZE = 5_000
+_BATCH_SIZE = 1_000
 _TIMEOUT_S = 60.0
 
 

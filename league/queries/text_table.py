@@ -7,15 +7,16 @@ printed as a list of fields if that does not suffice.
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from schemas.errors import UsageError, format_choices
+from league.queries.terminal import Console
+from schemas.errors import UsageError, escape_unprintable, format_choices
 
 Rows = Sequence[Sequence[Any]]
 
@@ -138,7 +139,7 @@ def _table_text(table: Table, width: int) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else escape_unprintable(str(value), lines=True)
 
 
 def print_benchmarks(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -156,7 +157,8 @@ def render_rows(
     """The result of a query as text, with a final newline.
 
     ``types`` are DuckDB's names of the columns' types: numbers are set to the right in a table. ``form`` is ``table``,
-    ``csv`` (RFC 4180, empty for NULL) or ``json`` (an array of objects). ``width`` is that of a table's lines.
+    ``csv`` (RFC 4180, empty for NULL, no formulas) or ``json`` (an array of objects). ``width`` is that of a table's
+    lines.
     """
     if form == "table":
         heads = [Column(name, kind.endswith(_NUMERIC)) for name, kind in zip(columns, types, strict=True)]
@@ -168,5 +170,14 @@ def render_rows(
         raise UsageError(f"format {form!r}; expected {format_choices(['table', 'csv', 'json'])}")
     out = io.StringIO()
     # Lines end as other tools expect: a shell would keep the other half of an ending of two characters.
-    csv.writer(out, lineterminator="\n").writerows([columns, *rows])
+    csv.writer(out, lineterminator="\n").writerows([[_defuse(cell) for cell in row] for row in (columns, *rows)])
     return out.getvalue()
+
+
+def _defuse(cell: Any) -> Any:
+    """A cell that a spreadsheet takes for a formula, as text: an apostrophe in front. Numbers remain numbers."""
+    is_formula = isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if is_formula and not _NUMBER.fullmatch(cell) else cell
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")

@@ -9,7 +9,7 @@ from schemas.codec import canonical_json
 from schemas.episodes import Artifact, ArtifactAdded
 from schemas.events import ArtifactStored
 
-MAX_ARTIFACT_BYTES = 1 << 16
+MAX_ARTIFACT_BYTES = 60_000
 """Largest content of an artifact, in bytes of JSON."""
 MAX_STORE_BYTES = 1 << 22
 """Largest content of one store, in bytes of JSON: every worker and every snapshot holds it."""

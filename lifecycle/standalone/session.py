@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.environments import ArenaOptions, make_arena
 from arena.model_call import JUDGE, Limits, RoleClients
+from league.queries.terminal import Console
 from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
 from schemas.batches import BatchCounts

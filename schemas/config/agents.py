@@ -179,6 +179,6 @@ class CheckpointScheduleConfig(Table, frozen=True):
     """Which versions join the league, and for how long: the geometric checkpoint schedule."""
 
     recent_every: PositiveInt = 10
-    recent_window: int = 100
+    recent_window: Count = 100
     landmark_every: PositiveInt = 100
     elite: bool = True

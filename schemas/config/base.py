@@ -1,5 +1,6 @@
 """Base of configuration tables: plugins by name, decoding with one form of error message, checks."""
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,7 @@ def convert(value: Any, into: type[T], where: str) -> T:
         ConfigError: a key or value is not what it should be; the message names the key and the expectation.
     """
     expanded = _expand_names(value, into)
+    _check_numbers(expanded, where)
     try:
         return msgspec.convert(expanded, into, strict=True)
     except UnicodeEncodeError as error:
@@ -74,6 +76,21 @@ def convert(value: Any, into: type[T], where: str) -> T:
             prefix = f"{where}." if where else ""
             raise ConfigError(f"{prefix}{error.__cause__}") from None
         raise ConfigError(_explain(str(error), expanded, into, where)) from None
+
+
+def _check_numbers(value: Any, where: str) -> None:
+    """Raise ConfigError for a number that JSON, arrays or arithmetic cannot take, in settings of plugins too."""
+    waiting = [(where, value)]
+    while waiting:
+        place, part = waiting.pop()
+        if isinstance(part, Mapping):
+            waiting += [(f"{place}.{name}" if place else str(name), each) for name, each in part.items()]
+        elif isinstance(part, list | tuple):
+            waiting += [(f"{place}[{nth}]", each) for nth, each in enumerate(part)]
+        elif isinstance(part, float) and not math.isfinite(part):
+            raise ConfigError(f"{place}: {part}; expected a finite number")
+        elif isinstance(part, int) and not -MAX_INT64 - 1 <= part <= MAX_INT64:
+            raise ConfigError(f"{place}: an integer of {part.bit_length()} bits; expected one of 64")
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import Literal
 from schemas.config.base import Plugin, Table
 from schemas.errors import ConfigError
 from schemas.events.rating import SprtConfig
-from schemas.numbers import Count, PositiveFloat, PositiveInt
+from schemas.numbers import Count, InParallel, PositiveFloat, PositiveInt, Processes
 
 
 class RatingsConfig(Table, frozen=True):
@@ -32,13 +32,13 @@ class RatingsConfig(Table, frozen=True):
 class EvaluationConfig(Table, frozen=True):
     """Evaluator workers and their suites."""
 
-    workers: int = 1
-    games_in_flight: PositiveInt = 14
+    workers: Processes = 1
+    games_in_flight: InParallel = 14
     every: PositiveInt = 50
     """Published versions between evaluations; checkpoints are always evaluated."""
     gatekeepers: tuple[str, ...] = ("random_bot", "previous_best", "recent")
     """Opponents of the gatekeeper suite: agents by name, ``previous_best`` and ``recent``."""
-    gatekeeper_games: int = 50
+    gatekeeper_games: Count = 50
     """Matches of the gatekeeper suite."""
     max_games: Count | None = None
     """Maximum evaluation matches per agent over all suites; None for no limit. A suite that would exceed it is cut to
@@ -51,7 +51,7 @@ class EvaluationConfig(Table, frozen=True):
     progress throughout training. Requires a limit above, which ends them when training stops."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Opponents in the hero's benchmarks before and after training, one in all other seats."""
-    benchmark_games: int = 210
+    benchmark_games: Count = 210
     tries: PositiveInt = 5
     """Deliveries of a job, redelivered when workers die, before it is a dead letter and its match is recorded as
     failed."""
@@ -80,8 +80,8 @@ class PromotionConfig(Table, frozen=True):
 class RolloutConfig(Table, frozen=True):
     """Rollout workers."""
 
-    workers: int = 1
-    games_in_flight: PositiveInt = 70
+    workers: Processes = 1
+    games_in_flight: InParallel = 70
     ahead_steps: PositiveFloat = 2.0
     """Maximum lead of play over training, in steps' worth of matches. 1 alternates between both and keeps every step
     on-policy; more overlaps them, with trajectories from older versions."""

@@ -8,7 +8,7 @@ from msgspec import Meta
 from schemas.config.base import Plugin, Table, parse_http_url, parse_url
 from schemas.errors import ConfigError
 from schemas.metrics import SILENCE_TIMEOUT_S
-from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt
+from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt, Processes
 
 
 class DecisionsConfig(Table, frozen=True):
@@ -25,7 +25,7 @@ class DecisionsConfig(Table, frozen=True):
 class HistoryConfig(Table, frozen=True):
     """Records, archive and snapshots of the history."""
 
-    archivists: int = 1
+    archivists: Processes = 1
     """Workers that archive the history and take snapshots; a second one stands by."""
     records: Literal["digest", "keep"] = "keep"
     """Storage of match records. ``keep``: in the blob store. ``digest``: only a digest in the event, which verifies a

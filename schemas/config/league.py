@@ -28,6 +28,7 @@ from schemas.config.training import (
 )
 from schemas.errors import ConfigError, LeagueError, format_choices
 from schemas.files import read_bounded
+from schemas.numbers import Int64
 from schemas.subjects import check_name
 
 _DEFAULT_AGENTS = {
@@ -43,7 +44,7 @@ class LeagueConfig(Table, frozen=True):
     """The whole configuration of a league."""
 
     name: str = "league"
-    seed: int = 0
+    seed: Int64 = 0
     """Master seed; every match, draw and initialisation derives from it by name."""
     game: Plugin = Plugin(name=_DIPLOMACY)
     """Game (``arena/games``) or episodes (``arena/environments``) to play."""

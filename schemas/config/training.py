@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from schemas.config.base import Plugin, Table
 from schemas.errors import ConfigError
-from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt, Share
+from schemas.numbers import FINITE, Count, InParallel, NonNegativeFloat, PositiveFloat, PositiveInt, Processes, Share
 
 
 class ExperienceConfig(Table, frozen=True):
@@ -14,7 +14,7 @@ class ExperienceConfig(Table, frozen=True):
 
     max_messages: PositiveInt = 280
     """Maximum trajectories of a policy that may wait; its rollout workers pause above that."""
-    max_bytes: int = 256 * 1024 * 1024
+    max_bytes: PositiveInt = 256 * 1024 * 1024
     """Maximum size of the waiting trajectories of all policies together."""
     copies: Literal[1, 3] = 3
     """Replicas of a waiting trajectory on a cluster, 1 or 3, fixed when the league is opened. 1 takes a third of the
@@ -49,7 +49,7 @@ class BufferConfig(Table, frozen=True):
     batch_delay: Annotated[float, Meta(ge=1, le=FINITE)] = 1.0
     """Batches' worth of trajectories that must wait before one batch is drawn from them. At most
     ``rollout.ahead_steps``, since play does not go further ahead."""
-    capacity: int | None = None
+    capacity: PositiveInt | None = None
     """Maximum trajectories that the trainer holds, including those it has read ahead; None for one batch more than the
     window it draws from. Others wait in the stream, and rollout workers pause when that is full."""
     steps_per_batch: PositiveInt | None = None
@@ -84,10 +84,10 @@ class GroupAssemblyConfig(Table, frozen=True):
 class TrainerConfig(Table, frozen=True):
     """The trainer of each policy."""
 
-    workers: int = 1
+    workers: Processes = 1
     policy: str = "main"
     rollouts_per_step: PositiveInt = 70
-    max_lag_steps: int = 4
+    max_lag_steps: Count = 4
     """Maximum lag in steps; older trajectories are stale: dropped and counted."""
     buffer: BufferConfig = BufferConfig()
     gathering: GroupAssemblyConfig = GroupAssemblyConfig()
@@ -99,7 +99,7 @@ class TrainerConfig(Table, frozen=True):
     dtype: Literal["bfloat16", "float32"] = "float32"
     """Type of the base model's weights, ``float32`` or ``bfloat16``. The adapter is trained in float32, and logits are
     converted to it. Rollout workers should use the same type (``dtype`` in ``inference.options``)."""
-    threads: int = 1
+    threads: InParallel = 1
     """CPU threads per rank."""
     ranks: PositiveInt = 1
     """Processes that share every minibatch and hold the same adapter: one per GPU with the device ``cuda``, on this
@@ -124,7 +124,7 @@ class StopCriterion(Table, frozen=True):
     """Stops training once the hero's win rate in benchmark games exceeds a bound with 95 % confidence."""
 
     opponent: str
-    win_rate: float
+    win_rate: Share
     """Bound on the lower end of the 95 % Wilson interval."""
 
 
@@ -134,10 +134,10 @@ class StopConfig(Table, frozen=True):
     The first condition met ends it. None set means never.
     """
 
-    steps: int | None = None
-    games: int | None = None
+    steps: Count | None = None
+    games: Count | None = None
     """Training matches of all policies together."""
-    minutes: float | None = None
+    minutes: NonNegativeFloat | None = None
     """Minutes for which ``trainer.policy`` trains, summed over restarts."""
     criterion: StopCriterion | None = None
 
@@ -154,7 +154,7 @@ class ModelConfig(Table, frozen=True):
     cloning: dict[str, Any] = {}
     """Settings of that imitation (``models.behaviour_cloning.CloningConfig``)."""
     lora_rank: PositiveInt = 16
-    lora_alpha: float = 32.0
+    lora_alpha: PositiveFloat = 32.0
     lora_targets: tuple[str, ...] = ()
     """Linear layers with adapters, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all in
     attention and MLP."""
@@ -170,13 +170,13 @@ class InferenceConfig(Table, frozen=True):
 
     backend: str = "local"
     device: str = "cpu"
-    threads: int = 1
+    threads: InParallel = 1
     max_rows: PositiveInt = 256
     """Maximum sequences decoded at once."""
     max_adapters: PositiveInt = 16
     """Maximum adapters kept in memory; the least recently used one outside of matches in progress is evicted. If the
     opponents of one match do not fit beside the hero's adapter, fewer are drawn and take several seats each."""
-    max_lora_rank: int | None = None
+    max_lora_rank: PositiveInt | None = None
     """Maximum rank of a loaded adapter, an imported one for example; None for ``model.lora_rank``."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature in training matches."""
@@ -186,7 +186,7 @@ class InferenceConfig(Table, frozen=True):
     colocate: bool = False
     """Whether the single inference process and the trainer take turns on one GPU: the backend sleeps and requests wait
     during a gradient step; between steps, the trainer's base model moves to host memory."""
-    servers: int = 0
+    servers: Processes = 0
     """Inference servers on every machine that runs ``league up``, used by all rollout and evaluator workers. With 0,
     and without ``urls``, every worker loads the model in its own process."""
     host: str = "127.0.0.1"
@@ -195,11 +195,11 @@ class InferenceConfig(Table, frozen=True):
     ``inference.token``."""
     urls: tuple[str, ...] = ()
     """Addresses of inference servers that this league does not manage: ``http://host:8000``."""
-    request_timeout_s: float = 300.0
+    request_timeout_s: PositiveFloat = 300.0
     """Timeout of one request, in seconds; the request then goes to another server."""
-    patience_s: float = 120.0
+    patience_s: NonNegativeFloat = 120.0
     """Seconds that a request waits while no server answers; then its match fails."""
-    session_s: float = 3600.0
+    session_s: PositiveFloat = 3600.0
     """Seconds within which a session of the opponent pool must be reported; later it counts as abandoned."""
     options: dict[str, Any] = {}
     """Settings of the backend, as its config struct documents them: ``reuse_tokens`` of ``local``, ``max_loras`` of

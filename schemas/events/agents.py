@@ -5,10 +5,14 @@ from typing import ClassVar
 from schemas.events.base import Event
 from schemas.numbers import Count
 
+MAX_AGENT_BYTES = 8_192
+"""Largest event that adds an agent: the leaderboard holds the names of all."""
+
 
 class AgentRegistered(Event, frozen=True, tag=True):
     """An agent that is not a checkpoint entered the league."""
 
+    MAX_BYTES: ClassVar[int] = MAX_AGENT_BYTES
     KEY: ClassVar[str] = "registered:{e.agent}"
     """One registration per agent."""
     agent: str
@@ -23,6 +27,7 @@ class AgentRegistered(Event, frozen=True, tag=True):
 class CheckpointAdded(Event, frozen=True, tag=True):
     """A version of a policy joined the league as an immutable opponent."""
 
+    MAX_BYTES: ClassVar[int] = MAX_AGENT_BYTES
     KEY: ClassVar[str] = "checkpoint:{e.agent}"
     """One joining per agent."""
     agent: str
@@ -50,6 +55,7 @@ class CheckpointPromoted(Event, frozen=True, tag=True):
 class ExternalVersionAdded(Event, frozen=True, tag=True):
     """A version of an external agent joined the league: a learner elsewhere plays it, and reports its results."""
 
+    MAX_BYTES: ClassVar[int] = MAX_AGENT_BYTES
     KEY: ClassVar[str] = "external:{e.agent}"
     """One joining per agent."""
     agent: str

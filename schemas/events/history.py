@@ -2,13 +2,14 @@
 
 from typing import Any, ClassVar
 
-from schemas.events.base import Event
+from schemas.events.base import MAX_EVENT_BYTES, Event
 from schemas.numbers import Count
 
 
 class LeagueOpened(Event, frozen=True, tag=True):
     """A league was opened with this configuration."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "opened:{e.league}"
     """One opening per league."""
     league: str
@@ -23,6 +24,7 @@ class LeagueOpened(Event, frozen=True, tag=True):
 class LeagueConfigured(Event, frozen=True, tag=True):
     """The configuration changed and takes effect from here on."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "configured:{e.after}:{e.config_digest}"
     """One change per replaced configuration and content."""
     config: dict[str, Any]
@@ -75,6 +77,7 @@ class LeagueBranched(Event, frozen=True, tag=True):
 class HistoryImported(Event, frozen=True, tag=True):
     """Agents and matches of another program's registry follow, as recorded there."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "imported:{e.digest}"
     """One import per file."""
     source: str
@@ -94,6 +97,7 @@ class HistoryImported(Event, frozen=True, tag=True):
 class ResultsImported(Event, frozen=True, tag=True):
     """Results of another system's matches follow: ``MatchFinished`` and ``MatchFailed`` of the purpose ``external``."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "results:{e.origin}:{e.digest}"
     """One import per origin and file."""
     origin: str
@@ -158,6 +162,7 @@ class DecisionsStored(Event, frozen=True, tag=True):
 class DecisionsDropped(Event, frozen=True, tag=True):
     """Segments of decisions were dropped from the store by the limits of ``history.decisions``."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "decisions-dropped:{e.first}"
     """One per oldest segment, since a segment is dropped once."""
     first: str

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from schemas.events.base import Event
+from schemas.events.base import MAX_EVENT_BYTES, Event
 from schemas.numbers import Amount, Count, Int64, Rank
 
 
@@ -41,6 +41,7 @@ class SessionOpened(Event, frozen=True, tag=True):
     It ends with the ``MatchFinished`` or ``MatchFailed`` of its match id, of the purpose ``session``.
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "session:{e.match_id}"
     """One opening per match."""
     match_id: str
@@ -151,6 +152,7 @@ class MatchFailed(Event, frozen=True, tag=True):
 class MatchVoided(Event, frozen=True, tag=True):
     """A result is voided: from here on it does not count. The match itself stays in the history."""
 
+    MAX_BYTES: ClassVar[int] = 2 * Event.MAX_BYTES
     KEY: ClassVar[str] = "voided:{e.match.match_id}"
     """One voiding per match."""
     match: MatchFinished

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from schemas.errors import ConfigError
-from schemas.events.base import Event
+from schemas.events.base import MAX_EVENT_BYTES, Event
 from schemas.numbers import Count, Int64
 
 
@@ -78,6 +78,7 @@ class AgentRating(msgspec.Struct, frozen=True):
 class RatingsCorrected(Event, frozen=True, tag=True):
     """Ratings of one game were recomputed without voided matches, and replace the old ones."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "corrected:{e.system}:{e.game}:{e.through}"
     """One correction per game, system and newest void."""
     game: str
@@ -93,6 +94,7 @@ class RatingsCorrected(Event, frozen=True, tag=True):
 class EvaluationRequested(Event, frozen=True, tag=True):
     """An evaluation of an agent was requested; its matches are jobs on the work queue."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "evaluation:{e.evaluation_id}"
     """One request per evaluation."""
     evaluation_id: str
@@ -133,6 +135,7 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
     Its matches have the purpose ``benchmark`` and this event's id as ``evaluation_id``.
     """
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "benchmark:{e.benchmark_id}"
     """One request per benchmark."""
     benchmark_id: str
@@ -155,6 +158,7 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
 class PromotionDecided(Event, frozen=True, tag=True):
     """A sequential test between a candidate and the incumbent ended with this verdict."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "decided:{e.evaluation_id}"
     """One verdict per evaluation."""
     evaluation_id: str

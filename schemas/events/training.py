@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from schemas.events.base import Event
+from schemas.events.base import MAX_EVENT_BYTES, Event
 from schemas.numbers import Count, Int64, Ranges
 
 
@@ -57,6 +57,7 @@ class PolicyReset(Event, frozen=True, tag=True):
 class AdaptersDropped(Event, frozen=True, tag=True):
     """Adapters of old versions, which nothing refers to, were dropped from the store by ``blobs.keep_versions``."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "dropped:{e.policy}@"
     """One per first version, since a version is dropped once."""
     policy: str
@@ -131,6 +132,7 @@ class BufferContents(msgspec.Struct, frozen=True):
 class GradientStepTaken(Event, frozen=True, tag=True):
     """The trainer used a batch of trajectories. Accounts for every trajectory that left its buffer."""
 
+    MAX_BYTES: ClassVar[int] = MAX_EVENT_BYTES
     KEY: ClassVar[str] = "step:{e.policy}:{e.step}"
     """One step per policy and number."""
     policy: str

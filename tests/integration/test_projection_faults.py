@@ -42,7 +42,7 @@ import league.projections.projection as catching_up
 from league.projections.projection import Projection
 from league.run import Run
 
-catching_up.BATCH, catching_up._MAX_WAITING, catching_up._BATCHES_PER_COMMIT = 20, 40, 2
+catching_up.BATCH, catching_up._BATCHES_PER_COMMIT = 20, 2
 
 class InSmallPieces:
     def __init__(self, history):
@@ -148,7 +148,6 @@ def test_events_that_come_while_a_rebuild_reads_are_neither_lost_nor_doubled(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catching_up, "BATCH", 20)
-    monkeypatch.setattr(catching_up, "_MAX_WAITING", 40)
     more = [AgentRegistered(agent=f"late_{n}", kind="bot", baseline=False, rating=1.0) for n in range(40)]
 
     async def both() -> None:

@@ -104,7 +104,7 @@ def test_a_page_gets_the_first_rows_as_it_can_show_them_and_a_file_all_of_them(
             assert "attachment" in response.headers["Content-Disposition"]
             rows = list(csv.reader(io.StringIO(await response.text())))
         assert len(rows) == 1 + MAX_ROWS + 5
-        assert rows[1] == ["0", HOSTILE]
+        assert rows[1] == ["0", f"'{HOSTILE}"]
 
     on_site(simulated.history, body)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
+from league.queries.terminal import Console
 from league.run import DEFAULT_RUN, Run
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import ConfigError, ExitCode, UsageError

@@ -7,6 +7,7 @@ import msgspec
 from typer import Argument, Option
 
 from league.integrity.snapshots import load_state_at
+from league.queries.terminal import say
 from league.run import Run
 from league.state import LeagueState
 from lifecycle import control
@@ -69,9 +70,9 @@ async def config_set(
         return
     print("settings changed" if events else "these settings are in force already")
     for key, roles in late.items():
-        print(f"{key}: {', '.join(roles)} processes that run keep theirs until they are started again")
+        say(f"{key}: {', '.join(roles)} processes that run keep theirs until they are started again")
     if events and not late:
-        print("running processes follow from their next decision on")
+        say("running processes follow from their next decision on")
 
 
 async def config_show(
@@ -178,11 +179,11 @@ async def match_request(
 def _print_requested(requested: control.RequestedMatches) -> None:
     first, last = requested.matches[0], requested.matches[-1]
     ids = first if first == last else f"{first} … {last}"
-    print(f"{len(requested.matches):,} matches asked for, {'rated' if requested.is_rated else 'unrated'}: {ids}")
+    say(f"{len(requested.matches):,} matches asked for, {'rated' if requested.is_rated else 'unrated'}: {ids}")
     if requested.paused is not None:
-        print(f"the league pauses ({requested.paused or 'no reason given'}): they wait until league resume")
+        say(f"the league pauses ({requested.paused or 'no reason given'}): they wait until league resume")
     elif not requested.evaluators:
-        print("no evaluator serves now: they wait for one (league up, or league worker evaluator)")
+        say("no evaluator serves now: they wait for one (league up, or league worker evaluator)")
 
 
 def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: str) -> None:

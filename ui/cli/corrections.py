@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from rich.console import Console
 from typer import Argument, Option
 
 from league.log.dead_letters import DeadLetterEntry, DeadLetters
 from league.queries.status import dead_letter_fields
+from league.queries.terminal import Console, say
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import UsageError
@@ -65,16 +65,16 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
         return
     already = f", {impact.already:,} were void already" if impact.already else ""
     voided = format_count(len(impact.matches), "match", "matches")
-    print(f"{voided} {'would be voided' if request.dry_run else 'voided'}{already}")
+    say(f"{voided} {'would be voided' if request.dry_run else 'voided'}{already}")
     if impact.tainted:
-        print(f"{format_count(len(impact.tainted), 'gradient step')} had used them:")
+        say(f"{format_count(len(impact.tainted), 'gradient step')} had used them:")
         for step in impact.tainted[:_MAX_SHOWN]:
-            print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
+            say(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
         print_omitted(len(impact.tainted), _MAX_SHOWN, "(--json lists all)", indent="  ")
     moved = [move for move in moves if move.rating != move.recorded_rating]
-    print(f"{format_count(len(moved), 'rating')} {'would move' if request.dry_run else 'moved'}")
+    say(f"{format_count(len(moved), 'rating')} {'would move' if request.dry_run else 'moved'}")
     for move in moved:
-        print(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
+        say(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
 
 
 def _format_rating(rating: float | None) -> str:
@@ -97,7 +97,7 @@ async def quarantine(
 
     await _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
     if not as_json and not dry_run:
-        print(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
+        say(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
 
 
 async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
@@ -107,7 +107,7 @@ async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
             print_json([_letter_fields(letter) for letter in letters])
             return
         if not letters:
-            print("no dead letters")
+            say("no dead letters")
             return
         number, sequence, tries = number_columns("number", "sequence", "tries")
         columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
@@ -133,10 +133,10 @@ async def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False)
         print_json(_letter_fields(letter) | {"payload": message})
         return
     for name, value in _letter_fields(letter).items():
-        print(f"{name}: {value}")
+        say(f"{name}: {value}")
     text = b"gone" if message is None else message[:_MAX_SHOWN_CHARS]
     more = f" … {len(message):,} bytes" if message is not None and len(message) > len(text) else ""
-    print(f"message: {text.decode() if text.isascii() else repr(text)}{more}")
+    say(f"message: {text.decode() if text.isascii() else repr(text)}{more}")
 
 
 async def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
@@ -161,7 +161,7 @@ async def drop(numbers: NumbersArgument = None, everything: AllOption = False, *
     async with _open_letters(run, numbers, everything) as (dead, chosen):
         for letter in chosen:
             await dead.delete(letter)
-    print(f"{len(chosen):,} dropped")
+    say(f"{len(chosen):,} dropped")
 
 
 @contextlib.asynccontextmanager

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
+from league.queries.terminal import Console
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from ui.cli.options import AtOption, JsonOption

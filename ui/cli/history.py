@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from typer import Option
 
 from league.log.base import RecordedEvent
+from league.queries.terminal import Console, say
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types
@@ -215,23 +215,23 @@ async def replay(
 
 
 def _print_differences(report: "VerifyReport") -> None:
-    print(report.summary())
+    say(report.summary())
     for difference in report.differences[:_MAX_DIFFERENCES]:
-        print(f"  {difference}")
-    print(report.scope())
+        say(f"  {difference}")
+    say(report.scope())
 
 
 def _print_replay(report: "ReplayReport") -> None:
     at = datetime.fromtimestamp(report.time_ns / 1e9, tz=UTC)
     steps = ", ".join(f"{policy} {step:,}" for policy, step in report.steps.items()) or "none"
-    print(f"{report.events:,} events folded, up to event {report.sequence:,} of {at:%Y-%m-%d %H:%M:%S} UTC")
-    print(f"{report.matches:,} matches, {report.voided:,} voided, {report.failed:,} failed")
-    print(f"{report.agents:,} agents; gradient steps: {steps}")
+    say(f"{report.events:,} events folded, up to event {report.sequence:,} of {at:%Y-%m-%d %H:%M:%S} UTC")
+    say(f"{report.matches:,} matches, {report.voided:,} voided, {report.failed:,} failed")
+    say(f"{report.agents:,} agents; gradient steps: {steps}")
     for name, count in report.unknown.items():
-        print(f"{count:,} events of the unknown type {name!r}, skipped")
+        say(f"{count:,} events of the unknown type {name!r}, skipped")
     if report.undecodable:
-        print(f"{report.undecodable:,} messages that are no events, skipped")
-    print(f"digest of the state: {report.digest}")
+        say(f"{report.undecodable:,} messages that are no events, skipped")
+    say(f"digest of the state: {report.digest}")
 
 
 def _print_comparison(comparison: "RatingComparison") -> None:
@@ -251,7 +251,7 @@ def _print_comparison(comparison: "RatingComparison") -> None:
     system = comparison.system
     if comparison.recorded_system != system:
         system += f", recorded {comparison.recorded_system}"
-    print(
+    say(
         f"{comparison.game} under {system}, {comparison.matches:,} matches up to event {comparison.sequence:,}: "
         f"{comparison.changed_count:,} of {len(comparison.moves):,} ratings differ from the recorded ones. Nothing was "
         "written."

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 from typer import Option
 
 from league.blobs import ARCHIVE_AREA
@@ -18,6 +17,7 @@ from league.integrity.garbage import GarbageReport
 from league.integrity.snapshots import load_state_at
 from league.integrity.verify import Damage, IntegrityReport, verify_history
 from league.queries.tables import recorded_position
+from league.queries.terminal import Console, say
 from league.run import DEFAULT_RUN, Run
 from lifecycle.maintenance import collect_garbage
 from schemas.config import HistoryConfig
@@ -95,8 +95,8 @@ async def _verify(
         print_json({"sound": is_sound} | msgspec.structs.asdict(found) | {"replay": replayed})
     else:
         _print_report(found)
-        print(f"replay: {'not checked' if replayed is None else replayed.summary()}")
-        print(_verdict(found, is_sound))
+        say(f"replay: {'not checked' if replayed is None else replayed.summary()}")
+        say(_verdict(found, is_sound))
     return is_sound
 
 
@@ -113,20 +113,20 @@ def _scrub_progress(report: ProgressReporter) -> ScrubCallback:
 
 
 def _print_report(report: IntegrityReport) -> None:
-    print(f"{format_count(report.events, 'event')} to sequence {report.last:,}")
+    say(f"{format_count(report.events, 'event')} to sequence {report.last:,}")
     size = format_bytes(report.archive_bytes)
-    print(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
+    say(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
     if report.copy:
-        print(f"copy of the archive: to event {report.copied_to:,}, {report.copy}")
+        say(f"copy of the archive: to event {report.copied_to:,}, {report.copy}")
     _print_blobs(report.blobs)
     for note in report.notes:
-        print(f"note: {note}")
+        say(f"note: {note}")
     for damage in report.damage[:_MAX_SHOWN]:
         _print_damage(damage)
     print_omitted(len(report.damage), _MAX_SHOWN, "damaged ranges")
     positions = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(report.known.items())) or "none"
-    print(f"other records of how far the history reached: {positions}; a cut beyond all of them cannot be detected")
-    print(f"newest manifest: {report.manifest or 'none'}")
+    say(f"other records of how far the history reached: {positions}; a cut beyond all of them cannot be detected")
+    say(f"newest manifest: {report.manifest or 'none'}")
 
 
 def _verdict(report: IntegrityReport, is_sound: bool) -> str:
@@ -139,26 +139,26 @@ def _verdict(report: IntegrityReport, is_sound: bool) -> str:
 
 def _print_blobs(report: ScrubReport | None) -> None:
     if report is None:
-        print("blobs: not checked")
+        say("blobs: not checked")
         return
     faults = ", ".join(f"{report.count(what):,} {what}" for what in ("missing", "damaged") if report.count(what))
-    print(f"blobs: {report.checked:,} intact ({format_bytes(report.bytes)}){faults and f', {faults}'}")
+    say(f"blobs: {report.checked:,} intact ({format_bytes(report.bytes)}){faults and f', {faults}'}")
     for fault in report.faults[:_MAX_SHOWN]:
         events = ", ".join(f"{sequence:,}" for sequence in fault.events[:_MAX_EVENTS])
         more = f" and {len(fault.events) - _MAX_EVENTS:,} more" if len(fault.events) > _MAX_EVENTS else ""
         cached = "; this machine's cache has an intact copy" if fault.cached else ""
         needed_by = f"{fault.wanted_by}, event {events}{more}" if events else fault.wanted_by
-        print(f"{fault.what.upper()}: blob {fault.name}: {needed_by}{cached}")
+        say(f"{fault.what.upper()}: blob {fault.name}: {needed_by}{cached}")
     print_omitted(len(report.faults), _MAX_SHOWN, "blobs")
 
 
 def _print_damage(damage: Damage) -> None:
-    print(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}")
+    say(f"DAMAGED in the {damage.where}, events {damage.first:,} to {damage.last:,}: {damage.what}")
     for located in damage.located[:_MAX_SHOWN]:
         where = f"{located.what}: events {located.first:,} to {located.last:,}"
         if located.first == located.last:
             where = f"{located.what}: event {located.first:,}"
-        print(f"  {where}")
+        say(f"  {where}")
     print_omitted(len(damage.located), _MAX_SHOWN, "places", indent="  ")
 
 
@@ -189,11 +189,11 @@ async def archive(
         print_json(done)
         return
     for event in done:
-        print(f"events {event.first:,} to {event.last:,}: {format_bytes(event.bytes)}, manifest {event.manifest}")
+        say(f"events {event.first:,} to {event.last:,}: {format_bytes(event.bytes)}, manifest {event.manifest}")
     print(f"archived up to event {done[-1].last:,}" if done else "nothing new to archive")
     if copied is not None:
         added = f"{format_count(copied.files, 'file')} added, {format_bytes(copied.bytes)}"
-        print(f"copied up to event {copied.last:,} to {copied.where} ({added})")
+        say(f"copied up to event {copied.last:,} to {copied.where} ({added})")
 
 
 async def gc(
@@ -220,15 +220,15 @@ async def gc(
     _print_garbage("in this machine's cache", garbage.cache, delete)
     for dropped in garbage.store.dropped:
         count = format_count(sum(last - first + 1 for first, last in dropped.versions), "version")
-        print(f"adapters of {count} of {dropped.policy} are among these: blobs.keep_versions is {dropped.keep}")
+        say(f"adapters of {count} of {dropped.policy} are among these: blobs.keep_versions is {dropped.keep}")
     for decisions in garbage.store.dropped_decisions:
         count = format_count(len(decisions.artifacts), "segment")
-        print(f"{count} of decisions are among these ({format_bytes(decisions.bytes)}), by history.decisions")
+        say(f"{count} of decisions are among these ({format_bytes(decisions.bytes)}), by history.decisions")
     for missing in garbage.store.missing[:_MAX_SHOWN]:
-        print(f"MISSING {missing.name}: {missing.wanted_by}")
+        say(f"MISSING {missing.name}: {missing.wanted_by}")
     print_omitted(len(garbage.store.missing), _MAX_SHOWN, "missing")
     if not delete and (garbage.store.unreferenced or garbage.cache.unreferenced):
-        print("nothing was deleted; --delete does")
+        say("nothing was deleted; --delete does")
 
 
 def _print_garbage(where: str, report: GarbageReport, deleted: bool) -> None:
@@ -237,7 +237,7 @@ def _print_garbage(where: str, report: GarbageReport, deleted: bool) -> None:
         print(f"  {artifact.name}  {format_bytes(artifact.bytes):>10}  {age} old  {artifact.note}".rstrip())
     print_omitted(len(report.unreferenced), _MAX_SHOWN)
     verb = "deleted" if deleted else "could go"
-    print(
+    say(
         f"{where}: {format_count(len(report.unreferenced), 'artifact')} that no event refers to {verb} "
         f"({format_bytes(report.bytes)}), {report.kept:,} in use ({format_bytes(report.kept_bytes)}), "
         f"{report.young:,} too young to tell"

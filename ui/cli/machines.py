@@ -14,11 +14,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 import uvloop
-from rich.console import Console
 from typer import Argument, Option
 
 from league.auth.authority import Authority
 from league.log.cluster import NODES, LocalCluster
+from league.queries.terminal import Console, say
 from league.queries.text_table import print_table
 from league.run import DEFAULT_RUN, Run
 from schemas.config import load_config
@@ -191,10 +191,10 @@ def init(
 ) -> None:
     """Make the keys that issue credentials, and the brokers' configuration for them."""
     authority = Authority.create(folder, league)
-    print(f"keys in {folder}: keep them only where credentials are issued")
+    say(f"keys in {folder}: keep them only where credentials are issued")
     if league == "*":
-        print("they open every league of a broker; --league NAME, here or of `league auth add`, confines them to one")
-    print(f"every broker's configuration includes {authority.broker_config_path}; `league nats --auth {folder}` does")
+        say("they open every league of a broker; --league NAME, here or of `league auth add`, confines them to one")
+    say(f"every broker's configuration includes {authority.broker_config_path}; `league nats --auth {folder}` does")
 
 
 def add(
@@ -227,8 +227,8 @@ def revoke(name: Annotated[str, Argument(help="Name of the user.")], folder: _Di
     """Revoke a user's credentials; brokers end its connections when they reload their configuration."""
     authority = Authority(folder)
     count = authority.revoke(name)
-    print(f"{count} credentials of {name} revoked in {authority.broker_config_path}")
-    print("a broker reloads it on SIGHUP (nats-server --signal reload); `league nats --auth` does so by itself")
+    say(f"{count} credentials of {name} revoked in {authority.broker_config_path}")
+    say("a broker reloads it on SIGHUP (nats-server --signal reload); `league nats --auth` does so by itself")
 
 
 def list_users(folder: _DirOption = _DEFAULT_DIR, as_json: JsonOption = False) -> None:

@@ -17,6 +17,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
     configure_with_first_line(_configure_logging)
+    if sys.stdout.isatty() or sys.stderr.isatty():
+        from league.queries.terminal import guard_terminal
+
+        guard_terminal()
     try:
         with translate_missing_package():
             app()

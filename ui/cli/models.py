@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 import uvloop
-from rich.console import Console
 from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
+from league.queries.terminal import Console, say
 from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import RestoreResult, restore_run
@@ -97,9 +97,9 @@ def release(
         return
     width = max(map(len, made.bytes))
     for name, size in made.bytes.items():
-        print(f"{name:<{width}}  {size / 1000:>9,.1f} kB")
-    print(f"{made.agent}, as of event {made.sequence:,}: {sum(made.bytes.values()) / 1000:,.1f} kB in {to}")
-    print(f"play it: league import {to} --run champion, then league play --run champion --agents {made.agent}")
+        say(f"{name:<{width}}  {size / 1000:>9,.1f} kB")
+    say(f"{made.agent}, as of event {made.sequence:,}: {sum(made.bytes.values()) / 1000:,.1f} kB in {to}")
+    say(f"play it: league import {to} --run champion, then league play --run champion --agents {made.agent}")
 
 
 async def _render_matches(run: Run, history: "JetStreamLog", match_ids: Sequence[str]) -> list[str]:
@@ -137,19 +137,19 @@ def restore_league(
 
 def _print_restored(result: RestoreResult, run: Path) -> None:
     copied = result.copied
-    print(
+    say(
         f"league {result.league!r} restored from {result.origin} up to event {result.at:,}: {copied.events:,} events, "
         f"up to {min(result.archived_to, result.at):,} from the archive; {copied.artifacts:,} artifacts "
         f"({copied.bytes:,} bytes); state {result.digest[:12]}…"
     )
-    print(f"the archive vouches for it up to event {min(result.archived_to, result.at):,}; manifest: {result.manifest}")
+    say(f"the archive vouches for it up to event {min(result.archived_to, result.at):,}; manifest: {result.manifest}")
     if result.left is not None:
-        print(f"left out, events {result.left.first:,} to {result.left.last:,} of the stream: {result.left.why}")
+        say(f"left out, events {result.left.first:,} to {result.left.last:,} of the stream: {result.left.why}")
     for kind, count in sorted(copied.missing.items()):
-        print(f"{count:,} artifacts that the history refers to are lost: {kind}")
+        say(f"{count:,} artifacts that the history refers to are lost: {kind}")
     for start in result.trainers:
         print(describe_trainer_start(start))
-    print(f"it goes on with: league up --run {run}")
+    say(f"it goes on with: league up --run {run}")
 
 
 def model_merge(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from league.log.jetstream import JetStreamLog
@@ -23,6 +22,7 @@ from league.queries.match_text import (
     resimulate_from_record,
 )
 from league.queries.matches import MatchEvents, find_match, load_record
+from league.queries.terminal import Console, say
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import JsonOption
@@ -165,11 +165,11 @@ def _print_audit(audit: SamplingAudit) -> None:
     rows.append(["all", *_shares_row(audit.whole, buckets)])
     print(render_table(columns, rows, terminal_width(), ("draws", "by chance", "picks")), end="")
     whole = audit.whole
-    print("Shares of the picks: target → realised, in percent. Distance: total variation between the two.")
+    say("Shares of the picks: target → realised, in percent. Distance: total variation between the two.")
     if whole.recomputed + audit.passed_over < whole.draws:
-        print(f"Targets are from {whole.recomputed:,} of {whole.draws:,} draws, spaced evenly; --draws takes more.")
+        say(f"Targets are from {whole.recomputed:,} of {whole.draws:,} draws, spaced evenly; --draws takes more.")
     if audit.passed_over:
-        print(f"{audit.passed_over:,} draws have no target that could be computed; the first: {audit.problem}")
+        say(f"{audit.passed_over:,} draws have no target that could be computed; the first: {audit.problem}")
 
 
 def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
@@ -230,24 +230,24 @@ def _print_lineage(lineage: "Lineage") -> None:
     columns = ["agent", "kind", "reason", "adapter", "steps", *number_columns("matches", *sums, "tainted")]
     print(render_table(columns, rows, terminal_width(), ("kind", "reason", "refused", "adapter")), end="")
     if any(station.tainted for station in lineage.stations):
-        print("tainted: matches that were voided after a step had used them; --steps shows which")
+        say("tainted: matches that were voided after a step had used them; --steps shows which")
 
 
 def _print_lineage_steps(lineage: "Lineage") -> None:
     for station in lineage.stations:
         for step in station.steps:
             print(f"  step {step.step} of {step.policy}, event {step.sequence}" + (", skipped" if step.skipped else ""))
-            print(f"    batch {step.batch}")
-            print(
+            say(f"    batch {step.batch}")
+            say(
                 f"    {len(step.matches):,} matches; trajectories {step.experience_from:,} to {step.experience_to:,}: "
                 f"{step.accepted:,} accepted, {step.stale:,} stale, {step.refused:,} refused, {step.voided:,} voided"
             )
             opponents = _count_list(step.opponents, _MAX_OPPONENTS)
-            print(f"    trained on {_count_list(step.roles, len(step.roles))}; against {opponents}")
+            say(f"    trained on {_count_list(step.roles, len(step.roles))}; against {opponents}")
             if step.adapter:
-                print(f"    made adapter {step.adapter}")
+                say(f"    made adapter {step.adapter}")
             if step.tainted:
-                print(f"    TAINTED by matches voided since: {', '.join(step.tainted)}")
+                say(f"    TAINTED by matches voided since: {', '.join(step.tainted)}")
         about = " ".join(filter(None, (station.kind, station.reason, station.origin)))
         print(f"{station.agent} ({about})" + (f"  adapter {station.adapter}" if station.adapter else ""))
 

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Annotated
 
 import uvloop
-from rich.console import Console
 from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
 from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE, read_registry
 from league.queries.tables import resolve_sequence
+from league.queries.terminal import Console, say
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
@@ -38,19 +38,19 @@ async def branch_league(
 
 def _print_branch(result: BranchResult, run: Path) -> None:
     if result.at != result.asked:
-        print(f"event {result.asked} is not a whole place to begin at; the nearest one before it is event {result.at}")
+        say(f"event {result.asked} is not a whole place to begin at; the nearest one before it is event {result.at}")
     copied = result.copied
-    print(
+    say(
         f"league {result.league!r} branched from {result.origin} after event {result.at}: {copied.events:,} events and "
         f"{copied.artifacts:,} artifacts ({copied.bytes:,} bytes) copied; state {result.digest[:12]}…"
     )
     for kind, count in sorted(copied.missing.items()):
-        print(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
+        say(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
     if result.left_behind:
-        print(f"{result.left_behind:,} training matches that were being played or waited for the trainer stay behind")
+        say(f"{result.left_behind:,} training matches that were being played or waited for the trainer stay behind")
     for start in result.trainers:
         print(describe_trainer_start(start))
-    print(f"it goes on with: league up --run {run}")
+    say(f"it goes on with: league up --run {run}")
 
 
 def import_league(
@@ -87,17 +87,17 @@ def import_league(
     if as_json:
         print_json(made)
         return
-    print(
+    say(
         f"league {made.league!r}: {made.agents:,} agents, {made.checkpoints:,} of them checkpoints, "
         f"{made.adapters:,} of these with their adapters; {made.matches:,} matches"
     )
     for name, why in made.without.items():
-        print(f"{name} will not be drawn, it came without its adapter: {why}")
+        say(f"{name} will not be drawn, it came without its adapter: {why}")
     for name, notes in made.notes.items():
-        print(f"{name}: {'; '.join(notes)}")
+        say(f"{name}: {'; '.join(notes)}")
     for name, what in made.left_off.items():
-        print(f"left off: {name}, which {escape_unprintable(what)}; to take it: --trust {name}")
-    print(f"it goes on with: league up --run {run}")
+        say(f"left off: {name}, which {escape_unprintable(what)}; to take it: --trust {name}")
+    say(f"it goes on with: league up --run {run}")
 
 
 def import_match_results(
@@ -135,7 +135,7 @@ def import_match_results(
         print_json(result)
         return
     repeated = f"{result.known:,} known{', nothing was recorded' if dry_run else ''}"
-    print(f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {repeated}")
-    print(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
+    say(f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {repeated}")
+    say(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
     if not result.is_rated:
-        print("they move no rating: ratings.purposes does not name external")
+        say("they move no rating: ratings.purposes does not name external")

@@ -13,11 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
-from rich.console import Console
 from typer import Argument, Option
 
 from league.projections.query import QueryLimits, QueryResult
 from league.queries.tables import TABLE_COMMENTS, query_history, query_run, unreadable_warning
+from league.queries.terminal import Console
 from league.queries.text_table import render_rows
 from league.run import Run
 from schemas.errors import LeagueError, UsageError

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 import uvloop
-from rich.console import Console
 from typer import Option
 
 from league.integrity.snapshots import load_state_at
 from league.queries.status import read_status, with_alarms
+from league.queries.terminal import Console
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption

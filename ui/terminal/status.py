@@ -1,8 +1,7 @@
 """Output of ``league status``, and texts of a worker's health, load and activity, shared with the dashboard."""
 
-from rich.console import Console
-
 from league.queries.status import LeagueStatus, WorkerStatus, silence_text
+from league.queries.terminal import Console
 from league.queries.text_table import number_columns, print_table
 from schemas.errors import escape_unprintable
 from schemas.metrics import Heartbeat

@@ -12,7 +12,7 @@ from inference.statistics import RateMeter
 from league.blobs import open_blobs
 from players.remote.remote_player import RemoteAgents
 from schemas.decisions import is_kept
-from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError
+from schemas.errors import DecodeError, LeagueError, LogError, MemoryShortError, RemoteError, describe_error
 from schemas.events import MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest, policy_of
 from schemas.jobs import PlayMatch
@@ -33,6 +33,8 @@ log = get_logger()
 # So many consecutive failures are not the fault of single matches: the process exits with the last error.
 _MAX_CONSECUTIVE_FAILURES = 25
 _REPORT_INTERVAL_S = 60.0
+_MAX_REASON_CHARS = 4_000
+"""Characters of a reason in the history: an exception may hold a whole conversation."""
 
 
 class MatchRunner(Protocol):
@@ -53,6 +55,10 @@ class MatchRunner(Protocol):
 
         Call once per match, after it. None where no group waits.
         """
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_REASON_CHARS else f"{text[:_MAX_REASON_CHARS]}… ({len(text):,} characters)"
 
 
 class MatchExecutor:
@@ -155,7 +161,7 @@ class MatchExecutor:
             seed=job.seed,
             seats=self._make_seat_results(completed, trainable),
             winner=outcome.winner,
-            reason=outcome.reason,
+            reason=_shorten(outcome.reason),
             length=outcome.length,
             seconds=round(completed.seconds, 3),
             tokens=completed.tokens,
@@ -168,7 +174,11 @@ class MatchExecutor:
         # It may have been recorded as failed while this process was silent.
         if not self._context.state.has_match_ended(job.match_id):
             events = [*completed.additions, finished]
-            await self._context.log.append_batch(events)
+            try:
+                await self._context.log.append_batch(events)
+            except DecodeError as error:  # it is too large, or has numbers that JSON does not
+                await self.append_failure(job, describe_error(error))
+                return finished
             self._keep_decisions(completed, range(len(job.seats)) if kept_seats is None else kept_seats)
         return finished
 
@@ -238,7 +248,7 @@ class MatchExecutor:
         """Append a ``MatchFailed``."""
         log.warning("match failed", match=job.match_id, error=error)
         if not self._context.state.has_match_ended(job.match_id):
-            failed = MatchFailed(job.match_id, job.purpose, self._context.name, error, job.evaluation_id)
+            failed = MatchFailed(job.match_id, job.purpose, self._context.name, _shorten(error), job.evaluation_id)
             await self._context.append(failed)
 
     async def report_costs(self) -> None:

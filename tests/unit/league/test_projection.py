@@ -433,14 +433,25 @@ def test_a_session_that_ends_beyond_all_timestamps_is_in_the_tables(expires: flo
 
 
 def test_an_error_of_a_statement_is_the_one_that_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    lossy = Statement(("AgentRetired",), "INSERT INTO kept.unreadable SELECT CAST(1e300 AS BIGINT), 's'")
+    wrong = Statement(("AgentRetired",), "INSERT INTO kept.unreadable SELECT * FROM kept.no_such")
     with Projection() as projection:
-        monkeypatch.setattr(load, "SMALL_STATEMENTS", [lossy])
-        with pytest.raises(duckdb.ConversionException):
+        monkeypatch.setattr(load, "SMALL_STATEMENTS", [wrong])
+        with pytest.raises(duckdb.CatalogException):
             projection.apply(HISTORY)
         monkeypatch.undo()
         projection.apply(HISTORY)
         assert dump(projection) == WHOLE
+
+
+def test_events_that_a_statement_cannot_take_are_skipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy = Statement(("AgentRetired",), "INSERT INTO kept.unreadable SELECT CAST(1e300 AS BIGINT), 's'")
+    retired = [r.sequence for r in HISTORY if isinstance(r.event, AgentRetired)]
+    with Projection() as projection:
+        monkeypatch.setattr(load, "SMALL_STATEMENTS", [lossy])
+        projection.apply(HISTORY)
+        skipped = projection.query("SELECT sequence FROM kept.events WHERE payload LIKE '\"not loaded: %' ORDER BY 1")
+        assert skipped == [(sequence,) for sequence in retired]
+        assert projection.query("SELECT count(*) FROM events") == [(len(HISTORY),)]
 
 
 def test_a_cancelled_catch_up_ends_after_the_thread_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:

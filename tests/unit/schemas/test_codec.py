@@ -230,3 +230,13 @@ def test_an_index_that_no_snapshot_can_hold_is_refused(index: int) -> None:
 def test_text_with_half_a_character_is_refused_as_an_event() -> None:
     with pytest.raises(DecodeError, match="LeaguePaused cannot be recorded"):
         encode_event(LeaguePaused(reason="\udcff"))
+
+
+def test_an_event_that_is_too_large_is_neither_recorded_nor_read_and_the_message_names_the_field():
+    full = msgspec.structs.replace(MATCH, reason="x" * 70_000)
+    expected = r"MatchFinished of 70,\d+ bytes, 70,002 of them in reason; expected at most 65,536"
+    with pytest.raises(DecodeError, match=f"finished:m cannot be recorded: {expected}"):
+        encode_event(full)
+    with pytest.raises(DecodeError, match=f"not a usable event: {expected}"):
+        decode_event(msgspec.json.encode(full))
+    assert decode_event(encode_event(msgspec.structs.replace(MATCH, reason="x" * 60_000))).reason == "x" * 60_000

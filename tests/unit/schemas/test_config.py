@@ -161,3 +161,29 @@ def test_a_setting_that_cannot_be_read_is_refused_in_words(setting: str) -> None
     with pytest.raises(ConfigError) as refused:
         with_settings(LeagueConfig(), [setting])
     assert str(refused.value).isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = " + "[" * 100_000 + "]" * 100_000, "nested too deeply; expected tables and lists of a few levels"),
+        ("seed = " + "9" * 5_000, "not TOML: Exceeds the limit"),
+        ("[stop]\nsteps = 100000000000000000000", "stop.steps: an integer of 67 bits; expected one of 64"),
+        ("[stop]\nsteps = -1", "stop.steps: -1; expected 0 or more"),
+        ("[stop]\nminutes = -1.0", "stop.minutes: -1.0; expected 0 or more"),
+        ("[rollout]\ngames_in_flight = 1000000000000000000", "rollout.games_in_flight: .*; expected 1 to 100,000"),
+        ("[rollout]\nworkers = -1", "rollout.workers: -1; expected 0 to 10,000"),
+        ("[model.shape]\ninit_std = nan", "model.shape.init_std: nan; expected a finite number"),
+        ("[trainer.learner]\nlearning_rate = inf", "trainer.learner.learning_rate: inf; expected a finite number"),
+        (
+            "[trainer.loss.settings]\nlist = [1, -9223372036854775809]",
+            "trainer.loss.settings.list.1.: an integer of 64",
+        ),
+    ],
+)
+def test_numbers_and_nesting_beyond_all_use_are_refused_with_key_and_range(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "league.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(tmp_path / "league.toml")

@@ -9,9 +9,12 @@ const LEFT_OUT = "button:not(.sort), input, select, textarea, label, .menu, .rea
 const DRAWN = { fill: "rgb(0, 0, 0)", stroke: "none", "stroke-width": "1px", "stroke-dasharray": "none", opacity: "1" };
 const WRITTEN = ["font-family", "font-size", "font-weight"];
 
-/** Rows as CSV (RFC 4180). */
+const FORMULA = /^[=+\-@\t\r](?!\d+(\.\d+)?([eE][+-]?\d+)?$)/; // As a spreadsheet takes it; numbers are none.
+
+/** Rows as CSV (RFC 4180), without formulas. */
 export function csv(rows) {
-  const cell = (value) => (/[",\r\n]/.test(value ?? "") ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
+  const text = (value) => String(value ?? "").replace(FORMULA, "'$&");
+  const cell = (value) => (/[",\r\n]/.test(text(value)) ? `"${text(value).replaceAll('"', '""')}"` : text(value));
   return rows.map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
