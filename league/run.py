@@ -201,6 +201,8 @@ class Run:
         print(f"{self.folder}: cannot be written; reading a copy in {place}", file=sys.stderr)
         try:
             shutil.copytree(self.folder / "nats" / "store", place / "nats" / "store")
+            for folder in (place / "nats").rglob("*"):
+                folder.chmod(0o700)
             if self.projection.exists():
                 shutil.copyfile(self.projection, place / self.projection.name)
         except OSError as error:

@@ -64,8 +64,9 @@ def render_table(
     ``optional`` names the columns that may be left out, in the order in which they go.
     """
     heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+    heads = [head._replace(name=escape_unprintable(head.name)) for head in heads]
     cells = [[_cell(value) for value in row] for row in rows]
-    above = f"{title}\n" if title else ""
+    above = f"{escape_unprintable(title)}\n" if title else ""
     indices = list(range(len(heads)))
     for name, floor in ((None, _READABLE), *((name, _READABLE) for name in optional), (None, 0)):
         indices = [i for i in indices if heads[i].name != name]

@@ -26,11 +26,18 @@ from league.log.queues import WorkQueue
 from league.state import LeagueState
 from schemas.codec import encode_job
 from schemas.errors import BackpressureError, LogError
+from schemas.events import EVENT_TYPES, Event
+from schemas.events.base import MAX_EVENT_BYTES
 from tests.simulation.campaign import Bug
 from workers.evaluator import Evaluator
 from workers.membership import SilenceRecorder
 from workers.process import WorkerProcess
 from workers.trainer import TrainerWorker
+
+
+def take_events_of_any_size() -> None:
+    for kind in (Event, *EVENT_TYPES.values()):
+        kind.MAX_BYTES = MAX_EVENT_BYTES
 
 
 def split_batches() -> None:
@@ -257,6 +264,7 @@ BUGS = (
     Bug("foreign bytes count as the newest event", take_foreign_bytes_for_events, ("foreign_bytes",), 20),
     Bug("a job's id that another took ends an evaluator", end_at_a_taken_job_id, ("taken_job_ids",), 20),
     Bug("no consumer to be had ends a worker", end_at_the_limit_of_consumers, ("no_consumers",), 20),
+    Bug("an event of any size is recorded and read", take_events_of_any_size, ("huge_event",), 10),
     Bug("ratings are never corrected after a void", leave_ratings_after_a_void, ("void",), 10),
     Bug("a trainer is not started again for a longer training", take_training_for_over, ("configure",), 20),
 )

@@ -315,6 +315,7 @@ KINDS: dict[str, FaultKind] = {
         FaultKind("void", 25.0, lambda rng: ("", 0.0, rng.random()), _command("void")),
         FaultKind("pause_league", 40.0, lambda rng: ("", rng.uniform(1, 20), 0.0), _command("pause")),
         FaultKind("configure", 40.0, lambda rng: ("", 0.0, rng.random()), _command("configure")),
+        FaultKind("huge_event", 40.0, lambda rng: ("", 0.0, rng.random()), _command("huge_event")),
         FaultKind("retire", 60.0, lambda rng: ("", rng.uniform(1, 20), 0.0), _command("retire")),
         FaultKind(
             "second_worker", 40.0, lambda rng: (rng.choice(SECOND_WORKERS), rng.uniform(5, 60), 0.0), _second_worker

@@ -28,6 +28,7 @@ from tests.simulation.broker.api import Disk
 from tests.simulation.broker.protocol import parse_headers
 from tests.simulation.broker.server import URL
 from tests.simulation.broker.stream import Acknowledgements
+from tests.simulation.operator import HUGE_BYTES
 
 _DUPLICATE_WINDOW_NS = 600 * 10**9
 _ELO_K, _ELO_SCALE, _TOLERANCE = 32.0, 400.0, 1e-9
@@ -77,8 +78,10 @@ def acknowledged_messages_are_kept(remains: Remains) -> Iterator[str]:
 
 
 def history_is_readable(remains: Remains) -> Iterator[str]:
-    """Everything that a process has recorded can be decoded, and sequences have no gaps."""
+    """Everything that a process has recorded can be decoded, nothing huge counts, and sequences have no gaps."""
     for place, recorded in enumerate(remains.recorded, 1):
+        if recorded.error is None and len(recorded.payload) > HUGE_BYTES:
+            yield f"event {recorded.sequence} of {len(recorded.payload):,} bytes counts; expected it to be skipped"
         if recorded.error is not None and recorded.producer:
             yield f"event {recorded.sequence}: {recorded.error}"
         if recorded.sequence != place:

@@ -4,11 +4,17 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from league.log.jetstream import JetStreamLog
+import msgspec
+
+from league.log.connection import translate_broker_errors
+from league.log.jetstream import SCHEMA_HEADER, JetStreamLog
+from league.log.publisher import ID_HEADER
 from league.run import Run
 from lifecycle import control
 from lifecycle.void_matches import void_matches
 from schemas import events as e
+from schemas.codec import SCHEMA_VERSION
+from schemas.subjects import event_subject
 
 SETTINGS = (
     "rollout.games_in_flight=2",
@@ -20,6 +26,7 @@ SETTINGS = (
 )
 """Values that differ from those of the league; a worker takes each one at once, or when it is started again."""
 _RETIRED = "random_bot"
+HUGE_BYTES = 2 * e.Event.MAX_BYTES
 _LATE_SHARE = 1 / 3
 """Share of the changed settings that are changed as training finishes."""
 
@@ -65,4 +72,20 @@ async def _retire(run: Run, history: JetStreamLog, seconds: float, share: float)
     )
 
 
-COMMANDS: dict[str, Command] = {"void": _void, "pause": _pause, "configure": _configure, "retire": _retire}
+async def _huge_event(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
+    """Publish, past our own writers, an event that is larger than those of its type may be."""
+    failed = e.MatchFailed(match_id=f"huge-{share}", purpose="training", worker="stranger", error="x" * HUGE_BYTES)
+    subject, headers = event_subject(history.league, failed), {SCHEMA_HEADER: str(SCHEMA_VERSION)}
+    # The broker acknowledges a repetition as a duplicate.
+    headers |= {ID_HEADER: failed.key}
+    with translate_broker_errors("publishing as a stranger"):
+        await history.client.jetstream().publish(subject, msgspec.json.encode(failed), headers=headers)
+
+
+COMMANDS: dict[str, Command] = {
+    "void": _void,
+    "pause": _pause,
+    "configure": _configure,
+    "retire": _retire,
+    "huge_event": _huge_event,
+}
