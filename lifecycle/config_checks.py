@@ -64,9 +64,6 @@ def check_config(config: LeagueConfig) -> None:
     LOSSES.build(config.trainer.loss)
     STRATEGIES.build(config.trainer.buffer.strategy)
     check_transforms(config.trainer)
-    _check_least("trainer.max_lag_steps", config.trainer.max_lag_steps, 0)
-    _check_least("trainer.threads", config.trainer.threads, 1)
-    _check_least("inference.threads", config.inference.threads, 1)
     resolve_learner(config)
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
@@ -110,12 +107,6 @@ def _check_known(key: str, names: Iterable[str], known: Collection[str], problem
     """Check that the names in a value exist; in the message, ``problem`` follows one that does not."""
     for name in sorted(set(names).difference(known)):
         raise ConfigError(f"{key}: {name!r}{problem}; expected {format_choices(known, name)}")
-
-
-def _check_least(key: str, value: int, least: int) -> None:
-    # Not in the schema: a recorded configuration with such a value must stay readable.
-    if value < least:
-        raise ConfigError(f"{key}: {value}; expected {least} or more")
 
 
 def _check_seats(config: LeagueConfig, contest: EnvironmentSpec) -> None:

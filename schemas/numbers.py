@@ -28,7 +28,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0.0)]
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT64)]
 
-Processes = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
+Processes = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 """Number of processes of one kind on a machine."""
 
 InParallel = Annotated[int, msgspec.Meta(ge=1, le=100_000)]

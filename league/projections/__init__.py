@@ -9,5 +9,5 @@
 - ``projection``   one file, or memory, with its position; ``catch_up`` brings it to the newest event
 - ``segments``     closed history as Parquet files that projections attach; ``decision_files`` those of decisions
 - ``export``       all tables as Parquet, and copies of a projection's file
-- ``query``        SQL by people in a child process (``query_child``) with limits, rendered as a table, CSV or JSON
+- ``query``        SQL by people in a child process (``query_child``) with limits, whose only files are ``table_files``
 """

@@ -20,11 +20,11 @@ class _AttachedFile(NamedTuple):
     kind: str
     artifact: str
     path: str
+    """Name in the tables (``Projection.file_name``)."""
     size: int
 
-    @property
-    def is_there(self) -> bool:
-        path = Path(self.path)
+    def is_at(self, path: Path) -> bool:
+        """Whether it is there and whole."""
         return path.exists() and path.stat().st_size == self.size
 
 
@@ -41,7 +41,7 @@ async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> bo
     held = [
         _AttachedFile(*row) for row in projection.query("SELECT kind, artifact, path, size FROM kept.decision_files")
     ]
-    known = {file.artifact: file for file in held if file.is_there}
+    known = {file.artifact: file for file in held if file.is_at(projection.file_path(file.path))}
     stored = projection.query(
         "SELECT kind, artifact FROM decision_segments WHERE dropped_sequence IS NULL ORDER BY sequence, artifact"
     )
@@ -49,11 +49,11 @@ async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> bo
     for kind, artifact in stored:
         if artifact not in known:
             try:
-                path = (await blobs.fetch(artifact)).resolve()
+                path = await blobs.fetch(artifact)
             except ArtifactError as error:
                 log.warning("a segment of decisions is left out", error=str(error))
                 continue
-            known[artifact] = _AttachedFile(kind, artifact, str(path), path.stat().st_size)
+            known[artifact] = _AttachedFile(kind, artifact, projection.file_name(path), path.stat().st_size)
         files.append(known[artifact])
     if files != held:
         _replace_files(projection, files)

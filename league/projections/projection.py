@@ -42,18 +42,20 @@ class Projection:
 
     Every batch is one transaction that also moves the position, so a killed process resumes where it was. Delete the
     file to rebuild; a file of another version, or with missing attached segments, is emptied on opening. Without a
-    ``path``, the tables are kept in memory.
+    ``path``, the tables are kept in memory; ``folder`` is that of segments then.
 
     Raises:
         UsageError: the file is not a projection.
         BusyError: another process has it open.
     """
 
-    def __init__(self, path: Path | None = None, *, threads: int = 1) -> None:
+    def __init__(self, path: Path | None = None, *, threads: int = 1, folder: Path | None = None) -> None:
         self.path = path
+        self._folder = path.parent if path is not None else folder
         self.rebuild_reason = ""
         """Why the tables were emptied on opening; empty when they were not."""
-        self.connection = connect_duckdb(path, {**(LOADER_SETTINGS if path else {}), "threads": threads})
+        settings = {**(LOADER_SETTINGS if path else {"file_search_path": str(folder or "")}), "threads": threads}
+        self.connection = connect_duckdb(path, settings)
         self._loader = Loader(self.connection)
         self._dedup: DedupIndex | None = None
         self._is_open = False
@@ -161,7 +163,7 @@ class Projection:
                 for part, path in sorted(segment.files.items()):
                     self.connection.execute(
                         "INSERT INTO kept.attached VALUES (?, ?, ?, ?, ?)",
-                        [segment.first, segment.last, part, str(path.resolve()), path.stat().st_size],
+                        [segment.first, segment.last, part, self.file_name(path), path.stat().st_size],
                     )
             self._refresh_union_views()
             for segment in segments:
@@ -172,6 +174,17 @@ class Projection:
             newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
             self.position, self._reached = place, (place, newest[0][0] // 1000 if newest else 0)
         self.commit()
+
+    def file_name(self, path: Path) -> str:
+        """The name of a segment's file in the tables: relative to their folder, where it is in there."""
+        folder = self._folder
+        if folder is None or "," in str(folder) or not path.is_relative_to(folder):
+            return str(path.resolve())
+        return str(path.relative_to(folder))
+
+    def file_path(self, name: str) -> Path:
+        """The file of a name in the tables."""
+        return (self._folder or Path("/")) / name
 
     def open_reader(self) -> duckdb.DuckDBPyConnection:
         """A connection to the committed tables for another thread; the caller closes it."""
@@ -211,7 +224,7 @@ class Projection:
             version, sequence = self.query("SELECT schema_version, sequence FROM kept.position")[0]
             if version != VERSION:
                 reason = f"tables of version {version} were dropped; this version keeps {VERSION}"
-            elif lost := missing_segment_file(self.connection):
+            elif lost := missing_segment_file(self.connection, self.file_path("")):
                 reason = f"the tables were dropped, since {lost}"
             else:
                 return int(sequence)

@@ -9,27 +9,28 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import msgspec
 
 from league.projections.query import QueryLimits, QueryResult, memory_bytes
-from league.projections.tables import DamagedFileError, connect_duckdb, is_damage, read_projection_position
+from league.projections.table_files import TableFiles
+from league.projections.tables import (
+    DamagedFileError,
+    connect_duckdb,
+    decision_view_statements,
+    is_damage,
+    read_projection_position,
+    sql_literal,
+    table_view_statements,
+    union_view_statements,
+    view_statements,
+)
 from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
-_HIDDEN_PREFIXES = ("duckdb_", "pragma_", "pg_", "sqlite_", "__")
-_SHOWN = {"duckdb_tables", "duckdb_columns", "duckdb_functions", "duckdb_keywords", "duckdb_types"}
-_HIDDEN = {"current_setting", "which_secret", "views", "query", "query_table", "json_execute_serialized_sql"}
-"""Functions and tables of DuckDB that tell settings or paths of this machine, or run a statement named by a string."""
-_HIDDEN_SCHEMA = "kept"
-
-_MAX_DEPTH = 10_000
-"""Depth of a statement's syntax tree: some ten levels an operator."""
 _INTERPRETER_BYTES = 4 * 2**30
 """Bytes of address space for the interpreter and its libraries, beside what DuckDB may take."""
 
@@ -50,7 +51,12 @@ def limit_process(limits: QueryLimits) -> None:
 
 
 def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection, int] | None:
-    """A locked-down connection to the file and its position; None when it must be (re)built first."""
+    """A locked-down connection with the tables of a file, and their position; None when it must be (re)built first.
+
+    DuckDB tells every statement its settings and the paths of its files, and runs statements that are given as texts.
+    So it is given nothing to tell: its only files are those of ``TableFiles``, by names without a path, and its
+    catalogue is made here, of views.
+    """
     if not path.exists():
         return None
     settings: dict[str, str | int | bool] = {
@@ -59,22 +65,47 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
         # Nothing is spilled to disk: queries that exceed the memory are refused.
         "max_temp_directory_size": "0B",
         "temp_directory": "",
-        # Messages about files name it.
         "home_directory": ".",
+        "secret_directory": ".",
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
-    connection = connect_duckdb(path, settings, read_only=True)
-    position = read_projection_position(connection)
-    if position is None:
-        return None
-    attached = connection.execute(
-        "SELECT path FROM kept.attached UNION SELECT path FROM kept.decision_files"
-    ).fetchall()
-    connection.execute("SET allowed_paths = ?", [[path for (path,) in attached]])
+    files = TableFiles(path)
+    connection = connect_duckdb(None, settings)
+    connection.register_filesystem(files)
+    try:
+        connection.execute(f"ATTACH {sql_literal(files.address(path.name))} AS stored (READ_ONLY)")
+        connection.execute("USE stored")
+        position = read_projection_position(connection, path.parent)
+        if position is None:
+            return None
+        _make_catalogue(connection, files)
+    except duckdb.Error as error:
+        raise DamagedFileError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
+    connection.execute("SET allowed_paths = ?", [files.addresses()])
     connection.execute("SET enable_external_access = false")
+    connection.execute("SET disabled_filesystems = 'LocalFileSystem'")
     connection.execute("SET lock_configuration = true")
     return connection, position
+
+
+def _make_catalogue(connection: duckdb.DuckDBPyConnection, files: TableFiles) -> None:
+    """Make all views and macros in memory, over the stored tables and the files of segments."""
+    part = "if(starts_with(part, 'events'), 'events', part)"
+    attached = f"SELECT {part}, list(path ORDER BY first, part) FROM kept.attached GROUP BY 1"
+    decisions = "SELECT kind, list(path) FROM kept.decision_files GROUP BY 1"
+    segments, kinds = (
+        {name: [files.add(each) for each in names] for name, names in connection.execute(statement).fetchall()}
+        for statement in (attached, decisions)
+    )
+    connection.execute("USE memory")
+    for statement in [
+        *table_view_statements("stored"),
+        *union_view_statements(segments),
+        *decision_view_statements(kinds),
+        *view_statements(),
+    ]:
+        connection.execute(statement)
 
 
 def run_statement(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryResult | LeagueError:
@@ -99,7 +130,6 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
     if statements[0].type not in _ALLOWED:
         raise UsageError(f"SQL: a statement of type {statements[0].type.name}; expected one that reads, as SELECT")
-    _check_names(connection, sql)
     skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
     unreadable = tuple(connection.execute(skipped).fetchall())
     # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
@@ -119,51 +149,10 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -
     return result
 
 
-def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Refuse what ``_is_hidden``, by DuckDB's own syntax tree: neither quotes nor comments hide a name from it."""
-    tokens = duckdb.tokenize(sql)
-    text = sql.encode()
-    # Only a SELECT has a tree, SHOW and DESCRIBE among them; that of an EXPLAIN begins after its words.
-    starts = [start for start, _ in tokens if not text[start:].upper().startswith((b"EXPLAIN", b"ANALYZE"))]
-    selected = text[min(starts, default=0) :].decode()
-    try:
-        tree = msgspec.json.decode(connection.execute("SELECT json_serialize_sql(?)", [selected]).fetchall()[0][0])
-    except RecursionError:
-        raise UsageError("SQL: nested too deeply; expected fewer operators in a row") from None
-    if tree["error"]:
-        raise UsageError(f"SQL: {tree['error_message']}")
-    settings = {name for (name,) in connection.execute("SELECT name FROM duckdb_settings()").fetchall()}
-    for node in _nodes(tree):
-        name = str(node.get("function_name") or node.get("table_name") or "").strip('"').lower()
-        schemas = {str(node.get(key) or "").lower() for key in ("schema", "schema_name")}
-        is_setting = node.get("type") == "SHOW_REF" and name in settings
-        if is_setting or _is_hidden(name) or _HIDDEN_SCHEMA in schemas:
-            raise UsageError(
-                f"SQL: {name}: not available here; expected the tables and views of the league (SHOW TABLES)"
-            )
-
-
-def _is_hidden(name: str) -> bool:
-    return name in _HIDDEN or (name.startswith(_HIDDEN_PREFIXES) and name not in _SHOWN)
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """All objects of a syntax tree."""
-    waiting = [tree]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            yield part
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
-
-
 def main() -> None:
     """Answer one request."""
     # Ctrl-C ends it without a word; the terminal sends it to us too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.setrecursionlimit(_MAX_DEPTH)
     path, limits = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits])
     limit_process(limits)
     opened = None
@@ -183,6 +172,9 @@ def main() -> None:
         except MemoryError:
             answer_bytes = pickle.dumps(_memory_error(limits))
         sys.stdout.buffer.write(answer_bytes)
+        sys.stdout.buffer.flush()
+    # At once: the parent waits, and nothing is left to be written.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from schemas.config import LeagueConfig
 from schemas.decisions import CREDIT, DECISIONS
 from schemas.errors import BusyError, UsageError
 
-VERSION = 19
+VERSION = 20
 
 _FILES = [Path(__file__).with_name(f"{name}.sql") for name in ("schema", "analysis")]
 _STATEMENTS = [
@@ -40,6 +40,7 @@ VIEWS = list(_definitions("VIEW"))
 MACROS = list(_definitions("MACRO"))
 
 _BOOKKEEPING = {f"kept.{name}" for name in ("position", "attached", "dedup", "events", "decision_files")}
+_FILES_BOOKKEEPING = {"kept.attached", "kept.dedup", "kept.decision_files"}
 _SEGMENTS = {DECISIONS: "kept.decisions", CREDIT: "kept.credit"}
 """Empty tables with the columns of segments, by ``DecisionsStored.kind``."""
 _OTHERS = {*TABLES, *_BOOKKEEPING, *_SEGMENTS.values()}
@@ -120,8 +121,12 @@ def connect_duckdb(
         BusyError: another process has the file open; the message says which.
         DamagedFileError: the file cannot be opened or is no DuckDB file.
     """
+    # Names of segments' files are relative to the folder of the tables: no path of this machine is in them.
+    folder = {} if path is None or "," in str(path.parent) else {"file_search_path": str(path.parent)}
     try:
-        return duckdb.connect(":memory:" if path is None else str(path), read_only=read_only, config=dict(config))
+        return duckdb.connect(
+            ":memory:" if path is None else str(path), read_only=read_only, config={**folder, **config}
+        )
     except duckdb.Error as error:
         if "lock on file" not in str(error):
             raise DamagedFileError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
@@ -132,19 +137,23 @@ def connect_duckdb(
         ) from None
 
 
-def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | None:
-    """Position of an open file; None if it must be (re)built: another version, or attached files missing or changed."""
+def read_projection_position(connection: duckdb.DuckDBPyConnection, folder: Path) -> int | None:
+    """Position of an open file in a folder; None if it must be (re)built.
+
+    It must if it is of another version, or attached files are missing or changed.
+    """
     try:
         version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()[0]
     except duckdb.CatalogException:
         return None
-    return int(position) if version == VERSION and not missing_segment_file(connection) else None
+    return int(position) if version == VERSION and not missing_segment_file(connection, folder) else None
 
 
-def missing_segment_file(connection: duckdb.DuckDBPyConnection) -> str:
-    """Fault of an attached segment's file; empty when all are unchanged."""
-    for path, size in connection.execute("SELECT path, size FROM kept.attached ORDER BY ALL").fetchall():
-        actual = Path(path).stat().st_size if Path(path).exists() else None
+def missing_segment_file(connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
+    """Fault of the file of a segment that tables in a folder attach; empty when all are unchanged."""
+    for name, size in connection.execute("SELECT path, size FROM kept.attached ORDER BY ALL").fetchall():
+        path = folder / name
+        actual = path.stat().st_size if path.exists() else None
         if actual is None:
             return f"{path}, which they read, no longer exists"
         if actual != size:
@@ -177,6 +186,20 @@ def decision_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
         name = table.replace("kept.", "kept.all_")
         views.append(f"CREATE OR REPLACE VIEW {name} AS {' UNION ALL '.join(parts)}")
     return views
+
+
+def table_view_statements(catalog: str) -> list[str]:
+    """SQL for a catalogue of views on the tables of another one, with their comments, in place of the tables.
+
+    Bookkeeping that no view reads is left out.
+    """
+    names = [name for name in _ALL_TABLES if name not in _FILES_BOOKKEEPING]
+    comments = [text for text in _STATEMENTS if text.startswith("COMMENT ON TABLE")]
+    return [
+        "CREATE SCHEMA kept",
+        *(f"CREATE VIEW {name} AS FROM {catalog}.{name}" for name in names),
+        *(text.replace("COMMENT ON TABLE", "COMMENT ON VIEW") for text in comments),
+    ]
 
 
 def union_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:

@@ -319,7 +319,7 @@ async def _load_web_tables(run: Run, history: JetStreamLog) -> Projection:
         projection = open_disposable(run.folder / "web.duckdb", threads=2)
     except BusyError as error:
         log.warning("tables in memory", because=str(error))
-        projection = Projection(threads=2)
+        projection = Projection(threads=2, folder=run.folder)
     try:
         await load_projection(projection, run, history)
     except BaseException:  # raised again; an open file cannot be replaced

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TABLE_COMMENTS = """
-    SELECT table_name AS name, table_comment AS comment FROM information_schema.tables WHERE table_schema = 'main'
+    SELECT table_name AS name, table_comment AS comment FROM information_schema.tables
+    WHERE table_schema = 'main' AND table_catalog = current_database()
 """
 """SQL for the tables and views that people query, with their comments."""
 
@@ -123,7 +124,7 @@ def recorded_position(run: Run) -> int:
         if not run.projection.exists():
             return 0
         with connect_duckdb(run.projection, LOADER_SETTINGS, read_only=True) as connection:
-            return read_projection_position(connection) or 0
+            return read_projection_position(connection, run.folder) or 0
     except LeagueError:
         return 0
 

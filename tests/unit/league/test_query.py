@@ -5,11 +5,14 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from league.projections.dedup_index import DedupIndex
 from league.projections.projection import Projection
+from league.projections.segments import write_segment
 from league.queries.text_table import render_rows
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import LeagueError, UsageError
@@ -56,70 +59,108 @@ def test_values_of_every_kind_come_back(path: Path) -> None:
     assert row[3:] == ([1, None], {"a": "b"}, None)
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "DELETE FROM matches",
-        "CREATE TABLE x AS SELECT 1",
-        "CREATE TEMP TABLE x AS SELECT 1",
-        "COPY matches TO '/tmp/matches.csv'",
-        "SET memory_limit = '100GB'",
-        "ATTACH '/tmp/other.duckdb'",
-        "INSTALL httpfs",
-        "SELECT 1; SELECT 2",
-        "",
-        "SELECT * FROM read_text('/etc/hostname')",
-        "SELECT * FROM '/etc/hostname'",
-        "FROM glob('/*')",
-        "FROM read_csv('/etc/passwd')",
-        "FROM read_parquet('/tmp/*.parquet')",
-        "FROM read_csv('http://127.0.0.1:1/x.csv')",
-        "LOAD httpfs",
-        "PRAGMA enable_external_access",
-        "EXPLAIN ANALYZE COPY matches TO '/tmp/matches.csv'",
-        "SELECT current_setting('allowed_paths')",
-        "SELECT system.main.\"Current_Setting\"/**/('secret_directory')",
-        "EXPLAIN SELECT current_setting('allowed_paths')",
-        "SELECT 'ü', value FROM duckdb_settings()",
-        "FROM pg_catalog.pg_settings",
-        "FROM duckdb_databases()",
-        "FROM 'duckdb_databases'",
-        "SUMMARIZE pragma_database_list",
-        "PRAGMA database_list",
-        "FROM query('SELECT current_' || 'setting(''allowed_paths'')')",
-        "FROM query_table('duckdb_' || 'databases')",
-        "FROM json_execute_serialized_sql('{}')",
-        "FROM duckdb_secrets()",
-        "SHOW allowed_paths",
-        'SHOW "allowed_paths"',
-        "FROM query/**/('SELECT 1')",
-        "EXPLAIN /* x */ FROM query('SELECT 1')",
-        "EXPLAIN ANALYZE SELECT current_setting/**/('allowed_paths')",
-        "SELECT (SELECT max(path) FROM kept.attached)",
-        "FROM duckdb_views()",
-        "SELECT view_definition FROM information_schema.views",
-        "SELECT sql FROM sqlite_master",
-        "FROM duckdb_external_file_cache()",
-    ],
-)
-def test_everything_that_writes_or_leaves_the_file_is_refused(path: Path, sql: str) -> None:
+REFUSED = [
+    "DELETE FROM matches",
+    "CREATE TABLE x AS SELECT 1",
+    "CREATE TEMP TABLE x AS SELECT 1",
+    "COPY matches TO '/tmp/matches.csv'",
+    "SET memory_limit = '100GB'",
+    "ATTACH '/tmp/other.duckdb'",
+    "DETACH stored",
+    "USE stored",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SELECT 1; SELECT 2",
+    "",
+    "SELECT * FROM read_text('/etc/hostname')",
+    "SELECT * FROM '/etc/hostname'",
+    "FROM '~/x.csv'",
+    "FROM read_text('~/x')",
+    "FROM glob('/*')",
+    "FROM glob('*')",
+    "FROM glob('league://*')",
+    "FROM read_csv('/etc/passwd')",
+    "FROM sniff_csv('/etc/passwd')",
+    "FROM read_parquet('/tmp/*.parquet')",
+    "FROM read_csv('http://127.0.0.1:1/x.csv')",
+    "FROM read_text('league://../x')",
+    "PRAGMA enable_external_access",
+    "PRAGMA database_list",
+    "CALL pragma_database_size()",
+    "EXPLAIN ANALYZE COPY matches TO '/tmp/matches.csv'",
+    "FROM query('COPY matches TO ''/tmp/matches.csv''')",
+    "FROM query/**/('SET lock_configuration = false')",
+    "FROM json_execute_serialized_sql('{}')",
+    "FROM duckdb_extensions()",
+]
+TOLD = [
+    "SELECT current_setting('allowed_paths')",
+    "SELECT system.main.\"Current_Setting\"/**/('secret_directory')",
+    "EXPLAIN SELECT current_setting('allowed_paths')",
+    "EXPLAIN ANALYZE SELECT current_setting/**/('allowed_paths')",
+    "SELECT 'ü', value FROM duckdb_settings()",
+    "FROM pg_catalog.pg_settings",
+    "SHOW allowed_paths",
+    'SHOW "allowed_paths"',
+    "SHOW DATABASES",
+    "SHOW ALL TABLES",
+    "FROM duckdb_databases()",
+    "FROM 'duckdb_databases'",
+    "SUMMARIZE pragma_database_list",
+    "FROM query('SELECT current_' || 'setting(''allowed_paths'')')",
+    "FROM query/**/('SELECT current_setting(''allowed_paths'')')",
+    "EXPLAIN /* x */ FROM query('SELECT 1')",
+    "FROM query_table('duckdb_' || 'databases')",
+    "FROM duckdb_secrets()",
+    "FROM duckdb_tables()",
+    "FROM duckdb_views()",
+    "FROM stored.kept.attached",
+    "FROM stored.kept.decision_files",
+    "SELECT view_definition FROM information_schema.views",
+    "SELECT sql FROM sqlite_master",
+    "FROM duckdb_external_file_cache()",
+    "FROM duckdb_logs()",
+    "FROM duckdb_temporary_files()",
+]
+"""Statements about DuckDB itself. They may be answered, as there is nothing to tell."""
+
+
+@pytest.fixture(scope="module")
+def attached(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file whose tables read those of a segment."""
+    folder, dedup, half = tmp_path_factory.mktemp("server") / "private", DedupIndex(), len(HISTORY) // 2
+    folder.mkdir()
+    segment = write_segment(1, half, [HISTORY[:half]], dedup, folder / "artifacts")
+    with Projection(folder / "league.duckdb") as projection:
+        projection.attach([segment], dedup)
+        projection.apply(HISTORY)
+    return folder / "league.duckdb"
+
+
+@pytest.mark.parametrize("sql", REFUSED)
+def test_everything_that_writes_or_leaves_the_tables_is_refused(path: Path, sql: str) -> None:
     before = path.read_bytes()
     with pytest.raises(UsageError, match=r"^SQL: "):
         run_query(path, sql)
     assert path.read_bytes() == before
 
 
-def test_no_setting_or_message_tells_a_path_of_this_machine(path: Path) -> None:
-    for sql in ("FROM '~/x.csv'", "FROM read_text('~/x')", "SHOW DATABASES", "FROM duckdb_tables()", "SHOW ALL TABLES"):
+def test_no_statement_tells_a_path_of_this_machine(attached: Path) -> None:
+    for sql in [*TOLD, *REFUSED]:
         try:
-            said = str(run_query(path, sql))
+            said = str(run_query(attached, sql).rows)
         except UsageError as error:
             said = str(error)
-        assert str(path.parent) not in said
-        assert str(Path.home() / "x") not in said
-    # A word of a text, or a column of that name, is no call.
-    assert run_query(path, "SELECT 'query (1)' AS query").rows == [("query (1)",)]
-    assert run_query(path, "SELECT count(*) AS query FROM matches").rows
+        for name in ("/tmp/matches.csv", "/tmp/other.duckdb", "/tmp/*.parquet"):
+            said = said.replace(name, "")
+        for place in (str(attached.parent), f"{Path.home()}/", str(Path.cwd()), tempfile.gettempdir()):
+            assert place not in said, (sql, said)
+
+
+def test_a_query_reads_the_file_and_its_segments(path: Path, attached: Path) -> None:
+    for table in ("events", "matches", "match_seats", "ratings", "leaderboard", "agents"):
+        one, other = (run_query(each, f"FROM {table} ORDER BY ALL").rows for each in (path, attached))
+        assert one == other, table
 
 
 def test_a_long_statement_is_read(path: Path) -> None:

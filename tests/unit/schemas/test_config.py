@@ -76,9 +76,8 @@ def test_wrong_values_in_one_of_several_forms_are_named(problems, says):
 @pytest.mark.parametrize("key", ["trainer.max_lag_steps", "trainer.threads", "inference.threads"])
 def test_counts_with_which_a_worker_would_end_again_and_again_are_refused(key: str) -> None:
     table, name = key.split(".")
-    config = convert({table: {name: -1}}, LeagueConfig, "")
-    with pytest.raises(ConfigError, match=rf"{key}: -1; expected [01] or more"):
-        check_config(config)
+    with pytest.raises(ConfigError, match=rf"{key}: -1; expected (0|1)"):
+        convert({table: {name: -1}}, LeagueConfig, "")
 
 
 def test_a_sampler_that_names_an_agent_there_is_not_is_refused_before_anything_starts():
@@ -172,7 +171,7 @@ def test_a_setting_that_cannot_be_read_is_refused_in_words(setting: str) -> None
         ("[stop]\nsteps = -1", "stop.steps: -1; expected 0 or more"),
         ("[stop]\nminutes = -1.0", "stop.minutes: -1.0; expected 0 or more"),
         ("[rollout]\ngames_in_flight = 1000000000000000000", "rollout.games_in_flight: .*; expected 1 to 100,000"),
-        ("[rollout]\nworkers = -1", "rollout.workers: -1; expected 0 to 10,000"),
+        ("[rollout]\nworkers = -1", "rollout.workers: -1; expected 0 to 1,000,000"),
         ("[model.shape]\ninit_std = nan", "model.shape.init_std: nan; expected a finite number"),
         ("[trainer.learner]\nlearning_rate = inf", "trainer.learner.learning_rate: inf; expected a finite number"),
         (
