@@ -81,7 +81,7 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
             return None
         _make_catalogue(connection, files)
     except duckdb.Error as error:
-        raise DamagedFileError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
+        raise DamagedFileError(f"{path.name}: cannot be opened as a DuckDB file: {error}") from None
     connection.execute("SET allowed_paths = ?", [files.addresses()])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET disabled_filesystems = 'LocalFileSystem'")

@@ -231,7 +231,7 @@ class SqlActions:
         try:
             position = await asyncio.to_thread(query.position)
             if position is None:
-                raise BusyError(f"{path}: removed meanwhile; try again")
+                raise BusyError("the tables were removed meanwhile; try again")
             return await asyncio.to_thread(query.run, statement), position
         finally:
             query.close()
