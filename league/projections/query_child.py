@@ -94,8 +94,12 @@ def _make_catalogue(connection: duckdb.DuckDBPyConnection, files: TableFiles) ->
     part = "if(starts_with(part, 'events'), 'events', part)"
     attached = f"SELECT {part}, list(path ORDER BY first, part) FROM kept.attached GROUP BY 1"
     decisions = "SELECT kind, list(path) FROM kept.decision_files GROUP BY 1"
+    # Decisions of a lost file are fetched again before a statement that names them.
     segments, kinds = (
-        {name: [files.add(each) for each in names] for name, names in connection.execute(statement).fetchall()}
+        {
+            kind: [address for name in names if files.exists(address := files.add(name))]
+            for kind, names in connection.execute(statement).fetchall()
+        }
         for statement in (attached, decisions)
     )
     connection.execute("USE memory")

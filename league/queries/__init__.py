@@ -10,6 +10,7 @@
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
 - ``learning``     benchmarks before and after training, and a verdict in words
 - ``text_table``   rows as tables that fit a terminal, as CSV and JSON
+- ``terminal``     the last step before a terminal: consoles and streams that show every character
 - ``status``       the state of a league and its workers now, with alarms
 - ``reports``      the success criteria of a run, and ratings under other rules
 - ``plots``        charts of a league's history

@@ -17,7 +17,6 @@ from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=2, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 EVENTS = list({r.event.key: r.event for r in Simulation(SMALL).run(3, 1) if r.event is not None}.values())
-_NOBODY = 65_534
 
 
 @pytest.fixture
@@ -37,20 +36,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def league(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """A command as a user who may not write the folder: root may write everything, so not as root."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        for parent in list(folder.parents)[:3]:
-            parent.chmod(0o755)
-    return subprocess.run(
-        [sys.executable, "-m", "ui", *words, "--run", str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "HOME": "/nonexistent"},
-        **({"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if is_root else {}),  # type: ignore[arg-type]
-    )
+    """A command of a user who may not write the folder: root without the capability to write everything."""
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+    command = [*(drop if os.geteuid() == 0 else ()), sys.executable, "-m", "ui", *words, "--run", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_run_that_cannot_be_written_can_be_read_and_not_changed(folder: Path) -> None:

@@ -64,7 +64,7 @@ def test_consoles_and_tables_add_styles_to_visible_text_only(shown: Callable[[Ca
     text = shown(show)
     assert not UNSEEN.search(text)
     assert "\x1b[31m" in text
-    assert "\n".join(line for line in text.splitlines() if line.startswith("sound")) == "sound: FAKE"
+    assert not any(line.startswith("sound") for line in text.splitlines()), "only what was printed as lines is lines"
 
 
 def test_log_lines_on_a_terminal_are_visible_too(shown: Callable[[Callable[[], object]], str]) -> None:
