@@ -97,7 +97,7 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
 
         await asyncio.to_thread(lambda: write_picture(ratings_picture(board), run.plot))
     console.print(f"ratings over training: {run.plot}", highlight=False, soft_wrap=True)
-    where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
+    where = _run_option(run)
     console.print("Try next:", highlight=False)
     league = _find_command()
     for command in (
@@ -113,6 +113,23 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
 def _find_command() -> str:
     """The ``league`` command for the reader: its name if it is in PATH, else its path in the virtual environment."""
     return "league" if shutil.which("league") else os.path.relpath(Path(sys.executable).parent / "league")
+
+
+def _run_option(run: Run) -> str:
+    """The option for this run, with a space before it; empty for the default folder."""
+    return f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
+
+
+def _nothing_left(run: Run, state: LeagueState) -> str:
+    """The line about a league whose work is done before any worker starts, and how to go on."""
+    finished = state.training_finished(state.config_or_default.trainer.policy)
+    assert finished is not None
+    # The reason to stop ends with the limit's name: `3 steps`.
+    limit = "stop.criterion.win_rate" if finished.criterion_met else f"stop.{finished.reason.rpartition(' ')[2]}"
+    return (
+        f"nothing is left to do: training ended ({finished.reason}) and is measured. To go on, set a larger {limit}: "
+        f"in the file of --config, or `{_find_command()} config set {limit}=…{_run_option(run)}`; then run this again"
+    )
 
 
 async def open_without_workers(run: Run, settings: LeagueConfig, console: Console) -> None:
@@ -204,7 +221,10 @@ async def _run_workers(
         if config.inference.servers and not token_headers() and not (run.folder / TOKEN_FILE).exists():
             told = f"its inference servers take the token {run.read_inference_token()} (kept in {TOKEN_FILE} there)"
             console.print(told, highlight=False, soft_wrap=True)
-        supervisor = Supervisor(context, LeagueWorkerPool(context), make_announcer(console))
+        announce, pool = make_announcer(console), LeagueWorkerPool(context)
+        if pool.is_done(()):
+            announce(_nothing_left(run, context.state))
+        supervisor = Supervisor(context, pool, announce)
         with stop_on_signals(context, supervisor, console):
             async with show_dashboard(context, console):
                 return history, await supervisor.run()

@@ -61,6 +61,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.redirect_stdout(printed):
         reader = league_package.up(CONFIG, run)
     assert "identical" in printed.getvalue()
+    assert "nothing is left" not in printed.getvalue()
     assert "base_model" in {row["agent"] for row in reader.leaderboard()}
     return run
 
@@ -158,11 +159,14 @@ def test_commands_read_a_stopped_run(finished):
     assert json.loads(lines[0])["event"]["agent"] == "main@1"
 
 
-def test_going_on_with_a_finished_run_only_reports(finished):
+def test_going_on_with_a_finished_run_reports_and_says_how_to_train_on(finished):
     command = [sys.executable, "-m", "ui", "up", "--run", str(finished)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 0
     assert "identical" in result.stdout
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("nothing is left to do"))
+    assert "training ended (3 steps)" in line
+    assert f"config set stop.steps=… --run {finished}`" in line
 
 
 @pytest.mark.slow
