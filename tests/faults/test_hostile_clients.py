@@ -125,7 +125,9 @@ def test_a_league_works_on_beside_clients_that_request_whatever_they_like(
         for kind, (alone, beside) in rates.items():
             print(f"\n{kind.__name__}: {alone:.2f}/s alone, {beside:.2f}/s beside {requests:,} requests", end="")
     assert [r.event.reason for r in events if isinstance(r.event, e.WorkerLeft)] == []
-    assert [r.event.error for r in events if isinstance(r.event, e.MatchFailed)] == []
+    # Of thousands of adapters some answer as others do, which play refuses with a ``ModelError``, beside them or alone.
+    failures = [r.event.error for r in events if isinstance(r.event, e.MatchFailed)]
+    assert [error for error in failures if not error.startswith("ModelError:")] == []
     assert verify_events(events).is_identical
     assert rates[e.GradientStepTaken][1] >= (1 - MOST_LOST) * rates[e.GradientStepTaken][0]
 
