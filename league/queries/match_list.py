@@ -1,9 +1,10 @@
-"""Lists matches, newest first, page by page, and gathers the details of one.
+"""Lists matches, newest first, page by page or as a table for a terminal, and gathers the details of one.
 
 A first query finds the sequences of a page in the few columns that the filters use; a second one reads everything else
 about its matches between the first and the last of them. On long histories that is several times faster than one query.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,8 +13,10 @@ from league.log.base import RecordedEvent
 from league.queries.live_league import LiveLeague
 from league.queries.matches import MatchEvents, event_position, find_match_events, void_fields
 from league.queries.pages import MAX_INTEGER, RequestParams
-from league.queries.tables import row_dicts
-from schemas.errors import UsageError
+from league.queries.tables import open_tables, row_dicts
+from league.queries.text_table import Column, number_columns, render_table
+from league.run import Run
+from schemas.errors import UsageError, format_choices
 from schemas.ids import HUMAN
 
 _ENDED_MATCHES = """
@@ -53,6 +56,13 @@ _SEATS = """
     SELECT sequence, seat, role, agent, score, rank, trainable, team, won FROM kept.all_match_seats
     WHERE sequence BETWEEN $first AND $last AND list_contains($wanted, sequence) ORDER BY sequence, seat
 """
+_NAMES = {
+    "agent": "SELECT DISTINCT agent FROM kept.all_match_seats UNION SELECT agent FROM agents",
+    "purpose": "SELECT DISTINCT purpose FROM kept.all_matches UNION SELECT purpose FROM kept.all_match_failures",
+}
+"""Queries for the values of the filters that a command has."""
+_OPTIONAL_COLUMNS = ("worker", "seconds", "event", "length")
+"""Columns that a narrow terminal does without, in the order in which they go."""
 
 
 class PageQuery(NamedTuple):
@@ -74,6 +84,43 @@ async def list_matches(league: LiveLeague, params: RequestParams) -> list[dict[s
     page = build_page_query(params)
     upto = params.at() or MAX_INTEGER
     return await league.read(lambda connection: read_page(connection, page, upto))
+
+
+async def read_matches(run: Run, agent: str | None, purpose: str | None, limit: int) -> list[dict[str, Any]]:
+    """The newest matches of a run, as ``list_matches`` gives them.
+
+    Raises:
+        UsageError: the league has no such agent or purpose.
+    """
+    filters = {name: value for name, value in (("agent", agent), ("purpose", purpose)) if value is not None}
+    page = build_page_query(RequestParams({**filters, "limit": str(limit)}, {}))
+    async with open_tables(run) as tables:
+        rows = read_page(tables.connection, page, MAX_INTEGER)
+        for name, value in {} if rows else filters.items():
+            names = {known for (known,) in tables.connection.execute(_NAMES[name]).fetchall()}
+            if value not in names:
+                raise UsageError(f"--{name} {value}: no match was found; expected {format_choices(names, value)}")
+    return rows
+
+
+def matches_text(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """The rows of ``read_matches`` as a table of at most ``width`` characters a line."""
+    event, length, seconds = number_columns("event", "length", "seconds")
+    columns: list[Column | str] = [event, "time (UTC)", "match", "purpose", "agents: scores", "result"]
+    cells = []
+    for row in rows:
+        seats = ", ".join(f"{seat['agent']}: {round(seat['score'], 3):g}" for seat in row["seats"])
+        clock = f"{row['time']:%Y-%m-%d %H:%M:%S}"
+        about = (row["match_id"], row["purpose"], seats, _result(row))
+        cells.append([row["sequence"], clock, *about, row["length"], row["seconds"], row["worker"]])
+    return render_table([*columns, length, seconds, "worker"], cells, width, _OPTIONAL_COLUMNS)
+
+
+def _result(row: Mapping[str, Any]) -> str:
+    if row["error"] is not None:
+        return "failed"
+    winners = dict.fromkeys(seat["agent"] for seat in row["seats"] if seat["won"])
+    return ("won by " + ", ".join(winners) if winners else "drawn") + (" (voided)" if row["voided"] else "")
 
 
 def read_page(connection: Any, page: PageQuery, upto: int) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,6 +109,23 @@ def append(folder: Path, *events: e.Event) -> None:
             await history.append(event)
 
     with_history(folder, work)
+
+
+def test_matches_are_listed_newest_first_and_by_agent_and_purpose(nim: Path, history: list[RecordedEvent]) -> None:
+    newest = [recorded.event.match_id for recorded in of(history, e.MatchFinished)][::-1]  # type: ignore[union-attr]
+    assert [row["match_id"] for row in answer("match", "list", "--limit", "500", run=nim)] == newest
+    asked = ("match", "list", "--agent", "main@1", "--purpose", "evaluation", "--limit", "3")
+    rows = answer(*asked, run=nim)
+    played = [m for m in matches(history, "evaluation")[::-1] if "main@1" in [seat.agent for seat in m.seats]]
+    assert [row["match_id"] for row in rows] == [match.match_id for match in played[:3]]
+    assert {seat["agent"] for seat in rows[0]["seats"]} == {seat.agent for seat in played[0].seats}
+    shown = league(*asked, run=nim).stdout
+    for match in played[:3]:
+        assert re.search(rf"{match.match_id} .* won by {match.seats[match.winner].agent} ", shown)
+    for option, wrong, meant in (("--agent", "man@1", "main@1"), ("--purpose", "trainig", "training")):
+        refused = league("match", "list", option, wrong, run=nim)
+        assert f"{option} {wrong}" in str(refused.exception)
+        assert f"did you mean '{meant}'?" in str(refused.exception)
 
 
 def test_a_match_is_shown_with_its_seats_and_every_move(nim: Path, history: list[RecordedEvent]) -> None:

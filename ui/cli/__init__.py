@@ -7,7 +7,7 @@
 - ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
 - ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
 - ``sql``           ``sql``, ``export``: the history as tables
-- ``provenance``    ``match show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins of results
+- ``provenance``    ``match list|show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins
 - ``charts``        ``payoff``, ``plot``: payoffs, and pictures of the history
 - ``evaluation``    ``criteria``, ``benchmark``: the success criteria, and games against one opponent
 - ``corrections``   ``void``, ``workers quarantine``, ``dead-letters``: what should not count
@@ -40,7 +40,7 @@ from schemas.errors import ExitCode
 
 GROUPS = {
     "model": "Base models.",
-    "match": "Matches: read, explain, play again, request, export, import.",
+    "match": "Matches: list, read, explain, play again, request, export, import.",
     "dead-letters": "Messages that could not be decoded, and jobs that failed too often.",
     "config": "Settings: a file to begin with, and those of an open league.",
     "agent": "The agents in the league.",
@@ -81,6 +81,7 @@ _PANELS = {
         "sql": "sql:sql",
         "criteria": "evaluation:criteria",
         "benchmark": "evaluation:benchmark",
+        "match list": "provenance:list_newest",
         "match show": "provenance:show",
         "match explain": "provenance:explain",
         "match resimulate": "provenance:resimulate_match",

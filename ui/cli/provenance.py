@@ -12,6 +12,7 @@ from typer import Argument, Option
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.audit import SamplingAudit, WindowShares, audit_sampling
 from league.queries.conversation import print_conversation, read_conversation
+from league.queries.match_list import matches_text, read_matches
 from league.queries.match_text import (
     explain_match,
     match_header,
@@ -22,6 +23,7 @@ from league.queries.match_text import (
     resimulate_from_record,
 )
 from league.queries.matches import MatchEvents, find_match, load_record
+from league.queries.pages import MAX_ROWS
 from league.queries.terminal import Console, say
 from league.run import Run
 from schemas.errors import UsageError, format_choices
@@ -37,6 +39,21 @@ RecordOption = Annotated[
     Path | None, Option("--record", help="A copy of the record, for a league that keeps its digest only.")
 ]
 _MAX_OPPONENTS = 6
+
+
+async def list_newest(
+    *,
+    run: Run,
+    agent: Annotated[str | None, Option(help="Only matches in which this agent had a seat, or failed to.")] = None,
+    purpose: Annotated[
+        str | None, Option(help="Only matches of this purpose, such as training, evaluation or benchmark.")
+    ] = None,
+    limit: Annotated[int, Option(min=1, max=MAX_ROWS, help="Matches to list at most.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """List matches, newest first: agents with their scores, and who won."""
+    rows = await read_matches(run, agent, purpose, limit)
+    print_answer(rows, as_json, lambda found: print(matches_text(found, terminal_width()), end=""))
 
 
 async def show(

@@ -80,6 +80,7 @@ COMMANDS = [
     "matchmaking audit",
     "replay --set ratings.elo.k=64",
     "criteria",
+    "match list --limit 50",
     "match show MATCH",
     "match explain MATCH",
     "sql SHOW_TABLES",
