@@ -75,13 +75,13 @@ def trusted_settings(config: LeagueConfig, trusted: Collection[str]) -> tuple[Le
                 f"--trust {reach.name} if you trust where they come from"
             )
     plain = to_builtins(config)
-    for reach in left_off:
-        _remove(plain, reach.name)
     agents = {reach.name.removeprefix("agents.") for reach in left_off if reach.name.startswith("agents.")}
     for key in ("gatekeepers", "benchmark_opponents"):
         plain["evaluation"][key] = [name for name in plain["evaluation"][key] if name not in agents]
     if plain["episodes"]["judge"] in agents:
         plain["episodes"]["judge"] = ""
+    for reach in left_off:
+        _remove(plain, reach.name)
     return convert(plain, LeagueConfig, ""), left_off
 
 

@@ -75,6 +75,12 @@ def test_a_league_that_cannot_do_without_asks_for_trust(tables: dict[str, Any], 
     assert (config, left_off) == (league(**tables), [])
 
 
+def test_lists_of_agents_may_be_left_off_too() -> None:
+    config, left_off = trusted_settings(league(evaluation={"gatekeepers": ["/etc/passwd"]}, agents=AGENTS), [])
+    assert [reach.name for reach in left_off] == ["agents.gpt", "evaluation.gatekeepers"]
+    assert config.evaluation.gatekeepers == LeagueConfig().evaluation.gatekeepers
+
+
 def test_usual_settings_reach_nothing() -> None:
     usual = {
         "model": {"base": "HuggingFaceTB/SmolLM2-135M-Instruct"},
