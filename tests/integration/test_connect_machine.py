@@ -29,6 +29,7 @@ from lifecycle.connect_machine import ConnectOptions, connect_machine
 from schemas import events as e
 from schemas.config import ExperienceConfig, LeagueConfig, Plugin, load_config, to_builtins
 from schemas.errors import AccessError, LogError, LogUnavailableError, UsageError
+from tests.forks import run_forked
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 
@@ -286,3 +287,15 @@ def joined(history: list[RecordedEvent]) -> list[str]:
 
 def steps_of(history: list[RecordedEvent]) -> list[int]:
     return [r.event.step for r in history if isinstance(r.event, e.GradientStepTaken)]
+
+
+@pytest.mark.slow
+def test_one_league_of_several_on_a_broker_is_played_and_reported(tmp_path: Path) -> None:
+    text = CONFIG.read_text().replace('name = "nim"', 'name = "third"', 1).replace("steps = 3", "steps = 1")
+    (tmp_path / "third.toml").write_text(text)
+    with EmbeddedServer(tmp_path / "nats") as server:
+        asyncio.run(opened(server.url, "nim", "other"))
+        words = ["up", "--config", str(tmp_path / "third.toml"), "--run", str(tmp_path / "run"), "--nats", server.url]
+        done = run_forked(words, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "replay --verify" in done.stdout
