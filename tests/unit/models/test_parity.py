@@ -40,7 +40,8 @@ from schemas.events import PolicyPublished
 from trainer.loss_inputs import recompute_logprobs
 from ui.cli import app
 
-SHAPE = BaseShape(hidden=48, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=96)
+# Weights as small as those of hub models, for which the bounds in half precision are made.
+SHAPE = BaseShape(hidden=48, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=96, init_std=0.02)
 GAME = make_game("nim", {"seats": 3, "heaps": [3, 4, 5]})
 DTYPES = ["float32", "bfloat16"]
 LEAGUE = {
