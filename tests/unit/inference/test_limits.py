@@ -73,7 +73,7 @@ def test_a_step_from_a_nucleus_is_learned_from_under_the_nucleus(base: Path) -> 
         learnt, stated = recompute_logprobs(decoder, None, model.model_calls)
         branches += len(stated)
         np.testing.assert_allclose(learnt, stated, atol=1e-5)
-    assert branches > 20
+    assert branches > 10
 
 
 def test_want_of_memory_is_known_by_what_torch_really_says() -> None:
