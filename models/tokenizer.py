@@ -85,16 +85,22 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of running text as it stands; special tokens in it are parsed as such, none are added."""
-        if len(text) < _LONG_CHARS:
-            return list(self._tokens.encode(text, add_special_tokens=False).ids)
-        # Encoding a batch, unlike encoding a text, lets other threads run meanwhile.
-        return list(self._tokens.encode_batch([text], add_special_tokens=False)[0].ids)
+        return self._encode(text, special_tokens=False)
+
+    def _encode(self, text: str, special_tokens: bool) -> list[int]:
+        try:
+            if len(text) < _LONG_CHARS:
+                return list(self._tokens.encode(text, add_special_tokens=special_tokens).ids)
+            # Encoding a batch, unlike encoding a text, lets other threads run meanwhile.
+            return list(self._tokens.encode_batch([text], add_special_tokens=special_tokens)[0].ids)
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{self.folder}: tokenizer.json: {error}; text {text[:40]!r} cannot be encoded") from error
 
     @cached_property
     def prefix(self) -> tuple[int, ...]:
         """The tokens that the tokenizer puts before a text, as BOS; empty for made tokenizers and for many families."""
         plain = self.encode_text("a")
-        whole = list(self._tokens.encode("a", add_special_tokens=True).ids)
+        whole = self._encode("a", special_tokens=True)
         starts = (at for at in range(len(whole)) if whole[at : at + len(plain)] == plain)
         if prefix := tuple(whole[: next(starts, 0)]):
             return prefix
