@@ -1,8 +1,8 @@
 """Registry of games: each module or package here is one game and registers its factory under its own name.
 
 A factory makes a ``GameSpec`` from the game's settings. Modules are imported on first use, so a missing optional
-dependency breaks no other game. ``base`` is the contract, ``texts`` its optional parts,
-``third_party`` the boundary to games of other packages.
+dependency breaks no other game. ``base`` is the contract, ``texts`` its optional parts, ``contract`` its rules as
+checks, ``third_party`` the boundary to games of other packages.
 
 To add a game: one module with its config struct, its ``Game``, and ``@register("name")``; the contract tests find it.
 """
@@ -16,7 +16,9 @@ from schemas.plugins import F, FactoryRegistry
 
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
-GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(__name__, ("base", "texts", "third_party"))
+GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(
+    __name__, ("base", "contract", "texts", "third_party")
+)
 """Factories by name, each with the values of its setting ``text``."""
 
 

@@ -62,6 +62,8 @@ def test_the_rehearsal_prints_what_the_page_shows_and_the_settings_are_right(fol
     rehearsal, check, *_ = COMMANDS
     assert follow(folder, rehearsal).splitlines() == SHOWN[0].splitlines()
     assert "a league 'thirteen' of thirteen" in follow(folder, f"export LEAGUE_PLUGINS=plugins\n{check}")
+    kept = follow(folder, "export LEAGUE_PLUGINS=plugins\nleague game check thirteen").splitlines()
+    assert kept == [line for line in kept if line.startswith("ok ")] != []
 
 
 @pytest.mark.slow

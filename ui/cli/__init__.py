@@ -2,7 +2,7 @@
 
 - ``machines``      ``up``, ``open``, ``worker``, ``join``: processes; ``auth``, ``nats``: credentials, brokers
 - ``arena``         ``arena``: episodes in one process, without a league
-- ``config``        ``doctor``, ``config init|check``, ``model init``: before there is a league
+- ``config``        ``doctor``, ``config init|check``, ``game check``, ``model init``: before there is a league
 - ``watch``         ``dash``, ``web``, ``site``, ``status``, ``metrics``, ``play``: the league as it is now
 - ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
 - ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
@@ -40,6 +40,7 @@ from schemas.errors import ExitCode
 
 GROUPS = {
     "model": "Base models.",
+    "game": "Games: checked before a league plays them.",
     "match": "Matches: list, read, explain, play again, request, export, import.",
     "dead-letters": "Messages that could not be decoded, and jobs that failed too often.",
     "config": "Settings: a file to begin with, and those of an open league.",
@@ -54,6 +55,7 @@ _PANELS = {
         "doctor": "config:doctor",
         "config init": "config:init",
         "config check": "config:check",
+        "game check": "config:check_game",
         "config set": "control:config_set",
         "config show": "control:config_show",
         "up": "machines:up",

@@ -1,8 +1,8 @@
-"""``league doctor``, ``config init|check`` and ``model init``: this machine, a settings file and a base model."""
+"""``league doctor``, ``config init|check``, ``game check``, ``model init``: machine, settings, game and base model."""
 
 import asyncio
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,6 +110,41 @@ def check(
     raise typer.Exit(ExitCode.ERROR if problems else ExitCode.SUCCESS)
 
 
+def check_game(
+    name: Annotated[str, Argument(help="A game, also of LEAGUE_PLUGINS.")],
+    config: Annotated[Path | None, Option(help="A league's settings; [game] is used. By default the defaults.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that a game keeps the contract of games; exits 1 if it breaks a rule.
+
+    It is played at random by fixed seeds: legal and to an end, repeatable, saved and replayed with equal bytes; bad
+    actions change nothing, bots play legally, and the text for models says every action.
+    """
+    from arena.games import make_game
+    from arena.games.contract import check_contract
+
+    settings = {}
+    if config is not None:
+        game = load_config(config).game
+        if game.name != name:
+            raise UsageError(f"--config {config}: game.name is {game.name!r}; expected {name!r}")
+        settings = game.settings
+    findings = list(check_contract(make_game(name, settings)))
+    if as_json:
+        print_json(findings)
+    else:
+        _print_findings((not each.found, each.rule, each.found) for each in findings)
+    raise typer.Exit(ExitCode.ERROR if any(each.found for each in findings) else ExitCode.SUCCESS)
+
+
+def _print_findings(findings: Iterable[tuple[bool, str, str]]) -> None:
+    """Print lines of whether something is as it should be, what, and what was found."""
+    console = Console()
+    for ok, what, found in findings:
+        console.print("[green]ok  [/green] " if ok else "[red]MISS[/red] ", end="")
+        print_line(console, f"{what}: {found}" if found else what)
+
+
 def _list_lines(title: str, texts: Sequence[str]) -> list[str]:
     wrapper = textwrap.TextWrapper(_TEXT_WIDTH, f"{title:<12}", " " * 12, break_on_hyphens=False)
     return [line for text in texts for line in wrapper.wrap(text)]
@@ -188,11 +223,7 @@ def doctor(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, as_json: JsonO
     if as_json:
         print_json(findings)
     else:
-        console = Console()
-        for finding in findings:
-            mark = "[green]ok  [/green]" if finding.ok else "[red]MISS[/red]"
-            console.print(f"{mark} {finding.what}: ", end="")
-            print_line(console, finding.found)
+        _print_findings((finding.ok, finding.what, finding.found) for finding in findings)
     raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
 
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +16,9 @@ import pytest
 from arena import bots
 from arena.clients import ScriptedClient
 from arena.environments import ARENAS, ArenaSpec, make_environment
-from arena.games import GAMES
+from arena.games import GAMES, make_game
 from arena.games.base import GameSpec
+from arena.games.contract import check_contract
 from arena.match import BotPlayer, play
 from league.ratings.base import SYSTEMS, Side, make_rating_system
 from league.samplers import SAMPLERS, make_sampler
@@ -111,16 +111,7 @@ def _winner(spec: GameSpec, names: Sequence[str], seed: int) -> int | None:
 
 
 def test_the_game_keeps_the_contract_of_games() -> None:
-    contract = SimpleNamespace(**runpy.run_path(str(ROOT / "tests" / "contracts" / "test_games.py")))
-    spec = make_environment("race", {})
-    for check in (
-        contract.test_random_play_is_legal_and_ends_with_an_outcome_for_every_seat,
-        contract.test_bad_actions_are_refused_and_change_nothing,
-        contract.test_a_loaded_position_continues_as_the_saved_one,
-        contract.test_text_says_every_action_and_only_legal_ones,
-        contract.test_every_bot_plays_legally,
-    ):
-        check(spec)
+    assert [finding for finding in check_contract(make_game("race", {})) if finding.found] == []
 
 
 def test_the_episode_is_played_and_scored(tmp_path: Path) -> None:
