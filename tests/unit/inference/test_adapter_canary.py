@@ -79,6 +79,20 @@ def test_a_backend_that_does_not_serve_an_adapter_is_found_when_it_is_loaded(bas
     asyncio.run(body())
 
 
+def test_many_versions_and_equal_weights_under_two_names_are_no_faults(base):
+    # Of one token each, some of so many log-probabilities are equal by chance.
+    changes = {f"main@{step}": 0.1 + 1e-4 * step for step in range(300)} | {"again": 0.1}
+
+    async def body() -> None:
+        backend = LocalBackend(base)
+        cache = make_cache(base, backend, changes, most=400)
+        await cache.ensure(list(changes))
+        assert backend.stats().adapters == len(changes)
+        await backend.close()
+
+    asyncio.run(body())
+
+
 def test_small_steps_are_no_faults_and_an_adapter_without_effect_is_named(base):
     async def body() -> None:
         backend = LocalBackend(base)
