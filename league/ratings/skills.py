@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from league.ratings.base import Side, State
 
+_MAX_RATING = 1e300
 _MAX_DISTANCE = 1e7
 """Largest distance of two ratings, in units of beta."""
 _MIN_DEVIATION = 1e-6
@@ -51,7 +52,8 @@ def relative_skills(ratings: Mapping[str, State], sides: Sequence[Side], beta: f
     equals, the number of seats is no advantage.
     """
     seats = [ratings[agent][0] for side in sides for agent in side.agents]
-    mean = fsum(rating / len(seats) for rating in seats)
+    # Bounded, since a sum of the largest numbers overflows.
+    mean = fsum(max(min(rating, _MAX_RATING), -_MAX_RATING) / len(seats) for rating in seats)
     return {agent: scaled_distance(state[0], mean, beta) for agent, state in ratings.items()}
 
 

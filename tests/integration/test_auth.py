@@ -508,7 +508,7 @@ def test_a_dashboards_credentials_suffice_for_the_status_and_the_metrics(broker:
             status = await read_status(history, context.state, run=run)
             assert status.league == "watched"
             # The readiness probe of a deployment's dashboard.
-            async with TestClient(TestServer(make_application(context))) as scraper:
+            async with TestClient(TestServer(make_application(context, "127.0.0.1"))) as scraper:
                 assert (await scraper.get("/metrics")).status == 200
 
     asyncio.run(asyncio.wait_for(body(), 60))

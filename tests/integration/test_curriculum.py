@@ -232,7 +232,7 @@ def test_what_is_too_large_fails_its_match_by_name_and_leaves_nothing(model: Pat
         events = [recorded.event for recorded in await worker.history()]
         (failed,) = (event for event in events if isinstance(event, MatchFailed))
         assert "store 'words': an artifact of 7" in failed.error
-        assert "expected 65536 at most" in failed.error
+        assert "expected 60000 at most" in failed.error
         assert {event.match_id for event in events if isinstance(event, ArtifactStored)} == {"rollout-1-1"}
 
     in_league(configured(model, [70_000]), tmp_path / "run", body)

@@ -63,7 +63,16 @@ settings = { first = 2, group_size = 4, problems_per_batch = 2, max_tokens = 6 }
 
 [model]
 cloning = { sequences = 96, batch = 32 }
-shape = { hidden = 32, layers = 1, heads = 2, kv_heads = 1, head_dim = 16, mlp = 64, max_positions = 256 }
+
+[model.shape]
+hidden = 32
+layers = 1
+heads = 2
+kv_heads = 1
+head_dim = 16
+mlp = 64
+max_positions = 256
+init_std = 0.02
 
 [trainer]
 advantage = { name = "group_relative" }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import arena as package
 from arena import (
@@ -308,7 +309,7 @@ def test_a_client_is_made_as_the_engines(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (other.config.timeout_s, other._server._http_client._secret) == (2.0, "")
 
 
-def test_only_replies_that_would_be_trained_on_are_warned_about(chat_server: Any, say: Any, capsys: Any) -> None:
+def test_only_replies_that_would_be_trained_on_are_warned_about(chat_server: Any, say: Any) -> None:
     server = chat_server(lambda *_: say("hello"))
 
     async def asked(role: str | None) -> None:
@@ -321,14 +322,10 @@ def test_only_replies_that_would_be_trained_on_are_warned_about(chat_server: Any
             await arena.run_episode("greeting", "Bob")
         await client.close()
 
-    def warnings() -> int:
-        shown = capsys.readouterr()
-        return int((shown.out + shown.err).count("nothing can be trained on them"))
-
-    asyncio.run(asked(None))
-    assert warnings() == 0
-    asyncio.run(asked("Guest"))
-    assert warnings() == 1
+    for role, warnings in ((None, 0), ("Guest", 1)):
+        with capture_logs() as logs:
+            asyncio.run(asked(role))
+        assert sum("nothing can be trained on them" in line["event"] for line in logs) == warnings
 
 
 def test_a_log_is_a_context(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from league.projections.export import copy_projection
 from league.projections.projection import Projection
 from league.queries import stored
+from league.queries.stored import LeagueReader
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, LogUnavailableError
 from tests.builders import run_query
@@ -60,7 +61,9 @@ def test_reading_through_a_server_that_is_too_busy_is_a_temporary_error(monkeypa
     monkeypatch.setattr(stored, "_TIMEOUT_S", 0.01)
 
     async def body() -> None:
+        reader = LeagueReader.__new__(LeagueReader)
+        reader._loop = asyncio.get_running_loop()
         with pytest.raises(LogUnavailableError, match=r"not read within 0\.01 s; try again later"):
-            await asyncio.to_thread(stored._wait_for, asyncio.Event().wait(), asyncio.get_running_loop())
+            await asyncio.to_thread(reader._wait_for, asyncio.Event().wait())
 
     asyncio.run(body())

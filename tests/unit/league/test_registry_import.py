@@ -135,7 +135,7 @@ def test_every_form_of_a_result_is_understood(result: Any, scores: tuple[float, 
     "result", [None, 2, -1, True, float("nan"), "maybe", [1], [1, 2, 3], [1, "2"], [1, float("inf")], {"v50": 1}, {}]
 )
 def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
-    with pytest.raises(UsageError, match=r"history\[0\]\.result: found .*; expected 1, 0\.5 or 0"):
+    with pytest.raises(UsageError, match=r"history\[0\]\.result(\[1\])?: .*; expected (1, 0\.5 or 0|a finite number)"):
         result_of(result)
 
 

@@ -200,7 +200,7 @@ def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:
         (["--hardware", "gpu-24gb", "--model", "made"], "too small to keep a GPU busy"),
         (["--minutes", "0"], "--minutes 0: expected a finite number above 0"),
         (["--minutes", "nan"], "--minutes nan: expected a finite number above 0"),
-        (["--model", "a\x1b[2Jb"], "--model: expected 'made', a folder or a hub id"),
+        (["--model", "a\x1b[2Jb"], "--model: expected 'made' or 'smollm2-135m-instruct', a folder or a hub id"),
     ],
 )
 def test_a_wrong_answer_is_refused_and_nothing_written(words: list[str], says: str, tmp_path: Path) -> None:

@@ -221,8 +221,8 @@ def test_a_long_match_tells_in_parts_what_it_has_cost_and_nothing_twice(chat_ser
     ("settings", "message"),
     [
         ({"prompt_price": -1.0}, r"prompt_price: -1\.0; expected 0 or more"),
-        ({"completion_price": float("inf")}, "completion_price: inf; expected 0 or more"),
-        ({"completion_price": 1.0, "budget": float("nan")}, "budget: nan; expected 0 or more"),
+        ({"completion_price": float("inf")}, "completion_price: inf; expected a finite number"),
+        ({"completion_price": 1.0, "budget": float("nan")}, "budget: nan; expected a finite number"),
         ({"budget": 5.0}, "budget: no price"),
     ],
 )

@@ -245,8 +245,9 @@ def test_the_other_seats_act_by_what_they_played_in_the_match(board: Path) -> No
                     held = tuple(sorted(f"{unit} H" for unit in game.position.units[seat]))
                     is_held = behaviour == "hold" and game.position.kind == "M"
                     actions[seat] = held if is_held else spec.bot("greedy").act(game, seat, Random(seat))
-                actions[0] = await player.act(game, 0, 3)
-                assert game.is_legal(0, actions[0])
+                if 0 in actions:
+                    actions[0] = await player.act(game, 0, 3)
+                    assert game.is_legal(0, actions[0])
                 game.apply(actions)
             spec.copies.clear()
             await player.act(game, 0, 5)
