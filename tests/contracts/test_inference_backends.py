@@ -269,8 +269,8 @@ def test_nucleus_is_the_fewest_likeliest_tokens_and_logprobs_are_renormalised_ov
     loras = {None: None} | {name: load(folder, decoder.shape) for name, folder in adapters.items()}
     top_p, cut, whole = 0.6, 0, 0
     requests = [
-        request_of(i, sampling=SamplingParameters((0.7, 3.0)[i % 2], i, 6, top_p), constraint=(PLANS, None)[i // 4 % 2])
-        for i in range(16)
+        request_of(i, sampling=SamplingParameters((0.7, 2.0)[i % 2], i, 6, top_p), constraint=(PLANS, None)[i // 4 % 2])
+        for i in range(32)
     ]
     for request, generation in zip(requests, sample_or_skip(start, requests), strict=True):
         ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
