@@ -96,7 +96,7 @@ def up(
         run: The run's folder.
 
     Raises:
-        LeagueError: the command failed; the message holds the end of its output.
+        LeagueError: the command failed; the message says why, or holds the end of its output.
     """
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(config, LeagueConfig | Mapping):
@@ -127,8 +127,11 @@ def _run_command(command: list[str]) -> None:
             process.terminate()
             raise
     if process.returncode:
+        _, is_explained, reason = f"\n{''.join(tail)}".rpartition("\nerror: ")
         name = " ".join(command[command.index("ui") + 1 :][:2]).partition(" --")[0]
-        raise LeagueError(f"league {name}: exit code {process.returncode}\n{''.join(tail)}")
+        raise LeagueError(
+            reason.strip() if is_explained else f"league {name}: exit code {process.returncode}\n{''.join(tail)}"
+        )
 
 
 class RunReader:
@@ -202,6 +205,9 @@ class RunReader:
         Args:
             policy: Only the steps of this policy.
         """
+        known = [] if policy is None else self.sql("SELECT DISTINCT policy FROM policies ORDER BY policy")["policy"]
+        if policy is not None and policy not in known:
+            raise UsageError(f"policy {policy!r}: not trained in this run; expected {format_choices(known, policy)}")
         where = "" if policy is None else f"WHERE policy = {sql_literal(policy)}"
         names = self.sql(f"SELECT DISTINCT unnest(map_keys(metrics)) AS name FROM gradient_steps {where} ORDER BY name")
         columns = ["policy", "step", "sequence", "time", "len(matches) AS matches", "accepted", "stale", "skipped"]

@@ -84,8 +84,6 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
     alone = seats == 1
     print_benchmarks(console, benchmarks, _SINGLE_SEAT_TITLE if alone else _BOTS_TITLE)
     verdict = learning_verdict([pair for pair in pairs if pair["policy"] == policy], seats)
-    style = _VERDICT_STYLES[verdict["verdict"]]
-    console.print(f"{verdict['headline']}: {verdict['text']}", style=style, highlight=False)
     with show_progress(progress, "folding the whole history again, to compare all ratings") as update:
         count = progress_callback(update, "folded", await history.last_sequence())
         report = await verify_log(history, on_progress=count)
@@ -97,6 +95,8 @@ async def _print_report(run: Run, history: JetStreamLog, console: Console, progr
 
         await asyncio.to_thread(lambda: write_picture(ratings_picture(board), run.plot))
     console.print(f"ratings over training: {run.plot}", highlight=False, soft_wrap=True)
+    style = _VERDICT_STYLES[verdict["verdict"]]
+    console.print(f"{verdict['headline']}: {verdict['text']}", style=style, highlight=False)
     where = _run_option(run)
     console.print("Try next:", highlight=False)
     league = _find_command()

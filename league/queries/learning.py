@@ -37,7 +37,7 @@ def learning_verdict(pairs: Sequence[dict[str, Any]], seats: int) -> dict[str, A
 
     Args:
         pairs: Benchmarks of one policy, by ``paired_benchmarks``.
-        seats: Seats of a match; an opponent still wins where the version's share lies below that of equals.
+        seats: Seats of a match; an opponent still wins where the version's interval lies below the share of equals.
 
     Returns:
         ``verdict`` (``better``, ``worse``, ``open`` or ``unmeasured``); ``headline``; ``text``, a sentence or two; and
@@ -61,13 +61,18 @@ def learning_verdict(pairs: Sequence[dict[str, Any]], seats: int) -> dict[str, A
         f"{before['agent']} {_percent(before)}"
     )
     text += "; the 95 % intervals overlap." if verdict == "open" else "."
-    losing = sorted(
-        (each["after"] for each in pairs if each["after"]["high"] < 1 / max(seats, 2)), key=lambda row: row["share"]
-    )
-    if losing and seats > 1:
-        names = [f"{row['opponent']} ({_percent(row)} won)" for row in losing]
-        text += f" It still loses to {', '.join(names)}."
+    equal = 1 / max(seats, 2)
+    measured = sorted((each["after"] for each in pairs), key=lambda row: row["share"])
+    losing = _names([row for row in measured if row["high"] < equal])
+    uncertain = _names([row for row in measured if row["low"] <= equal <= row["high"]])
+    if seats > 1:
+        text += f" It still loses to {losing}." if losing else " It loses to no benchmark opponent."
+        text += f" Not yet certain to be better than {uncertain}." if uncertain and not losing else ""
     return {"verdict": verdict, "headline": headlines[verdict], "text": text, "pair": pair}
+
+
+def _names(rows: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{row['opponent']} ({_percent(row)} won)" for row in rows)
 
 
 def _percent(row: dict[str, Any]) -> str:

@@ -106,7 +106,9 @@ class Table:
     def __getitem__(self, key: int | str) -> dict[str, Any] | list[Any]:
         """A row by its number, or a column's values by its name; ``KeyError`` names the columns that there are."""
         if isinstance(key, int):
-            number = range(len(self))[key]
+            if not -len(self) <= key < len(self):
+                raise IndexError(f"row {key}; expected one of {len(self):,} rows")
+            number = key % len(self)
             return next(islice(self, number, None))
         if key not in self.columns:
             raise KeyError(f"{key!r}; expected {format_choices(self.columns, key)}")

@@ -117,7 +117,9 @@ def test_steps_have_a_column_per_metric_and_the_settings_are_those_in_force(fold
     assert measured <= set(steps.columns)
     for row, recorded in zip(steps, taken, strict=True):
         assert {name: row[name] for name in recorded.event.metrics} == recorded.event.metrics
-    assert len(run.steps(policy="nobody")) == 0
+    assert run.steps(policy="main")["step"] == steps["step"]
+    with pytest.raises(LeagueError, match=r"policy 'mian': not trained in this run; expected .*did you mean 'main'"):
+        run.steps(policy="mian")
     assert run.config["game"]["settings"] == {"seats": 2, "heaps": [1, 2]}
     assert {"base_model", "main@2"} <= set(run.agents()["agent"])
 
@@ -127,7 +129,7 @@ def test_tables_are_indexed_by_row_and_by_column(folder: Path) -> None:
     assert [board[place] for place in range(len(board))] == list(board)
     assert board[-1] == list(board)[-1]
     assert board["agent"] == [row["agent"] for row in board]
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=r"expected one of \d+ rows"):
         board[len(board)]
     with pytest.raises(KeyError, match=r"did you mean 'agent'"):
         board["agnet"]
@@ -139,7 +141,7 @@ def test_what_there_is_not_is_named(folder: Path, tmp_path: Path) -> None:
         run.figure("eloo")  # type: ignore[arg-type]
     with pytest.raises(LeagueError, match="system 'glicko': not recorded"):
         run.leaderboard(system="glicko")
-    with pytest.raises(LeagueError, match=r"league model export: .*\n.*main@99: no agent"):
+    with pytest.raises(LeagueError, match=r"\Amain@99: no agent"):
         run.adapter("main@99", tmp_path / "adapter")
 
 
@@ -271,7 +273,7 @@ def test_a_folder_without_a_league_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_wrong_configuration_is_the_command_s_error(tmp_path: Path) -> None:
-    with pytest.raises(LeagueError, match=r"(?s)exit code 2.*gmae: unknown key"):
+    with pytest.raises(LeagueError, match=r"\A\S+: gmae: unknown key"):
         league.up({"gmae": {"name": "nim"}}, tmp_path / "run")
 
 

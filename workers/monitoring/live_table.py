@@ -18,8 +18,8 @@ from schemas.config import StopConfig
 from schemas.ids import split_agent
 
 _WINDOW_S = 60.0
-_SCORE_WINDOW = 200
-"""Training matches of a policy over which its score is averaged."""
+_RESULT_WINDOW = 200
+"""Newest training seats of a policy of which the won share is shown."""
 
 
 class _Rate:
@@ -48,7 +48,8 @@ class Dashboard:
         self._policy = policy
         self._games = _Rate()
         self._tokens = _Rate()
-        self._scores: dict[str, deque[float]] = {}
+        self._wins: dict[str, deque[bool]] = {}
+        self._measured: dict[str, float] = {}
         self._started = time.monotonic()
 
     def observe(self, recorded: RecordedEvent) -> None:
@@ -59,7 +60,9 @@ class Dashboard:
             self._tokens.add(event.tokens)
             for seat in event.seats:
                 if seat.trainable and (named := split_agent(seat.agent)) is not None:
-                    self._scores.setdefault(named[0], deque(maxlen=_SCORE_WINDOW)).append(seat.score)
+                    self._wins.setdefault(named[0], deque(maxlen=_RESULT_WINDOW)).append(event.has_won(seat))
+        elif isinstance(event, e.GradientStepTaken) and event.policy == self._policy and not event.skipped:
+            self._measured = event.metrics
 
     def _metrics(self) -> dict[str, str]:
         state = self._state
@@ -72,16 +75,24 @@ class Dashboard:
             "games": f"{state.finished_matches('training')}",
             "games/s": f"{self._games.per_second():.1f}",
             "tokens/s": f"{self._tokens.per_second():,.0f}",
-            "score": f"{self._mean_score(self._policy):.2f}",
+            "won": self._won_share(self._policy),
+            "reward": self._newest("reward_mean", f" {state.config_or_default.trainer.reward.name}"),
+            "entropy": self._newest("entropy", " nats"),
+            "KL": self._newest("kl", " nats"),
             "hero": _format_elo(live.rating if live else None),
             "baselines": _format_elo(max(baselines, default=None)),
             "past best": _format_elo(max(checkpoints, default=None)),
             "checkpoints": f"{len(checkpoints)}",
         }
 
-    def _mean_score(self, policy: str) -> float:
-        scores = self._scores.get(policy, ())
-        return sum(scores) / len(scores) if scores else 0.0
+    def _won_share(self, policy: str) -> str:
+        wins = self._wins.get(policy)
+        return f"{100 * sum(wins) / len(wins):.0f} % of {len(wins)} seats" if wins else "–"
+
+    def _newest(self, metric: str, unit: str) -> str:
+        """A metric of the newest gradient step with its unit."""
+        value = self._measured.get(metric)
+        return "–" if value is None else f"{value:.2g}{unit}"
 
     def _other_policies(self) -> Iterator[dict[str, str]]:
         config, state = self._state.config, self._state
@@ -98,7 +109,7 @@ class Dashboard:
                     "role": role.role,
                     "steps": f"{step.step if step else 0}",
                     "resets": f"{len(state.resets(policy))}",
-                    "score": f"{self._mean_score(policy):.2f}",
+                    "won": self._won_share(policy),
                     "points taken": "–" if taken is None else f"{100 * taken:.0f} %",
                     "Elo": _format_elo(live.rating if live else None),
                 }
@@ -108,7 +119,8 @@ class Dashboard:
         m = self._metrics()
         return (
             f"step {m['step']} · {m['games']} games · {m['games/s']} games/s · {m['tokens/s']} tokens/s · "
-            f"score {m['score']} · Elo hero {m['hero']} baselines {m['baselines']} past best {m['past best']} · "
+            f"won {m['won']} · reward {m['reward']} · entropy {m['entropy']} · KL {m['KL']} · "
+            f"Elo hero {m['hero']} baselines {m['baselines']} past best {m['past best']} · "
             f"{m['checkpoints']} checkpoints · {format_time_left(self._state, self._policy, stop)}"
             + "".join(
                 f" · {o['policy']} step {o['steps']} Elo {o['Elo']} resets {o['resets']}"
@@ -126,10 +138,12 @@ class Dashboard:
         for row in (
             ("steps", m["step"], "games", f"{m['games']} training, {evaluated} evaluation"),
             ("games/s", m["games/s"], "tokens/s", m["tokens/s"]),
-            ("score", m["score"], "checkpoints", m["checkpoints"]),
+            ("won", m["won"], "reward", m["reward"]),
+            ("entropy", m["entropy"], "KL", m["KL"]),
             ("Elo hero", m["hero"], "baselines / past best", f"{m['baselines']} / {m['past best']}"),
-            ("failed", f"{self._state.failed}", "time left", format_time_left(self._state, self._policy, stop)),
-            ("elapsed", elapsed, "workers", f"{running} running" if running else "starting"),
+            ("checkpoints", m["checkpoints"], "failed", f"{self._state.failed}"),
+            ("elapsed", elapsed, "time left", format_time_left(self._state, self._policy, stop)),
+            ("workers", f"{running} running" if running else "starting", "", ""),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
         bar = ProgressBar(total=1.0, completed=budget_share_used(self._state, self._policy, stop), width=60)
