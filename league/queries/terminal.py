@@ -8,7 +8,7 @@ through ``guard_terminal``.
 
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
@@ -19,6 +19,16 @@ from schemas.errors import escape_unprintable
 
 class Console(rich.console.Console):
     """A console that writes visible characters and its own styles only."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The terminal itself: while a live display runs, a proxy stands before the guarded stream."""
+        stream: IO[str] = rich.console.Console.file.fget(self)  # type: ignore[attr-defined]
+        return getattr(stream, "rich_proxied_file", stream)
+
+    @file.setter
+    def file(self, stream: IO[str]) -> None:
+        self._file = stream
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object; all text of a console is made here."""

@@ -13,6 +13,7 @@ import pytest
 from league.queries.terminal import Console, guard_terminal, say
 from league.queries.text_table import number_columns, print_table, render_rows
 from workers.logs import configure_command_logging
+from workers.progress import show_progress
 
 ROOT = Path(__file__).parents[3]
 HOSTILE = "m-1\x1b[2J\x1b]0;x\x07\rsound: FAKE\x9b1A\u202eevil\u2066\x08\nsound: FAKE"
@@ -65,6 +66,22 @@ def test_consoles_and_tables_add_styles_to_visible_text_only(shown: Callable[[Ca
     assert not UNSEEN.search(text)
     assert "\x1b[31m" in text
     assert not any(line.startswith("sound") for line in text.splitlines()), "only what was printed as lines is lines"
+
+
+def test_a_live_display_moves_the_cursor_and_what_is_printed_meanwhile_does_not(
+    shown: Callable[[Callable[[], object]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    def show() -> None:
+        with show_progress(Console(stderr=True, force_terminal=True), "opening the league"):
+            print(HOSTILE, file=sys.stderr)
+
+    text = shown(show)
+    assert "\x1b[2K" in text
+    assert "\\u001b[2K" not in text
+    assert "\\u202eevil" in text
+    assert "\x1b[2J" not in text
 
 
 def test_log_lines_on_a_terminal_are_visible_too(shown: Callable[[Callable[[], object]], str]) -> None:
