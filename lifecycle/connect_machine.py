@@ -109,7 +109,7 @@ async def connect_machine(
         _print_check(console, "broker", f"{nats}, {bearer}")
         resolved = await find_league(client) if league is None else league
         if resolved is None:
-            raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
+            raise UsageError(f"{nats}: no league is open here; expected one that `league up` began")
         if league is not None and league not in (leagues := await list_leagues(client)):
             raise UsageError(f"--league {league}: no such league at {nats}; expected {format_choices(leagues)}")
         folder = (options.folder or default_folder(resolved)).resolve()

@@ -110,7 +110,7 @@ def _released_settings(state: LeagueState) -> LeagueConfig:
     if not is_made and (Path(config.model.base).expanduser().is_dir() or config.model.base.startswith((".", "/", "~"))):
         raise UsageError(
             f"model.base: {config.model.base!r} is a folder of this machine; expected a model that the league made or "
-            "one of the hub (league model merge makes a whole model of an agent)"
+            "one of the hub (league model export --merged makes a whole model of an agent)"
         )
     kept = [reach.name for reach in find_reaches(config) if not reach.name.startswith(_OF_MACHINES)]
     settled, _ = trusted_settings(config, kept)

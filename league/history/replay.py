@@ -121,7 +121,7 @@ class RatingDifference(msgspec.Struct, frozen=True):
 
 
 NOT_CHECKED = (
-    "results and draws themselves (league match resimulate, league matchmaking audit)",
+    "results and draws themselves (league match show --again, league match explain)",
     "archive and blobs (league verify)",
 )
 """Scope of the comparison: what it takes as recorded."""

@@ -89,7 +89,7 @@ class DeadLetters:
         """One letter; UsageError if this league has none of this number."""
         message = await self._message(DEAD_LETTER_STREAM, dead_letter_subject(self._league, ">"), number)
         if message is None:
-            raise UsageError(f"{number}: no such dead letter; `league dead-letters list` lists them")
+            raise UsageError(f"{number}: no such dead letter; `league dead-letters` lists them")
         return _decode_entry(number, message.time_ns, message.msg.data)
 
     async def original_message(self, letter: DeadLetter) -> bytes | None:

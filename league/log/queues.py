@@ -114,7 +114,7 @@ class WorkQueue:
             except nats.js.errors.NotFoundError:
                 raise LogError(
                     f"the work queue has no consumer {self._consumer}; expected the one that the "
-                    "operator's `league open` or `league up` makes"
+                    "operator's `league up` makes"
                 ) from None
             self._pull = await self._js.pull_subscribe_bind(self._consumer, WORK_STREAM)
 

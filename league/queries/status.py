@@ -250,7 +250,7 @@ def detect_alarms(status: LeagueStatus, state: LeagueState) -> list[Alarm]:
         ),
     ]
     if status.dead_letters >= config.alarms.dead_letters:
-        text = f"{status.dead_letters:,} messages that could not be decoded (league dead-letters list)"
+        text = f"{status.dead_letters:,} messages that could not be decoded (league dead-letters)"
         alarms.append(Alarm("dead_letters", text))
     if status.store_share is not None and status.store_share >= config.alarms.store_share:
         alarms.append(Alarm("store_full", f"the broker's store is at {100 * status.store_share:.0f} % of its room"))

@@ -42,7 +42,7 @@ SELECT 'out of memory', format('{:,}', count(*)), '0', count(*) = 0, 'lower infe
 FROM events WHERE type = 'AdapterSlotsReduced' AND sequence <= $upto
 UNION ALL
 SELECT 'dead letters', coalesce(format('{:,}', $dead_letters::BIGINT), 'not known for an earlier event'),
-       '0', $dead_letters::BIGINT = 0, 'league dead-letters list'
+       '0', $dead_letters::BIGINT = 0, 'league dead-letters'
 UNION ALL
 SELECT 'events unreadable', format('{:,}', count(*)), '0', count(*) = 0, ''
 FROM kept.all_unreadable WHERE sequence <= $upto

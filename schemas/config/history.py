@@ -83,7 +83,7 @@ class BlobsConfig(Table, frozen=True):
 
 
 class LogExportConfig(Table, frozen=True):
-    """A destination for events as lines of JSON, as for ``league forward``."""
+    """A destination for events as lines of JSON, as for ``league events --to``."""
 
     to: str
     """Address of a log platform that accepts JSON lines, without user, password or query; or a file in the run's

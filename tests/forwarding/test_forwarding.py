@@ -1,4 +1,4 @@
-"""``league forward`` and a tracker that forwards, on a real broker: ended, killed and refused, nothing is lost."""
+"""``league events --to`` and a tracker that forwards, on a real broker: ended, killed and refused, nothing is lost."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ def agents(count: int, of: str = "more") -> list[Event]:
 
 
 def command(url: str, folder: Path, to: str, *more: str) -> list[str]:
-    return ["forward", "--nats", url, "--run", str(folder / "run"), "--to", to, *more]
+    return ["events", "--nats", url, "--run", str(folder / "run"), "--to", to, *more]
 
 
 def invoke(url: str, folder: Path, to: str, *more: str) -> Any:
@@ -77,7 +77,7 @@ def process(url: str, folder: Path, to: str, *more: str) -> "subprocess.Popen[by
 
 
 def printed(url: str, folder: Path, *more: str) -> str:
-    words = [sys.executable, "-m", "ui", *command(url, folder, "-", "--once", *more)]
+    words = [sys.executable, "-m", "ui", *command(url, folder, "-", *more)]
     return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout
 
 
@@ -93,7 +93,7 @@ def test_a_reader_that_stops_reading_keeps_nobody_from_ending_the_command(
     broker: str, tmp_path: Path, history: Sequence[RecordedEvent]
 ) -> None:
     add(broker, agents(1_000))
-    words = [sys.executable, "-m", "ui", *command(broker, tmp_path, "-")]
+    words = [sys.executable, "-m", "ui", *command(broker, tmp_path, "-", "--follow")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
         try:
             assert running.stdout is not None
@@ -120,11 +120,11 @@ def test_only_the_types_that_are_asked_for_are_sent_from_where_is_asked(broker: 
 
 def test_a_file_goes_on_where_its_last_line_stands_and_a_torn_one_is_mended(broker: str, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    assert invoke(broker, tmp_path, str(path), "--once", "--from", "11").exit_code == 0
+    assert invoke(broker, tmp_path, str(path), "--from", "11").exit_code == 0
     whole = path.read_text()
     path.write_text(whole[:-40])
     add(broker, agents(5))
-    assert invoke(broker, tmp_path, str(path), "--once").exit_code == 0
+    assert invoke(broker, tmp_path, str(path)).exit_code == 0
     assert sequences(path.read_text()) == list(range(11, 306))
     assert path.read_text().startswith(whole)
 
@@ -133,7 +133,7 @@ def test_a_file_goes_on_where_its_last_line_stands_and_a_torn_one_is_mended(brok
 def test_a_file_that_holds_something_else_is_left_as_it_is(content: str, broker: str, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(content)
-    told = invoke(broker, tmp_path, str(path), "--once")
+    told = invoke(broker, tmp_path, str(path))
     assert isinstance(told.exception, UsageError)
     assert "holds something else" in str(told.exception)
     assert path.read_text() == content
@@ -141,22 +141,22 @@ def test_a_file_that_holds_something_else_is_left_as_it_is(content: str, broker:
 
 def test_a_full_disk_is_said_in_a_line_and_leaves_whole_lines_to_go_on_from(broker: str, tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    assert invoke(broker, tmp_path, str(path), "--once", "--type", "AgentRegistered").exit_code == 0
+    assert invoke(broker, tmp_path, str(path), "--type", "AgentRegistered").exit_code == 0
     before = path.read_bytes()
-    words = [sys.executable, "-m", "ui", *command(broker, tmp_path, str(path), "--once")]
+    words = [sys.executable, "-m", "ui", *command(broker, tmp_path, str(path))]
     limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *words]
     done = subprocess.run(limited, capture_output=True, text=True, timeout=600)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {path}: file too large")
     assert path.read_bytes().startswith(before)
-    assert invoke(broker, tmp_path, str(path), "--once").exit_code == 0
+    assert invoke(broker, tmp_path, str(path)).exit_code == 0
     assert sequences(path.read_text()) == [*sequences(before.decode()), *range(sequences(before.decode())[-1] + 1, 301)]
 
 
 @pytest.mark.parametrize("to", ["taken/events.jsonl", "."])
 def test_what_cannot_be_a_file_is_wrong_usage(to: str, broker: str, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    told = invoke(broker, tmp_path, str(tmp_path / to), "--once")
+    told = invoke(broker, tmp_path, str(tmp_path / to))
     assert isinstance(told.exception, UsageError)
 
 
@@ -172,10 +172,10 @@ def test_a_file_of_other_bytes_is_refused_and_stays_as_it_is(broker: str, tmp_pa
 def test_a_platform_is_sent_what_it_was_not(broker: str, tmp_path: Path, platform: Start) -> None:
     server = platform()
     for more in ([], [], ["--from", "299"], ["--from", "305"]):
-        assert invoke(broker, tmp_path, server.url, "--once", *more).exit_code == 0
+        assert invoke(broker, tmp_path, server.url, *more).exit_code == 0
     assert server.taken == list(range(1, 301))
     add(broker, agents(10))
-    assert invoke(broker, tmp_path, server.url, "--once", "--from", "305").exit_code == 0
+    assert invoke(broker, tmp_path, server.url, "--from", "305").exit_code == 0
     assert server.taken[300:] == list(range(305, 311))
 
 
@@ -183,7 +183,7 @@ def test_new_events_are_sent_as_they_happen_and_a_stop_is_in_good_order(
     broker: str, tmp_path: Path, platform: Start
 ) -> None:
     server = platform()
-    running = process(broker, tmp_path, server.url)
+    running = process(broker, tmp_path, server.url, "--follow")
     try:
         server.wait(lambda s: len(s.taken) == 300)
         add(broker, agents(3))
@@ -195,7 +195,7 @@ def test_new_events_are_sent_as_they_happen_and_a_stop_is_in_good_order(
         running.kill()
         running.wait()
     assert server.taken == list(range(1, 304))
-    assert invoke(broker, tmp_path, server.url, "--once").exit_code == 0
+    assert invoke(broker, tmp_path, server.url).exit_code == 0
     assert len(server.taken) == 303
 
 
@@ -207,14 +207,14 @@ def test_killed_in_the_middle_of_trouble_nothing_is_lost_and_order_stays(
     trouble.set()
     server = platform(lambda got, number: said(503) if trouble.is_set() and number > 1 else said())
     add(broker, agents(400))
-    running = process(broker, tmp_path, server.url, "--from", "1")
+    running = process(broker, tmp_path, server.url, "--follow", "--from", "1")
     try:
         server.wait(lambda s: len(s.got) >= 2)
     finally:
         running.kill()
         running.wait()
     trouble.clear()
-    assert invoke(broker, tmp_path, server.url, "--once").exit_code == 0
+    assert invoke(broker, tmp_path, server.url).exit_code == 0
     assert sorted(set(server.taken)) == list(range(1, 701))
     assert server.taken == sorted(server.taken)
 
@@ -224,7 +224,7 @@ def test_a_wrong_token_ends_the_command_and_shows_no_token(
 ) -> None:
     monkeypatch.setenv("LOG_TOKEN", "xaat-4711")
     server = platform(lambda got, number: said(401, b"no such token: xaat-4711"))
-    told = invoke(broker, tmp_path, server.url, "--once", "--token-variable", "LOG_TOKEN")
+    told = invoke(broker, tmp_path, server.url, "--token-variable", "LOG_TOKEN")
     assert isinstance(told.exception, RemoteError)
     assert "127.0.0.1 takes no events: 401 no such token: …" in str(told.exception)
     assert server.got[0].headers["Authorization"] == "Bearer xaat-4711"
@@ -233,7 +233,7 @@ def test_a_wrong_token_ends_the_command_and_shows_no_token(
 
 
 def test_unknown_types_are_wrong_usage(tmp_path: Path) -> None:
-    told = CliRunner().invoke(app, ["forward", "--type", "Nonsense", "--run", str(tmp_path)])
+    told = CliRunner().invoke(app, ["events", "--type", "Nonsense", "--run", str(tmp_path)])
     assert isinstance(told.exception, UsageError)
     assert "--type Nonsense: no such event; expected 'AdapterSlotsReduced'" in str(told.exception)
 

@@ -671,7 +671,7 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
                 await asyncio.sleep(0.5)
 
     try:
-        opening = ["open", "--config", str(CONFIG), *reach, str(authority.credentials_path("boss"))]
+        opening = ["up", "--no-workers", "--config", str(CONFIG), *reach, str(authority.credentials_path("boss"))]
         assert league(*opening, log=log).wait(300) == 0, log.read_text()
         given = {role: str(authority.credentials_path(f"{role}-1")) for role in roles}
         workers += [league("worker", role, *reach, given[role], log=log) for role in roles]

@@ -137,7 +137,7 @@ def test_unknown_roles_and_event_types_list_the_valid_ones(tmp_path):
 def test_a_model_directory_that_is_none_is_named(tmp_path):
     (tmp_path / "model").mkdir()
     text = (CONFIGS / "nim-tiny.toml").read_text().replace("[model]", f"[model]\nbase = '{tmp_path / 'model'}'")
-    arguments = ["open", "--config", config(tmp_path, text), "--run", str(tmp_path / "run")]
+    arguments = ["up", "--no-workers", "--config", config(tmp_path, text), "--run", str(tmp_path / "run")]
     refused(*arguments, code=1, says=[str(tmp_path / "model"), "config.json"])
 
 
@@ -145,11 +145,13 @@ def test_another_leagues_configuration_is_refused_and_a_changed_setting_recorded
     run = str(tmp_path / "run")
     text = (CONFIGS / "nim-tiny.toml").read_text()
     text = text.replace("sequences = 512", "sequences = 16")
-    assert league("open", "--config", config(tmp_path, text), "--run", run)[0] == 0
+    assert league("up", "--no-workers", "--config", config(tmp_path, text), "--run", run)[0] == 0
     other = config(tmp_path, text.replace("seed = 3", "seed = 4"))
-    refused("open", "--config", other, "--run", run, code=2, says=["another seed", "another --run folder"])
+    refused(
+        "up", "--no-workers", "--config", other, "--run", run, code=2, says=["another seed", "another --run folder"]
+    )
     more = config(tmp_path, text.replace("steps = 3", "steps = 4"))
-    assert league("open", "--config", more, "--run", run)[0] == 0
+    assert league("up", "--no-workers", "--config", more, "--run", run)[0] == 0
     lines = league("events", "--type", "LeagueConfigured", "--json", "--run", run)[1].splitlines()
     assert json.loads(lines[0])["event"]["config"]["stop"]["steps"] == 4
 
@@ -305,7 +307,7 @@ def test_a_broker_holds_several_leagues_and_the_reader_says_which(tmp_path):
         shared = ["--nats", server.url, "--run", str(tmp_path / "run")]
         for name in ("red", "blue"):
             other = config(tmp_path, text.replace('name = "nim"\nseed', f'name = "{name}"\nseed'))
-            assert league("open", "--config", other, *shared)[0] == 0
+            assert league("up", "--no-workers", "--config", other, *shared)[0] == 0
         refused("leaderboard", *shared, code=1, says=["several leagues (blue, red)", "--league"])
         opened = league("events", "--type", "LeagueOpened", "--json", "--league", "red", *shared)[1].splitlines()
         assert [json.loads(line)["event"]["league"] for line in opened] == ["red"]

@@ -74,7 +74,7 @@ def opened(folder: Path, game: str) -> Path:
     config = config.replace("[trainer]", '[trainer]\nreward = "outcome"')
     (folder / "league.toml").write_text(config)
     assert load_config(folder / "league.toml").game.name in game
-    assert league(folder / "run", "open", "--config", str(folder / "league.toml")).exit_code == 0
+    assert league(folder / "run", "up", "--no-workers", "--config", str(folder / "league.toml")).exit_code == 0
     return folder / "run"
 
 

@@ -231,7 +231,17 @@ def test_two_machines_work_for_a_league_and_lose_workers_in_every_way(
     """One is killed and started again, one is revoked, one machine is told to leave: the others go on."""
     config, steps = tmp_path / "league.toml", 600
     config.write_text(CONFIG.read_text().replace("steps = 3", f"steps = {steps}"))
-    opening = ["open", "--config", str(config), "--run", str(tmp_path / "run"), "--nats", broker.url, "--creds"]
+    opening = [
+        "up",
+        "--no-workers",
+        "--config",
+        str(config),
+        "--run",
+        str(tmp_path / "run"),
+        "--nats",
+        broker.url,
+        "--creds",
+    ]
     creds = broker.authority.credentials_path
     subprocess.run([sys.executable, "-m", "ui", *opening, str(creds("boss"))], check=True, timeout=600)
     many = tmp_path / "many"

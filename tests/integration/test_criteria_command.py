@@ -104,7 +104,7 @@ def test_the_page_has_a_verdict_for_each_criterion_and_fits_a_terminal(
     ]
     text = " ".join(result.stdout.split())
     assert "210 of 210 = 100.0 %" in text
-    assert "→ league dead-letters list" in text
+    assert "→ league dead-letters" in text
     assert "3 of 4 criteria are met" in text
 
 

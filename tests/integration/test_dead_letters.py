@@ -237,21 +237,21 @@ def test_letters_are_listed_shown_put_back_and_dropped_by_command(tmp_path: Path
         return result.output
 
     asyncio.run(write())
-    listed = json.loads(told("list", "--json"))
+    listed = json.loads(told("--json"))
     assert [(each["number"], each["stream"], each["sequence"], each["tries"]) for each in listed] == [
         (1, "LEAGUE", 4, 1),
         (2, "WORK", 9, 6),
         (3, "WORK", 10, 1),
     ]
-    assert "gave up" in told("list")
-    assert "no event" in told("show", "1")
-    assert '"match_id":"deadly"' in told("show", "2")
-    assert told("retry", "--all") == ("2: back on the queue as match deadly-again-2\n3: back on the queue\n"), (
+    assert "gave up" in told()
+    assert "no event" in told("1")
+    assert '"match_id":"deadly"' in told("2")
+    assert told("--all", "--retry") == ("2: back on the queue as match deadly-again-2\n3: back on the queue\n"), (
         "only jobs can be"
     )
-    assert told("drop", "1") == "1 dropped\n"
-    assert told("list") == "no dead letters\n"
-    refused = CliRunner().invoke(app, ["dead-letters", "show", "1", "--run", str(tmp_path)])
+    assert told("1", "--drop") == "1 dropped\n"
+    assert told() == "no dead letters\n"
+    refused = CliRunner().invoke(app, ["dead-letters", "1", "--run", str(tmp_path)])
     assert isinstance(refused.exception, UsageError)
     assert "no such dead letter" in str(refused.exception)
 

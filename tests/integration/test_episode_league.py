@@ -100,7 +100,7 @@ def test_one_seat_is_trained_in_shared_groups_and_nobody_is_rated(model: Path, t
     shown = " ".join(league("match", "show", match).split())
     assert f"{match}: word_problem about:" in shown
     assert "Solver earns" in shown
-    assert "cannot be computed again" in " ".join(league("match", "resimulate", match, code=2).split())
+    assert "cannot be computed again" in " ".join(league("match", "show", "--again", match, code=2).split())
 
 
 @pytest.mark.slow

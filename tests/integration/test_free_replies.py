@@ -89,7 +89,7 @@ def test_what_is_said_freely_is_trained_on_and_its_form_is_counted(model: Path, 
             if counted:
                 assert counted["reply_count"] == counted["reply_unformatted"] == counted["reply_invalid"] > 0
     match = json.loads(line)["event"]["match_id"]
-    assert "identical" in league("match", "resimulate", match), "the substituted moves are in the record"
+    assert "identical" in league("match", "show", "--again", match), "the substituted moves are in the record"
     faults = "sum(truncated + empty + unparsable + illegal)"
     table = league("sql", f"SELECT sum(replies) AS replies, {faults} AS faults FROM match_seats", "--json")
     (row,) = json.loads(table)

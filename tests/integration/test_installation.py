@@ -143,7 +143,7 @@ def test_reading_a_league_needs_neither_torch_nor_any_other_optional_package(tmp
         ["criteria", *run],
         ["lineage", "main", *run],
         ["export", "--to", str(tmp_path / "tables"), *run],
-        ["site", "--to", str(tmp_path / "site"), *run],
+        ["web", "--to", str(tmp_path / "site"), *run],
         ["web", "--help"],
     ]
     results, imported = run_without_optional_packages(tmp_path, *commands)

@@ -171,7 +171,7 @@ def test_a_branch_and_a_release_leave_no_broker(tmp_path: Path, recorded: Path, 
     assert not drafts(tmp_path)
 
 
-@pytest.mark.parametrize("command", ["up", "open", "worker rater"])
+@pytest.mark.parametrize("command", ["up", "up --no-workers", "worker rater"])
 def test_a_folder_that_cannot_be_made_is_named(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for run in (Path("/proc/nope"), tmp_path / "file"):

@@ -276,7 +276,7 @@ def test_a_saved_game_of_diplomacy_is_imported_shown_adjudicated_and_exported(ru
     found = json.loads(command(run, "match", "import", str(run / "game.json"), "--json").stdout)
     assert (found["origin"], found["matches"], len(found["added"])) == ("diplomacy", 1, 7)
     assert "S1901M" in command(run, "match", "show", "external.diplomacy.g").stdout
-    command(run, "match", "resimulate", "external.diplomacy.g")
+    command(run, "match", "show", "--again", "external.diplomacy.g")
     exported = json.loads(command(run, "match", "export", "external.diplomacy.g", "--format", "diplomacy").stdout)
     assert [phase["orders"] for phase in exported["phases"]] == [
         phase["orders"] for phase in json.loads((run / "game.json").read_text())["phases"]

@@ -70,13 +70,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def asked(place: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(app, ["model", "merge", "--run", str(place / "run"), *arguments])
+    return CliRunner().invoke(app, ["model", "export", "--merged", "--run", str(place / "run"), *arguments])
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.slow
 def test_a_league_begins_with_the_given_adapter_and_its_model_leaves_whole(place: Path) -> None:
-    result = asked(place, "main@0", "-o", str(place / "merged"))
+    result = asked(place, "main@0", str(place / "merged"))
     assert result.exit_code == 0, result.output
     from peft import PeftModel
 
@@ -111,14 +111,14 @@ def test_games_that_teach_nothing_make_room_for_others_and_are_counted(place: Pa
 
 @pytest.mark.slow
 def test_who_has_no_adapter_is_refused_with_the_names_of_those_who_have(place: Path) -> None:
-    bot = asked(place, "random_bot", "-o", str(place / "bot"))
+    bot = asked(place, "random_bot", str(place / "bot"))
     assert (bot.exit_code, type(bot.exception).__name__) == (1, "UsageError")
     assert "'bot', without an adapter" in str(bot.exception)
-    unknown = asked(place, "main@999", "-o", str(place / "bot"))
+    unknown = asked(place, "main@999", str(place / "bot"))
     assert "main@999: no agent or published version" in str(unknown.exception)
     assert "main@" in str(unknown.exception).partition("checkpoints are")[2]
     assert not (place / "bot").exists()
-    assert "exists already" in str(asked(place, "main@0", "-o", str(place)).exception)
+    assert "exists already" in str(asked(place, "main@0", str(place)).exception)
 
 
 def test_an_adapter_of_another_base_leaves_no_folder_behind(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_bot_that_raises_ends_its_matches_and_later_benchmarks_do_not_count_th
         "sequences = 512", "sequences = 8"
     )
     (tmp_path / "league.toml").write_text(f'plugins = ["plugins"]\n{settings}')
-    opened = league(tmp_path, "open", "--config", "league.toml", "--run", "run")
+    opened = league(tmp_path, "up", "--no-workers", "--config", "league.toml", "--run", "run")
     assert opened.returncode == 0, opened.stderr
     # From elsewhere, without the settings: the run knows where its plugins are.
     elsewhere = tmp_path / "elsewhere"

@@ -18,7 +18,7 @@ model.cloning = { sequences = 16 }
 def test_figures_of_a_league_are_served_until_the_process_is_told_to_stop(tmp_path: Path) -> None:
     (tmp_path / "league.toml").write_text(CONFIG)
     command, place = [sys.executable, "-m", "ui"], ["--run", str(tmp_path / "run")]
-    opening = [*command, "open", "--config", str(tmp_path / "league.toml"), *place]
+    opening = [*command, "up", "--no-workers", "--config", str(tmp_path / "league.toml"), *place]
     subprocess.run(opening, check=True, capture_output=True, timeout=600)
     serving = subprocess.Popen(
         [*command, "metrics", "--listen", "127.0.0.1:0", *place], stdout=subprocess.PIPE, text=True

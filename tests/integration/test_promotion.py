@@ -155,7 +155,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("promotion")
     (folder / "nim.toml").write_text(CONFIG)
     run = Run(folder / "run")
-    assert league("open", "--config", str(folder / "nim.toml"), run=run.folder).returncode == 0
+    assert league("up", "--no-workers", "--config", str(folder / "nim.toml"), run=run.folder).returncode == 0
     asyncio.run(prepare(run))
     with workers(run.folder, "rater", "rater"):
         # First, since a checkpoint whose tournament ends while no other is rated has none to be compared with.

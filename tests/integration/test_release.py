@@ -348,7 +348,7 @@ def test_what_a_releases_settings_reach_is_shown_left_off_and_recorded(released:
     shown = command("events", "--json", "--type", "HistoryImported", "--run", tmp_path / "new")
     [event] = [json.loads(line)["event"] for line in shown.stdout.splitlines()]
     assert (event["trusted"], list(event["left_off"])) == ([], ["agents.gpt"])
-    assert "gpt" not in command("config", "show", "agents", "--run", tmp_path / "new").output
+    assert "gpt" not in command("sql", "SELECT config->'agents' FROM configuration", "--run", tmp_path / "new").output
     trusted = command("import", folder, "--run", tmp_path / "other", "--trust", "agents.gpt", "--json")
     assert json.loads(trusted.stdout)["left_off"] == {}
     shown = command("events", "--json", "--type", "HistoryImported", "--run", tmp_path / "other")

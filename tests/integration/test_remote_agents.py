@@ -175,7 +175,7 @@ def test_a_league_with_hosted_models(chat_server, say, monkeypatch, tmp_path):
     check_ratings(played, events)
 
     against = next(m.match_id for m in played if any(seat.agent == "sparring" for seat in m.seats))
-    again = league("match", "resimulate", against, "--json", run=run)
+    again = league("match", "show", "--again", against, "--json", run=run)
     assert (again.returncode, json.loads(again.stdout)["identical"]) == (0, True), again.stdout + again.stderr
 
     moved = config.read_text().replace(server.url, server.url.replace("127.0.0.1", "localhost"))

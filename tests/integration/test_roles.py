@@ -16,6 +16,7 @@ from league.log.jetstream import flush_and_close
 from league.log.queues import ExperienceStream
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
+from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.run import Run
 from league.state import LeagueState
 from lifecycle.branch import make_branch
@@ -162,9 +163,14 @@ def test_an_exploiters_match_is_explained_and_audited_by_its_own_sampler(
     explained = league("match", "explain", name, run=finished)
     assert explained.exit_code == 0, explained.output
     assert "agree with the standings and the seed" in " ".join(explained.stdout.split())
-    audit = json.loads(league("matchmaking", "audit", "--policy", "exploiter", "--json", run=finished).stdout)
-    assert set(audit["whole"]["target"]) == {"live", "past", "mirror"}
-    assert audit["passed_over"] == 0
+
+    async def audit() -> SamplingAudit:
+        async with Run(finished).open_log() as history:
+            return await audit_sampling(history, 10, policy="exploiter")
+
+    audited = asyncio.run(audit())
+    assert set(audited.whole.target) == {"live", "past", "mirror"}
+    assert audited.passed_over == 0
 
 
 def test_the_leaderboard_in_sql_stands_where_the_fold_stands_after_resets(

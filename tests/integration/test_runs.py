@@ -197,11 +197,11 @@ def test_a_doctored_result_is_found_and_exits_1(sandbox: Path, history: list[Rec
     match = matches(history, "evaluation")[0]
     seats = [msgspec.structs.replace(seat, score=seat.score + 1) for seat in match.seats]
     append(sandbox, msgspec.structs.replace(match, match_id="doctored-0", seats=seats))
-    value = answer("match", "resimulate", "doctored-0", run=sandbox, code=1)
+    value = answer("match", "show", "--again", "doctored-0", run=sandbox, code=1)
     assert (value["identical"], value["divergence"]["what"], value["divergence"]["seat"]) == (False, "scores", 0)
-    text = league("match", "resimulate", "doctored-0", run=sandbox)
+    text = league("match", "show", "--again", "doctored-0", run=sandbox)
     assert (text.exit_code, "DIVERGES at seat 0: scores" in text.stdout) == (1, True)
-    explained = answer("match", "resimulate", match.match_id, run=sandbox)
+    explained = answer("match", "show", "--again", match.match_id, run=sandbox)
     assert explained["identical"]
 
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(sandbox: Path, histor
         assert value["finished"]["event"]["match_id"] == match_id
         assert (value["turns"], "is not in the broker" in value["problem"]) == (None, True)
         assert ("not stored, since history.records" in value["problem"]) == (match_id == "unkept-0")
-        refused = league("match", "resimulate", match_id, run=sandbox)
+        refused = league("match", "show", "--again", match_id, run=sandbox)
         assert isinstance(refused.exception, LeagueError)
         assert refused.exception.exit_code == 1
 
@@ -253,7 +253,7 @@ def test_a_copy_of_a_record_that_the_league_does_not_keep_can_be_read_and_played
 
     copy = tmp_path / "record"
     copy.write_bytes(with_history(nim, work))
-    value = answer("match", "resimulate", match.match_id, "--record", str(copy), run=sandbox)
+    value = answer("match", "show", "--again", match.match_id, "--record", str(copy), run=sandbox)
     assert value["identical"]
     copy.write_bytes(b"another")
     wrong = answer("match", "show", match.match_id, "--record", str(copy), run=sandbox)

@@ -38,7 +38,7 @@ def test_results_are_told_apart_by_environment(tmp_path: Path) -> None:
     (found,) = asked(f"SELECT match_id FROM matches WHERE environment = '{KUHN}' ORDER BY sequence LIMIT 1")
     match = found["match_id"]
     assert f"textarena {KUHN}, evaluation" in " ".join(league("match", "show", match).split())
-    assert "identical" in league("match", "resimulate", match)
+    assert "identical" in league("match", "show", "--again", match)
     steps = [
         json.loads(line)["event"] for line in league("events", "--type", "GradientStepTaken", "--json").splitlines()
     ]

@@ -1,4 +1,4 @@
-"""``league leaderboard`` and ``league matchmaking audit``, on a real broker's files."""
+"""``league leaderboard``, on a real broker's files."""
 
 import asyncio
 import json
@@ -46,21 +46,6 @@ def command(run: Path, *arguments: str) -> Result:
     result = CliRunner().invoke(app, [*arguments, "--run", str(run)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
-
-
-def test_an_audit_is_a_table_or_json(run: Path) -> None:
-    found = json.loads(command(run, "matchmaking", "audit", "--window", "4", "--json").stdout)
-    assert [one["first_step"] for one in found["windows"]] == [0, 4, 8]
-    assert found["whole"]["draws"] == 18
-    text = command(run, "matchmaking", "audit", "--window", "4", "--draws", "3").stdout
-    assert "4–7" in text
-    assert "baselines" in text
-    assert "Targets are from 3 of 18 draws" in text
-
-
-def test_an_audit_without_draws_is_refused(opened: Path) -> None:
-    with pytest.raises(UsageError, match="no opponents were drawn yet"):
-        CliRunner().invoke(app, ["matchmaking", "audit", "--run", str(opened)], catch_exceptions=False)
 
 
 def test_the_leaderboard_shows_bradley_terry_beside_elo_and_ranks_by_either(run: Path) -> None:

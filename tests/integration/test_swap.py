@@ -69,7 +69,9 @@ async def trained(folder: Path) -> Seen:
     found, run = Seen(), Run(folder / "run")
     command = [sys.executable, "-m", "ui"]
     place = ["--config", str(folder / "league.toml"), "--run", str(run.folder)]
-    await asyncio.to_thread(subprocess.run, [*command, "open", *place], check=True, capture_output=True, timeout=600)
+    await asyncio.to_thread(
+        subprocess.run, [*command, "up", "--no-workers", *place], check=True, capture_output=True, timeout=600
+    )
     async with run.open_log("test") as history:
         taking = [
             asyncio.create_task(take_rollouts(ExperienceStream(history.client, "nim").follow("main", 1), found)),

@@ -91,4 +91,4 @@ def test_sets_are_apart_and_nothing_is_learnt_from_what_another_seat_gave_away(m
     assert seen == {True, False}
     assert "does not follow the correct format" in league("match", "show", last["training"]), "TicTacToe says so"
     assert "Action must be [Check]" in " ".join(league("match", "show", last["evaluation"]).split()), "Kuhn poker does"
-    assert "identical" in league("match", "resimulate", last["evaluation"])
+    assert "identical" in league("match", "show", "--again", last["evaluation"])

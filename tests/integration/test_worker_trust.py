@@ -1,4 +1,4 @@
-"""``league workers quarantine``, on a real broker's files."""
+"""``league void --worker``, on a real broker's files."""
 
 import asyncio
 from pathlib import Path
@@ -53,10 +53,10 @@ def command(run: Path, *arguments: str) -> Result:
     return result
 
 
-def test_a_worker_in_quarantine_counts_for_nothing(run: Path) -> None:
+def test_a_worker_whose_matches_are_voided_counts_for_nothing(run: Path) -> None:
     with pytest.raises(UsageError, match="--reason: empty"):
-        CliRunner().invoke(app, ["workers", "quarantine", "guest", "--run", str(run)], catch_exceptions=False)
-    said = command(run, "workers", "quarantine", "guest", "--reason", "lies").stdout
+        CliRunner().invoke(app, ["void", "--worker", "guest", "--run", str(run)], catch_exceptions=False)
+    said = command(run, "void", "--worker", "guest", "--reason", "lies").stdout
     assert "10 matches voided" in said
     assert "league auth revoke guest" in said
 

@@ -214,7 +214,9 @@ def test_vllm_serves_a_familys_adapters_with_the_learners_log_probabilities(fami
 @pytest.mark.parametrize("family", LEAGUES)
 def test_a_league_learns_on_peft_and_vllm_through_kills(family: str, tmp_path: Path) -> None:
     run, file = tmp_path / "run", league(tmp_path, make_model(tmp_path / family, family))
-    subprocess.run([*COMMAND, "open", "--config", str(file), "--run", str(run)], check=True, timeout=TIMEOUT_S)
+    subprocess.run(
+        [*COMMAND, "up", "--no-workers", "--config", str(file), "--run", str(run)], check=True, timeout=TIMEOUT_S
+    )
     with (tmp_path / "up.log").open("wb") as log:
         up = subprocess.Popen([*COMMAND, "up", "--run", str(run)], stdout=log, stderr=log)
         try:
@@ -240,7 +242,7 @@ def test_a_league_learns_on_peft_and_vllm_through_kills(family: str, tmp_path: P
     assert results["base_model"][0] < 0.5, results
     assert results[f"main@{STEPS}"][0] > 0.55, results
     assert verify_events(history).is_identical
-    command = [*COMMAND, "parity", "--run", str(run), "--json"]
+    command = [*COMMAND, "doctor", "--parity", "--run", str(run), "--json"]
     parity = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert parity.stdout, parity.stderr
     for cell in json.loads(parity.stdout)["cells"]:

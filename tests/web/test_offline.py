@@ -82,7 +82,7 @@ def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def site(hostile_run: Path) -> Path:
     to = hostile_run.parent / "site"
-    made = league("site", "--run", str(hostile_run), "--league", "league", "--to", str(to), "--matches", "12")
+    made = league("web", "--run", str(hostile_run), "--league", "league", "--to", str(to), "--matches", "12")
     assert made.exit_code == 0, made.output
     return to
 
@@ -153,7 +153,7 @@ def test_the_match_page_offers_the_same_file(hostile_run: Path, match_file: Path
 def test_a_site_is_brought_up_to_date_and_keeps_other_files(hostile_run: Path, tmp_path: Path) -> None:
     to, run = tmp_path / "site", ("--run", str(hostile_run), "--league", "league")
     for matches in (3, 1):
-        assert league("site", *run, "--to", str(to), "--matches", str(matches)).exit_code == 0
+        assert league("web", *run, "--to", str(to), "--matches", str(matches)).exit_code == 0
         files = {str(path.relative_to(to)) for path in to.rglob("*") if path.is_file()} - {"mine.txt"}
         assert files == {*json.loads((to / "site.json").read_text())["files"], "site.json"}
         assert sum(name.startswith("answers/match-") for name in files) == matches

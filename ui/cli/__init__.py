@@ -1,19 +1,19 @@
 """The ``league`` command. Each module holds the commands of one subject; ``COMMANDS`` names all of them.
 
-- ``machines``      ``up``, ``open``, ``worker``, ``join``: processes; ``auth``, ``nats``: credentials, brokers
+- ``machines``      ``up``, ``worker``, ``join``: processes; ``auth``, ``nats``: credentials, brokers
 - ``arena``         ``arena``: episodes in one process, without a league
-- ``config``        ``doctor``, ``config init|check``, ``game check``, ``model init``: before there is a league
-- ``watch``         ``dash``, ``web``, ``site``, ``status``, ``metrics``, ``play``: the league as it is now
-- ``control``       ``pause``, ``resume``, ``config set|show``, ``agent``, ``match request``, ``promote``: changes
-- ``history``       ``leaderboard``, ``events``, ``forward``, ``ledger``, ``replay``: the history as text
+- ``config``        ``doctor``, ``config init|check``, ``game check``: before there is a league
+- ``watch``         ``dash``, ``web``, ``status``, ``metrics``, ``play``: the league as it is now
+- ``control``       ``pause``, ``resume``, ``config set``, ``agent``, ``match request``: changes
+- ``history``       ``leaderboard``, ``events``, ``ledger``, ``replay``: the history as text
 - ``sql``           ``sql``, ``export``: the history as tables
-- ``provenance``    ``match list|show|explain|resimulate|export``, ``matchmaking audit``, ``lineage``: origins
-- ``charts``        ``payoff``, ``plot``: payoffs, and pictures of the history
+- ``provenance``    ``match list|show|explain|export``, ``lineage``: origins
+- ``charts``        ``plot``: pictures of the history
 - ``evaluation``    ``criteria``, ``benchmark``: the success criteria, and games against one opponent
-- ``corrections``   ``void``, ``workers quarantine``, ``dead-letters``: what should not count
+- ``corrections``   ``void``, ``dead-letters``: what should not count
 - ``integrity``     ``verify``, ``archive``, ``gc``: whether the history is whole, and its size
-- ``runs``          ``branch``, ``compare``, ``import``: runs made from other runs, and compared; ``match import``
-- ``models``        ``release``, ``restore``, ``model export|import|merge``, ``parity``
+- ``runs``          ``branch``, ``import``: runs made from other runs; ``match import``
+- ``models``        ``release``, ``restore``, ``model export|import``
 - ``main``          entry point: logging, and errors as text
 - ``options``       options that several commands share
 
@@ -41,13 +41,10 @@ from schemas.errors import ExitCode
 GROUPS = {
     "model": "Base models.",
     "game": "Games: checked before a league plays them.",
-    "match": "Matches: list, read, explain, play again, request, export, import.",
-    "dead-letters": "Messages that could not be decoded, and jobs that failed too often.",
-    "config": "Settings: a file to begin with, and those of an open league.",
+    "match": "Matches: list, read or play again, explain, request, export, import.",
+    "config": "Settings: a file to begin with, and changes of an open league.",
     "agent": "The agents in the league.",
-    "workers": "Which workers to trust.",
     "auth": "Credentials and permissions on a league's brokers.",
-    "matchmaking": "The opponents that were drawn.",
 }
 
 _PANELS = {
@@ -57,14 +54,12 @@ _PANELS = {
         "config check": "config:check",
         "game check": "config:check_game",
         "config set": "control:config_set",
-        "config show": "control:config_show",
         "up": "machines:up",
         "arena": "arena:arena",
     },
     "Watch and play": {
         "dash": "watch:dash",
         "web": "watch:web",
-        "site": "watch:site",
         "status": "watch:status",
         "leaderboard": "history:leaderboard",
         "events": "history:events",
@@ -76,7 +71,6 @@ _PANELS = {
         "resume": "control:resume",
         "agent add": "control:agent_add",
         "agent retire": "control:agent_retire",
-        "agent activate": "control:agent_activate",
         "void": "corrections:void",
     },
     "Ask the history": {
@@ -86,12 +80,10 @@ _PANELS = {
         "match list": "provenance:list_newest",
         "match show": "provenance:show",
         "match explain": "provenance:explain",
-        "match resimulate": "provenance:resimulate_match",
         "match request": "control:match_request",
         "match export": "provenance:export_matches",
         "match import": "runs:import_match_results",
         "lineage": "provenance:lineage",
-        "matchmaking audit": "provenance:audit_draws",
         "ledger": "history:ledger",
         "replay": "history:replay",
         "export": "sql:export",
@@ -99,19 +91,13 @@ _PANELS = {
     "More machines": {
         "join": "machines:join",
         "worker": "machines:worker",
-        "open": "machines:open_league",
         "nats": "machines:nats",
         "auth init": "machines:init",
         "auth add": "machines:add",
         "auth revoke": "machines:revoke",
         "auth list": "machines:list_users",
-        "workers quarantine": "corrections:quarantine",
-        "dead-letters list": "corrections:list_letters",
-        "dead-letters show": "corrections:show",
-        "dead-letters retry": "corrections:retry",
-        "dead-letters drop": "corrections:drop",
+        "dead-letters": "corrections:dead_letters",
         "metrics": "watch:metrics",
-        "forward": "history:forward",
     },
     "Guard, mend and branch": {
         "verify": "integrity:verify",
@@ -122,12 +108,9 @@ _PANELS = {
         "import": "runs:import_league",
     },
     "Models": {
-        "model init": "config:model_init",
         "model export": "models:model_export",
         "model import": "models:model_import",
-        "model merge": "models:model_merge",
         "release": "models:release",
-        "parity": "models:parity",
     },
 }
 """Module and function of every command, by panel and by the words that call it."""

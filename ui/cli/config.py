@@ -1,24 +1,26 @@
-"""``league doctor``, ``config init|check``, ``game check``, ``model init``: machine, settings, game and base model."""
+"""``league doctor``, ``config init|check`` and ``game check``: machine, settings and game."""
 
 import asyncio
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import msgspec
 import typer
+import uvloop
 from typer import Argument, Option
 
 from league.queries.terminal import Console
-from league.run import DEFAULT_RUN, Run
+from league.queries.text_table import number_columns, print_table
+from league.run import Run
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import ConfigError, ExitCode, UsageError
-from ui.cli.options import JsonOption, NatsOption, RunOption
+from ui.cli.options import JsonOption
 from ui.output import print_json, print_line
-from workers.progress import show_progress
 
 if TYPE_CHECKING:
+    from lifecycle.parity import ParityReport
     from lifecycle.resource_estimate import DeviceEstimate, Estimate
 
 _TEXT_WIDTH = 116
@@ -215,11 +217,27 @@ def _write_new_file(out: Path, text: str) -> None:
         raise UsageError(f"{out}: cannot be written ({error.strerror}); expected a place for a file") from None
 
 
-def doctor(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, as_json: JsonOption = False) -> None:
-    """Check that this machine can run a league, and that a run's folder or broker works."""
+def doctor(
+    *,
+    run: Run,
+    parity: Annotated[
+        bool, Option("--parity", help="Compare log-probabilities of backend and learner instead, token by token.")
+    ] = False,
+    backend: Annotated[str | None, Option(help="With --parity: the backend; by default the league's.")] = None,
+    dtype: Annotated[str, Option(help="With --parity: data type that both sides compute in.")] = "float32",
+    places: Annotated[int, Option(min=1, help="With --parity: decisions to sample, each in twelve ways.")] = 32,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that this machine can run a league, and that a run's folder or broker works; exits 1 if not.
+
+    --parity takes the league's base model and the newest adapter of each policy, at decisions of its game; without a
+    league, a small random model of Nim and two adapters.
+    """
+    if parity:
+        _check_parity(run, backend, dtype, places, as_json)
     from lifecycle.maintenance import run_checks
 
-    findings = list(run_checks(Run(run, nats=nats)))
+    findings = list(run_checks(run))
     if as_json:
         print_json(findings)
     else:
@@ -227,19 +245,36 @@ def doctor(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, as_json: JsonO
     raise typer.Exit(0 if all(finding.ok for finding in findings) else 1)
 
 
-def model_init(
-    out: Annotated[Path, Option("--to", "--out", help="Folder to make; must not exist.")],
-    config: Annotated[Path | None, Option(help="A league's settings; [model] and [game] are used.")] = None,
-) -> None:
-    """Make a small base model for a game, without downloads, and train it on a bot's legal moves."""
-    from lifecycle.config_checks import check_config
-    from lifecycle.league_models import make_base_model
+def _check_parity(run: Run, backend: str | None, dtype: str, places: int, as_json: bool) -> NoReturn:
+    from lifecycle.backends import check_parity
+    from lifecycle.parity import PERCENTILES
 
-    settings = load_config(config) if config is not None else LeagueConfig()
-    check_config(settings)
-    if out.exists():
-        raise UsageError(f"--to {out}: exists already; expected a new folder")
-    console = Console(stderr=True)
-    with show_progress(console, "making the base model") as report:
-        make_base_model(out, settings, report)
-    console.print(f"base model in {out}", highlight=False)
+    report = uvloop.run(check_parity(run, backend, dtype, places))
+    if as_json:
+        print_json({"agrees": report.agrees, **msgspec.to_builtins(report), "percentiles": PERCENTILES})
+    else:
+        _print_parity(report)
+    raise typer.Exit(0 if report.agrees else 1)
+
+
+def _print_parity(report: "ParityReport") -> None:
+    from lifecycle.parity import PERCENTILES, format_summary
+
+    console = Console()
+    ratios = [f"{percentile} %" for percentile in PERCENTILES]
+    figures = number_columns("temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept")
+    rows = []
+    for cell in report.cells:
+        found = ["refused", *[""] * (len(figures) - 2)]
+        if not cell.refused:
+            ratio = (f"{value - 1:+.0e}" for value in cell.ratio)
+            found = [f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}", *ratio, f"{cell.kept:.3f}"]
+            found.append("within" if cell.within else "BEYOND")
+        rows.append([cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}", *found])
+    print_table(console, ["", *figures, "bounds"], rows, ["kept", "tokens", *ratios[1:-1]])
+    console.print(
+        "mean, largest: differences in nats; %: percentiles of learner/backend - 1; kept: least mass drawn from"
+    )
+    for refused in sorted({cell.refused for cell in report.cells if cell.refused}):
+        print_line(console, f"not sampled: {refused}")
+    print_line(console, format_summary(report))

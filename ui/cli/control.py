@@ -6,19 +6,16 @@ from typing import Annotated, Any, cast
 import msgspec
 from typer import Argument, Option
 
-from league.integrity.snapshots import load_state_at
 from league.queries.terminal import say
 from league.run import Run
 from league.state import LeagueState
 from lifecycle import control
-from schemas.config import AgentConfig, RemoteAgentConfig, SearchConfig, convert, to_builtins
+from schemas.config import AgentConfig, RemoteAgentConfig, SearchConfig, convert
 from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
 from ui.cli.options import JsonOption
 from ui.output import print_answer, print_json
-
-"""Number of tests with a recorded verdict to print; --json has all."""
 
 PolicyOption = Annotated[str, Option("--policy", help="Only this policy; by default the whole league.")]
 ReasonOption = Annotated[str, Option("--reason", help="Reason; recorded with the event.")]
@@ -75,23 +72,6 @@ async def config_set(
         say("running processes follow from their next decision on")
 
 
-async def config_show(
-    key: Annotated[str, Argument(metavar="[KEY]", help="A table or key, such as rollout or trainer.learner.")] = "",
-    *,
-    run: Run,
-) -> None:
-    """Print the settings in force, defaults included, as JSON."""
-    async with run.open_log() as history:
-        state = await load_state_at(history, run.open_blob_store(history.client))
-    settings: Any = to_builtins(state.config) if state.config is not None else {}
-    for part in filter(None, key.split(".")):
-        if not isinstance(settings, dict) or part not in settings:
-            expected = format_choices(settings) if isinstance(settings, dict) and settings else "no further key"
-            raise UsageError(f"{key}: no {part!r} there; expected {expected}")
-        settings = settings[part]
-    print(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode())
-
-
 async def agent_add(
     name: NameArgument,
     kind: Annotated[str, Option(help="bot (one of the game's), remote, search or external.")] = "bot",
@@ -142,20 +122,23 @@ async def agent_add(
     _print_result(events, as_json, f"{name} entered the league", "")
 
 
-async def agent_retire(name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
+async def agent_retire(
+    name: NameArgument,
+    reason: ReasonOption = "",
+    undo: Annotated[bool, Option("--undo", help="Let samplers draw the retired agent again.")] = False,
+    *,
+    run: Run,
+    as_json: JsonOption = False,
+) -> None:
     """Retire an agent: samplers no longer draw it. Evaluations that name it still do, and its history stays."""
-    if not reason.strip():
+    if not (undo or reason.strip()):
         raise UsageError("--reason: empty; expected the reason why the agent retires")
+    if undo:
+        events = await _append(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
+        _print_result(events, as_json, f"{name} is drawn again", f"{name} is active")
+        return
     events = await _append(run, AgentRetired, lambda state: control.retire(state, name, reason.strip()))
     _print_result(events, as_json, f"{name} is drawn no more", f"{name} was retired before")
-
-
-async def agent_activate(
-    name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False
-) -> None:
-    """Let samplers draw a retired agent again."""
-    events = await _append(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
-    _print_result(events, as_json, f"{name} is drawn again", f"{name} is active")
 
 
 async def match_request(

@@ -1,9 +1,8 @@
-"""``league void``, ``workers`` and ``dead-letters``: results that should not count, and unreadable messages."""
+"""``league void`` and ``dead-letters``: results that should not count, and unreadable messages."""
 
-import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import msgspec
 from typer import Argument, Option
@@ -15,18 +14,10 @@ from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption
-from ui.output import format_count, print_json, print_omitted
-
-if TYPE_CHECKING:
-    from lifecycle.void_matches import VoidRequest
+from ui.output import format_count, print_answer, print_json, print_omitted
 
 _MAX_SHOWN = 20
 _MAX_SHOWN_CHARS = 4_000
-
-DryRunOption = Annotated[bool, Option("--dry-run", help="Only print the consequences.")]
-NumberArgument = Annotated[int, Argument(help="Number of the letter in the list.")]
-NumbersArgument = Annotated[list[int] | None, Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
-AllOption = Annotated[bool, Option("--all", help="All letters.")]
 
 
 async def void(
@@ -35,7 +26,7 @@ async def void(
     since: Annotated[str | None, Option(help="Only from this sequence or time on (ISO 8601, UTC by default).")] = None,
     until: Annotated[str | None, Option(help="Only up to this sequence or time.")] = None,
     reason: Annotated[str, Option(help="Reason; recorded with each match.")] = "",
-    dry_run: DryRunOption = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only print the consequences.")] = False,
     *,
     run: Run,
     as_json: JsonOption = False,
@@ -44,7 +35,7 @@ async def void(
 
     Prints the gradient steps that used them, and how ratings move. The matches themselves stay in the history.
     """
-    from lifecycle.void_matches import VoidRequest
+    from lifecycle.void_matches import VoidRequest, execute_request
 
     request = VoidRequest(matches or [], worker, since, until, reason.strip(), dry_run)
     if bool(matches) == (worker is not None):
@@ -53,12 +44,6 @@ async def void(
         raise UsageError("void: --since and --until go with --worker")
     if not request.reason and not dry_run:
         raise UsageError("--reason: empty; expected the reason why these results are voided")
-    await _void_and_print(run, request, as_json)
-
-
-async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
-    from lifecycle.void_matches import execute_request
-
     impact, moves = await execute_request(run, request)
     if as_json:
         print_json({**msgspec.to_builtins(impact), "moves": moves, "dry_run": request.dry_run})
@@ -75,110 +60,75 @@ async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> No
     say(f"{format_count(len(moved), 'rating')} {'would move' if request.dry_run else 'moved'}")
     for move in moved:
         say(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
+    if worker is not None and not dry_run:
+        say(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
 
 
 def _format_rating(rating: float | None) -> str:
     return "unrated" if rating is None else f"{rating:.2f}"
 
 
-async def quarantine(
-    worker: Annotated[str, Argument(help="Name of the worker.")],
-    reason: Annotated[str, Option(help="Reason; recorded with each match.")] = "",
-    since: Annotated[str | None, Option(help="From a sequence or time on.")] = None,
-    dry_run: DryRunOption = False,
+async def dead_letters(
+    numbers: Annotated[list[int] | None, Argument(metavar="[NUMBER…]", help="Letters to show, by number.")] = None,
+    retry: Annotated[bool, Option("--retry", help="Put jobs back on the work queue, as new matches.")] = False,
+    drop: Annotated[bool, Option("--drop", help="Delete letters.")] = False,
+    everything: Annotated[bool, Option("--all", help="With --retry: all jobs. With --drop: all letters.")] = False,
     *,
     run: Run,
     as_json: JsonOption = False,
 ) -> None:
-    """Void all results of a worker, as `league void --worker` does; `league auth revoke` keeps it out."""
-    if not reason.strip() and not dry_run:
-        raise UsageError("--reason: empty; expected the reason why this worker's results are voided")
-    from lifecycle.void_matches import VoidRequest
+    """List undecodable messages and jobs that failed too often; show, retry or drop some.
 
-    await _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
-    if not as_json and not dry_run:
-        say(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
-
-
-async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
-    """List dead letters: message and stream, reason, time and number of tries."""
-    async with _open_letters(run, everything=True) as (_, letters):
-        if as_json:
-            print_json([_letter_fields(letter) for letter in letters])
-            return
-        if not letters:
-            say("no dead letters")
-            return
-        number, sequence, tries = number_columns("number", "sequence", "tries")
-        columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
-        rows = [
-            (
-                filed.number,
-                _filed_time(filed),
-                filed.letter.stream,
-                filed.letter.sequence,
-                filed.letter.tries,
-                filed.letter.error,
-            )
-            for filed in letters
-        ]
-        print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
-
-
-async def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> None:
-    """Show one letter and its message."""
-    async with _open_letters(run, [number]) as (dead, [letter]):
-        message = await dead.original_message(letter.letter)
-    if as_json:
-        print_json(_letter_fields(letter) | {"payload": message})
-        return
-    for name, value in _letter_fields(letter).items():
-        say(f"{name}: {value}")
-    text = b"gone" if message is None else message[:_MAX_SHOWN_CHARS]
-    more = f" … {len(message):,} bytes" if message is not None and len(message) > len(text) else ""
-    say(f"message: {text.decode() if text.isascii() else repr(text)}{more}")
-
-
-async def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
-    """Put jobs back on the work queue.
-
-    The match gets a new id, since its evaluation has ended without it. With --all, letters about anything but jobs
-    stay.
+    A retried match gets a new id, since its evaluation has ended without it. A damaged event stays in the history: the
+    next worker that reads it files a new letter.
     """
-    async with _open_letters(run, numbers, everything) as (dead, chosen):
-        for letter in chosen:
-            if everything and not letter.letter.is_retriable:
-                continue
-            match_id = await dead.retry(letter)
-            print(f"{letter.number}: back on the queue" + (f" as match {match_id}" if match_id else ""))
-
-
-async def drop(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
-    """Delete letters.
-
-    A damaged event stays in the history; the next worker that reads it files a new letter.
-    """
-    async with _open_letters(run, numbers, everything) as (dead, chosen):
-        for letter in chosen:
-            await dead.delete(letter)
-    say(f"{len(chosen):,} dropped")
-
-
-@contextlib.asynccontextmanager
-async def _open_letters(
-    run: Run, numbers: list[int] | None = None, everything: bool = False
-) -> AsyncIterator[tuple[DeadLetters, list[DeadLetterEntry]]]:
-    """Yield the letters of a league, and those that are chosen."""
+    if retry and drop:
+        raise UsageError("--retry and --drop: expected one of them")
+    if (retry or drop) and bool(numbers) == everything:
+        raise UsageError("--retry, --drop: expected either numbers of letters or --all")
     async with run.open_log() as history:
         dead = DeadLetters(history.client, history.league)
-        if bool(numbers) == everything:
-            raise UsageError("dead-letters: expected either numbers of letters or --all")
-        yield dead, await dead.list_all() if everything else [await dead.get(number) for number in numbers or []]
+        letters = [await dead.get(number) for number in numbers] if numbers else await dead.list_all()
+        if retry:
+            chosen = [letter for letter in letters if numbers or letter.letter.is_retriable]
+            print_answer([(letter.number, await dead.retry(letter)) for letter in chosen], as_json, _print_retried)
+        elif drop:
+            for letter in letters:
+                await dead.delete(letter)
+            print_answer([letter.number for letter in letters], as_json, lambda them: say(f"{len(them):,} dropped"))
+        elif numbers:
+            shown = [(letter, await dead.original_message(letter.letter)) for letter in letters]
+            fields = [_letter_fields(letter) | {"payload": message} for letter, message in shown]
+            print_answer(fields, as_json, _print_messages)
+        else:
+            print_answer(list(map(_letter_fields, letters)), as_json, _print_letters)
 
 
-def _letter_fields(letter: DeadLetterEntry) -> dict[str, object]:
-    return dead_letter_fields(letter) | {"time": _filed_time(letter)}
+def _print_letters(letters: Sequence[dict[str, Any]]) -> None:
+    if not letters:
+        say("no dead letters")
+        return
+    number, sequence, tries = number_columns("number", "sequence", "tries")
+    columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
+    rows = [[letter[name] for name in ("number", "time", "stream", "sequence", "tries", "error")] for letter in letters]
+    print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 
 
-def _filed_time(letter: DeadLetterEntry) -> str:
-    return datetime.fromtimestamp(letter.time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _print_messages(letters: Sequence[dict[str, Any]]) -> None:
+    for letter in letters:
+        message = letter.pop("payload")
+        for name, value in letter.items():
+            say(f"{name}: {value}")
+        text = b"gone" if message is None else message[:_MAX_SHOWN_CHARS]
+        more = f" … {len(message):,} bytes" if message is not None and len(message) > len(text) else ""
+        say(f"message: {text.decode() if text.isascii() else repr(text)}{more}")
+
+
+def _print_retried(retried: Sequence[tuple[int, str]]) -> None:
+    for number, match_id in retried:
+        print(f"{number}: back on the queue" + (f" as match {match_id}" if match_id else ""))
+
+
+def _letter_fields(letter: DeadLetterEntry) -> dict[str, Any]:
+    filed = datetime.fromtimestamp(letter.time_ns // 1_000_000_000, UTC)
+    return dead_letter_fields(letter) | {"time": f"{filed:%Y-%m-%dT%H:%M:%SZ}"}

@@ -1,4 +1,4 @@
-"""``league leaderboard``, ``events``, ``forward``, ``ledger`` and ``replay``: a league's history as text."""
+"""``league leaderboard``, ``events``, ``ledger`` and ``replay``: a league's history as text."""
 
 import asyncio
 import contextlib
@@ -21,6 +21,7 @@ from ui.output import print_answer, print_json, terminal_width
 if TYPE_CHECKING:
     from league.history.counterfactual import RatingComparison
     from league.history.replay import ReplayReport, VerifyReport
+    from workers.log_export import LogExport
 
 _MAX_DIFFERENCES = 20
 
@@ -56,11 +57,27 @@ async def events(
     run: Run,
     follow: Annotated[bool, Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
     kind: EventTypeOption = None,
-    first: Annotated[int, Option("--from", help="Sequence to begin at.")] = 1,
+    first: Annotated[int, Option("--from", min=1, help="Sequence to begin at.")] = 1,
+    to: Annotated[
+        str, Option(help="Send JSON lines to a file, to a log platform (https://…), or to - for standard output.")
+    ] = "",
+    token_variable: Annotated[
+        str,
+        Option(help="Environment variable that holds the platform's token; by default LEAGUE_FORWARD_TOKEN, if set."),
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Print the history, one event a line."""
+    """Print the history, one event a line; or send it elsewhere in order, each event at least once.
+
+    With --to, files and platforms are resumed after the last event that was sent. A platform gets JSON lines with a
+    bearer token, as Axiom takes them; an event that is sent again has the same `id`.
+    """
     kinds = check_event_types(kind)
+    if to:
+        from workers.log_export import LogExport
+
+        await _export(LogExport(to, run.folder / "forwarding", token_variable, kinds, first), run, follow)
+        return
     async with run.open_log() as history:
         source = history.follow(first) if follow else history.read(first)
         async for recorded in source:
@@ -129,30 +146,10 @@ async def ledger(*, run: Run, as_json: JsonOption = False) -> None:
     raise typer.Exit(0 if all(account["balanced"] for account in accounts) else 1)
 
 
-async def forward(
-    to: Annotated[str, Option(help="-, a file, or the address of a log platform: https://…")] = "-",
-    *,
-    run: Run,
-    kind: EventTypeOption = None,
-    first: Annotated[int, Option("--from", min=1, help="Sequence of the first event to send.")] = 1,
-    follow: Annotated[
-        bool, Option("--follow/--once", help="Continue with new events, or end with the newest one of now.")
-    ] = True,
-    token_variable: Annotated[
-        str,
-        Option(help="Environment variable that holds the platform's token; by default LEAGUE_FORWARD_TOKEN, if set."),
-    ] = "",
-) -> None:
-    """Send events as lines of JSON to a file, standard output or a log platform: in order, each at least once.
-
-    Files and platforms are resumed after the last event that was sent. A platform gets JSON lines with a bearer token,
-    as Axiom takes them; an event that is sent again has the same `id`.
-    """
-    from workers.log_export import LogExport
+async def _export(export: "LogExport", run: Run, follow: bool) -> None:
     from workers.runtime import call_on_signals
     from workers.tracker import history_identity
 
-    export = LogExport(to, run.folder / "forwarding", token_variable, check_event_types(kind), first)
     async with run.open_log("forward") as history:
         last = None if follow else await history.last_sequence()
         exporting = asyncio.create_task(export.run(history, await history_identity(history), last))

@@ -1,4 +1,4 @@
-"""``league up``, ``open``, ``worker``, ``join``, ``auth`` and ``nats``: processes, credentials and brokers."""
+"""``league up``, ``worker``, ``join``, ``auth`` and ``nats``: processes, credentials and brokers."""
 
 import importlib
 import os
@@ -6,6 +6,7 @@ import re
 import secrets
 import signal
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,11 +21,11 @@ from league.auth.authority import Authority
 from league.log.cluster import NODES, LocalCluster
 from league.queries.terminal import Console, say
 from league.queries.text_table import print_table
-from league.run import DEFAULT_RUN, Run
+from league.run import Run
 from schemas.config import load_config
 from schemas.errors import UsageError, format_choices
 from schemas.subjects import check_name
-from ui.cli.options import CaOption, JsonOption, LeagueOption, NatsOption, RunOption
+from ui.cli.options import CaOption, JsonOption, LeagueOption
 from ui.output import print_json
 from workers.compatibility import POLICY_ROLES
 from workers.logs import configure_logging
@@ -54,8 +55,14 @@ def up(
     run: Run,
     port: Annotated[int, Option(help="Port of the run's own broker; 0 takes a free one.")] = 0,
     max_store_mb: Annotated[int | None, Option(help="Limit of the run's own store; by default the disk.")] = None,
+    workers: Annotated[
+        bool, Option("--workers/--no-workers", help="Without: only open the league, or change an open one's settings.")
+    ] = True,
 ) -> None:
     """Open or continue a league, and run all its workers on this machine until training is done."""
+    if not workers:
+        _open_league(run, config or [])
+        return
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port}: expected 0 to 65535")
     console = Console(stderr=True)
@@ -69,17 +76,14 @@ def up(
     raise typer.Exit(uvloop.run(run_league(own, stages, console)))
 
 
-def open_league(
-    config: Annotated[Path, Option(help="The league's settings, a TOML file.")],
-    run: RunOption = DEFAULT_RUN,
-    nats: NatsOption = None,
-) -> None:
-    """Open a league on a broker, or change an open one's settings, without starting any worker."""
+def _open_league(run: Run, files: Sequence[Path]) -> None:
+    if len(files) != 1:
+        raise UsageError(f"--no-workers: {len(files)} settings files; expected one --config FILE")
     from lifecycle.run_league import open_without_workers
 
-    settings = load_config(config)
+    settings = load_config(files[0])
     console = Console(stderr=True)
-    uvloop.run(open_without_workers(Run(run, nats=nats), settings, console))
+    uvloop.run(open_without_workers(run, settings, console))
     console.print(f"league {settings.name!r} is open", highlight=False)
 
 

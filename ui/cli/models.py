@@ -1,17 +1,14 @@
-"""``league release``, ``restore``, ``model import``, ``model merge`` and ``parity``: models to take and give away."""
+"""``league release``, ``restore``, ``model import`` and ``model export``: models to take and give away."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
-import typer
 import uvloop
 from typer import Argument, Option
 
 from league.history.branch import describe_trainer_start
 from league.queries.terminal import Console, say
-from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import RestoreResult, restore_run
 from schemas.errors import UsageError
@@ -21,54 +18,6 @@ from workers.progress import show_progress
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
-    from lifecycle.parity import ParityReport
-
-
-def parity(
-    *,
-    run: Run,
-    backend: Annotated[str | None, Option(help="The backend; by default the league's.")] = None,
-    dtype: Annotated[str, Option(help="Data type that both sides compute in.")] = "float32",
-    places: Annotated[int, Option(min=1, help="Decisions to sample, each in twelve ways.")] = 32,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare the backend's log-probabilities with the learner's, token by token; exits 1 when they drift.
-
-    Both take the league's base model and the newest adapter of each policy, at decisions of its game. Without a league,
-    a small random model of Nim and two adapters are made.
-    """
-    from lifecycle.backends import check_parity
-    from lifecycle.parity import PERCENTILES
-
-    report = uvloop.run(check_parity(run, backend, dtype, places))
-    if as_json:
-        print_json({"agrees": report.agrees, **msgspec.to_builtins(report), "percentiles": PERCENTILES})
-    else:
-        _print_parity(report)
-    raise typer.Exit(0 if report.agrees else 1)
-
-
-def _print_parity(report: "ParityReport") -> None:
-    from lifecycle.parity import PERCENTILES, format_summary
-
-    console = Console()
-    ratios = [f"{percentile} %" for percentile in PERCENTILES]
-    figures = number_columns("temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept")
-    rows = []
-    for cell in report.cells:
-        found = ["refused", *[""] * (len(figures) - 2)]
-        if not cell.refused:
-            ratio = (f"{value - 1:+.0e}" for value in cell.ratio)
-            found = [f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}", *ratio, f"{cell.kept:.3f}"]
-            found.append("within" if cell.within else "BEYOND")
-        rows.append([cell.way.kind, f"{cell.way.temperature:g}", f"{cell.way.top_p:g}", *found])
-    print_table(console, ["", *figures, "bounds"], rows, ["kept", "tokens", *ratios[1:-1]])
-    console.print(
-        "mean, largest: differences in nats; %: percentiles of learner/backend - 1; kept: least mass drawn from"
-    )
-    for refused in sorted({cell.refused for cell in report.cells if cell.refused}):
-        print_line(console, f"not sampled: {refused}")
-    print_line(console, format_summary(report))
 
 
 def release(
@@ -152,21 +101,6 @@ def _print_restored(result: RestoreResult, run: Path) -> None:
     say(f"it goes on with: league up --run {run}")
 
 
-def model_merge(
-    agent: Annotated[str, Argument(help="A checkpoint or published version such as main@20.")],
-    out: Annotated[Path, Option("--to", "--out", "-o", help="Folder to make; must not exist.")],
-    *,
-    run: Run,
-) -> None:
-    """Export an agent's adapter merged into its base model, as a folder in Hugging Face's format."""
-    if out.exists():
-        raise UsageError(f"--to {out}: exists already; expected a new folder")
-    from lifecycle.league_models import export_merged_model
-
-    uvloop.run(export_merged_model(run, agent, out))
-    print_line(Console(stderr=True), f"{agent} as a model of its own in {out}")
-
-
 def model_import(
     file: Annotated[Path, Argument(help="A GGUF file.")],
     folder: Annotated[Path, Argument(help="Folder to make; must not exist.")],
@@ -181,13 +115,21 @@ def model_import(
 def model_export(
     agent: Annotated[str, Argument(help="A checkpoint or published version such as main@20.")],
     folder: Annotated[Path, Argument(help="Folder to make; must not exist.")],
+    merged: Annotated[
+        bool,
+        Option("--merged", help="Write the whole model, the adapter merged into its base, in Hugging Face's format."),
+    ] = False,
     *,
     run: Run,
 ) -> None:
-    """Write an agent's adapter as a folder in PEFT's format."""
+    """Write an agent's adapter as a folder in PEFT's format, or the whole model."""
     if folder.exists():
         raise UsageError(f"{folder}: exists already; expected a new folder")
-    from lifecycle.league_models import export_adapter
+    from lifecycle.league_models import export_adapter, export_merged_model
 
+    if merged:
+        uvloop.run(export_merged_model(run, agent, folder))
+        print_line(Console(stderr=True), f"{agent} as a whole model in {folder}")
+        return
     base = uvloop.run(export_adapter(run, agent, folder))
     print_line(Console(stderr=True), f"{agent} in {folder}: AutoPeftModelForCausalLM loads it, on the base {base}")

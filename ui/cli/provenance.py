@@ -1,4 +1,4 @@
-"""``league match``, ``matchmaking audit`` and ``lineage``: the origins of a result, a draw and an agent; exports."""
+"""``league match`` and ``lineage``: the origins of a result and an agent; exports."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -10,7 +10,6 @@ import typer
 from typer import Argument, Option
 
 from league.log.jetstream import JetStreamLog
-from league.matchmaking.audit import SamplingAudit, WindowShares, audit_sampling
 from league.queries.conversation import print_conversation, read_conversation
 from league.queries.match_list import matches_text, read_matches
 from league.queries.match_text import (
@@ -28,7 +27,7 @@ from league.queries.terminal import Console, say
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import JsonOption
-from ui.output import format_bytes, format_count, format_percent, print_answer, print_json, terminal_width, writing
+from ui.output import format_bytes, format_count, print_answer, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
     from league.history.lineage import Lineage
@@ -64,12 +63,25 @@ async def show(
     to: Annotated[
         Path | None, Option("-o", "--output", help="Write the match to this .html file instead of printing it.")
     ] = None,
+    again: Annotated[
+        bool, Option("--again", help="Play it again from its record and compare; exits 1 at the first difference.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Print a match: players, result, every move, and what models were asked and said; or write it to one HTML file.
 
     The file holds the maps or the transcript, prompts and replies, and loads nothing from elsewhere.
     """
+    if again:
+        if to is not None:
+            raise UsageError("--again: prints what it compared; expected it without -o")
+        async with _open_match(run, match_id) as (history, match):
+            outcome = await resimulate_from_record(run, history, match, record)
+        if as_json:
+            print_json({"match_id": match.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
+        else:
+            print_resimulation(Console(), match, outcome)
+        raise typer.Exit(0 if outcome.identical else 1)
     if to is not None:
         if to.suffix.lower() != ".html" or as_json:
             raise UsageError(f"-o {to}: expected a file that ends in '.html', and not --json")
@@ -107,19 +119,6 @@ async def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False
     raise typer.Exit(0 if explained.agrees else 1)
 
 
-async def resimulate_match(
-    match_id: IdArgument, *, run: Run, record: RecordOption = None, as_json: JsonOption = False
-) -> None:
-    """Play a match again from its record and compare the results; exits 1 at the first difference."""
-    async with _open_match(run, match_id) as (history, match):
-        outcome = await resimulate_from_record(run, history, match, record)
-    if as_json:
-        print_json({"match_id": match.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
-    else:
-        print_resimulation(Console(), match, outcome)
-    raise typer.Exit(0 if outcome.identical else 1)
-
-
 async def export_matches(
     match_ids: Annotated[list[str], Argument(metavar="ID…", help="Ids of matches, such as rollout-1-0.")],
     form: Annotated[str, Option("--format", help="diplomacy (saved games), kaggle (steps) or verifiers (traces).")],
@@ -153,47 +152,6 @@ async def export_matches(
 async def _open_match(run: Run, match_id: str) -> AsyncIterator[tuple[JetStreamLog, MatchEvents]]:
     async with run.open_log() as history:
         yield history, await find_match(run, history, match_id)
-
-
-async def audit_draws(
-    *,
-    run: Run,
-    window: Annotated[int, Option(min=1, help="Gradient steps per line.")] = 10,
-    draws: Annotated[int, Option(min=1, help="Number of draws, evenly spaced, whose target is computed again.")] = 1000,
-    policy: Annotated[str | None, Option(help="Only matches of this trained policy.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare the target shares of the matchmaking buckets with the realised ones, by gradient steps.
-
-    Targets are computed again from the recorded standings. The distance is total variation, 0 to 1; next to it stands
-    the distance to expect by chance when every pick follows its target.
-    """
-    async with run.open_log() as history:
-        audit = await audit_sampling(history, window, draws, policy)
-    print_answer(audit, as_json, _print_audit)
-
-
-def _print_audit(audit: SamplingAudit) -> None:
-    from league.queries.text_table import number_columns, render_table
-
-    buckets = sorted({*audit.whole.target, *audit.whole.realised}, key=lambda name: -audit.whole.target.get(name, 0.0))
-    columns = ["steps", *number_columns("draws", "picks", *buckets, "distance", "by chance")]
-    rows = [[f"{s.first_step:,}–{s.last_step:,}", *_shares_row(s, buckets)] for s in audit.windows]
-    rows.append(["all", *_shares_row(audit.whole, buckets)])
-    print(render_table(columns, rows, terminal_width(), ("draws", "by chance", "picks")), end="")
-    whole = audit.whole
-    say("Shares of the picks: target → realised, in percent. Distance: total variation between the two.")
-    if whole.recomputed + audit.passed_over < whole.draws:
-        say(f"Targets are from {whole.recomputed:,} of {whole.draws:,} draws, spaced evenly; --draws takes more.")
-    if audit.passed_over:
-        say(f"{audit.passed_over:,} draws have no target that could be computed; the first: {audit.problem}")
-
-
-def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
-    sides = (shares.target, shares.realised)
-    picked = [" → ".join(format_percent(side.get(name), 1).removesuffix(" %") for side in sides) for name in buckets]
-    distances = (None if value is None else f"{value:.4f}" for value in (shares.distance, shares.by_chance))
-    return [shares.draws, shares.picks, *picked, *distances]
 
 
 async def lineage(

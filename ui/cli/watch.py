@@ -1,4 +1,4 @@
-"""``league dash``, ``web``, ``site``, ``status``, ``metrics`` and ``play``: a league as it is now."""
+"""``league dash``, ``web``, ``status``, ``metrics`` and ``play``: a league as it is now."""
 
 import asyncio
 import re
@@ -84,29 +84,6 @@ async def _run_dash(run: Run) -> int:
     return status or 0
 
 
-async def site(
-    to: Annotated[Path, Option(help="Folder: empty, not there yet, or of an earlier site.")],
-    *,
-    run: Run,
-    matches: Annotated[
-        int, Option(min=0, max=5000, help="Pages of matches: the newest, and those of benchmarks.")
-    ] = 50,
-) -> None:
-    """Write the pages of `league web` as static files, which work from a folder and on any web server.
-
-    They show the league as of now. A folder that holds an earlier site is brought up to date; other files in it stay.
-    """
-    from league.queries.live_league import open_live_league
-    from ui.web.site import SiteFolder, make_site
-    from workers.progress import show_progress
-
-    folder = SiteFolder(to)
-    async with run.open_log() as history, open_live_league(run, history) as league:
-        with show_progress(Console(stderr=True), "site") as report:
-            count, size = await folder.write(make_site(league, matches, report))
-    typer.echo(f"{to}/index.html: {format_count(count, 'file')}, {format_bytes(size)}")
-
-
 def web(
     listen: ListenOption = "127.0.0.1:8080",
     token: Annotated[
@@ -116,17 +93,41 @@ def web(
             help="Token that visitors need; generated where other machines can reach the address.",
         ),
     ] = None,
+    to: Annotated[
+        Path | None, Option(help="Write the pages as of now to this folder instead: new, empty, or of an earlier call.")
+    ] = None,
+    matches: Annotated[
+        int, Option(min=0, max=5000, help="With --to: pages of matches, the newest and those of benchmarks.")
+    ] = 50,
     *,
     runs: list[Run],
 ) -> None:
     """Show a league in the browser, live or at an earlier event, until stopped.
 
-    With several runs, the page Compare shows them side by side.
+    With several runs, the page Compare shows them side by side. With --to, static files that work from a folder and on
+    any web server; a folder that holds earlier ones is brought up to date, and other files in it stay.
     """
+    if to is not None:
+        if len(runs) > 1:
+            raise UsageError("--to: static files show one run; expected a single --run")
+        uvloop.run(_write_site(runs[0], to, matches))
+        return
     host, port = _parse_address(listen)
     from ui.web.server import serve_web
 
     uvloop.run(serve_web(runs, host, port, partial(print, flush=True), token))
+
+
+async def _write_site(run: Run, to: Path, matches: int) -> None:
+    from league.queries.live_league import open_live_league
+    from ui.web.site import SiteFolder, make_site
+    from workers.progress import show_progress
+
+    folder = SiteFolder(to)
+    async with run.open_log() as history, open_live_league(run, history) as league:
+        with show_progress(Console(stderr=True), "site") as report:
+            count, size = await folder.write(make_site(league, matches, report))
+    typer.echo(f"{to}/index.html: {format_count(count, 'file')}, {format_bytes(size)}")
 
 
 async def play(

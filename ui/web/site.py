@@ -67,7 +67,7 @@ class SiteFolder:
         except (OSError, msgspec.DecodeError):
             raise UsageError(
                 f"--to {path}: is not empty and holds no {_LIST} of an earlier site; expected a folder that is empty, "
-                "not there yet, or of an earlier `league site`"
+                "not there yet, or of an earlier `league web --to`"
             ) from None
         self._old = [] if listed is None else listed.files
 

@@ -224,7 +224,7 @@ class OpponentDrawWindow:
         """Add a draw and drop those before the newest ``size``.
 
         Target shares are computed from the standings at the time of recording, which may be a few events newer than
-        those that the draw was made from; ``league matchmaking audit`` uses the latter.
+        those that the draw was made from; the page *Matchmaking* uses the latter.
         """
         target = self._compute_target(state) if self._count % TARGET_INTERVAL == 0 else None
         _append_bounded(self._draws, ([pick.bucket for pick in event.picks], target), size)

@@ -106,7 +106,7 @@ async def explain(league: LiveLeague, params: RequestParams) -> Any:
 
 @route("/match/{id}/resimulate", stays_s=_RECORD_TTL_S)
 async def resimulate(league: LiveLeague, params: RequestParams) -> Any:
-    """``league match resimulate``: the match played again and compared with its result."""
+    """``league match show --again``: the match played again and compared with its result."""
     match = await load_match(league, params.path_part("id"))
     outcome = await resimulate_from_record(league.run, league.log, match, None)
     return {"identical": outcome.identical, **msgspec.to_builtins(outcome)}

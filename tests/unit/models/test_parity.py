@@ -224,7 +224,7 @@ def test_types_without_bounds_are_named_and_a_summary_says_how_far():
 
 
 def test_the_command_examines_a_small_model_where_there_is_no_league(tmp_path, monkeypatch):
-    arguments = ["parity", "--run", str(tmp_path / "none"), "--places", "6"]
+    arguments = ["doctor", "--parity", "--run", str(tmp_path / "none"), "--places", "6"]
     told = CliRunner().invoke(app, [*arguments, "--json"])
     report = json.loads(told.stdout)
     assert (told.exit_code, report["agrees"], report["adapters"]) == (0, True, 2)
@@ -252,7 +252,7 @@ def test_the_command_examines_a_leagues_model_with_its_newest_adapters_on_its_le
 
     asyncio.run(play())
     for dtype in DTYPES:
-        words = ["parity", "--run", str(run.folder), "--dtype", dtype, "--places", "4", "--json"]
+        words = ["doctor", "--parity", "--run", str(run.folder), "--dtype", dtype, "--places", "4", "--json"]
         told = CliRunner().invoke(app, words)
         report = json.loads(told.stdout)
         assert (told.exit_code, report["agrees"], report["adapters"], report["backend"]) == (0, True, 1, "local")

@@ -77,7 +77,6 @@ COMMANDS = [
     "status --all",
     "ledger",
     "lineage main@3",
-    "matchmaking audit",
     "replay --set ratings.elo.k=64",
     "criteria",
     "match list --limit 50",

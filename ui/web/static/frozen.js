@@ -1,4 +1,4 @@
-// Answers in files. `league site` and `league match show -o` write them beside these pages, or into them, as scripts that
+// Answers in files. `league web --to` and `league match show -o` write them beside these pages, or into them, as scripts that
 // append to FROZEN: a browser reads no other file from a disk.
 //
 // An entry is {answers: {question: value}, problems: {question: text}, texts: {question: runs of lines}, lines}. The first

@@ -99,7 +99,7 @@ export async function show(main) {
 async function open(number, into) {
   try {
     const found = await get(`/problems/letters/${number}`);
-    const retry = found.can_be_retried ? `league dead-letters retry ${number} puts it back on the queue.` : "Only jobs can be tried again.";
+    const retry = found.can_be_retried ? `league dead-letters ${number} --retry puts it back on the queue.` : "Only jobs can be tried again.";
     fill(into, h("h3", null, `Letter ${number}`), h("p", null, found.error),
       h("p", { class: "soft" }, `Message ${whole(found.sequence)} of ${found.stream}, subject ${found.subject}. ${retry}`,
         found.match_id && [" Match ", link(`/match/${part(found.match_id)}`, found.match_id)]),
