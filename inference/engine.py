@@ -12,6 +12,7 @@ from itertools import takewhile
 
 import msgspec
 import torch
+from torch import Tensor
 
 from inference.base import BackendStats, is_out_of_memory
 from inference.batch_layout import LayoutPlanner
@@ -145,12 +146,29 @@ class Engine:
         # By adapter, as passes lay them out: then attention finds them in the order of their slots.
         joining = sorted((row for row in joining if not row.future.cancelled()), key=lambda row: row.ready.identity)
         try:
-            while joining:
+            while joining := self._sample_known(joining):
                 batch, joining = self._split_prefill(joining)
                 yield batch
         finally:
             # Not empty where a pass ran out of memory: these rows go on waiting.
             self._waiting.extendleft(reversed(joining))
+
+    def _sample_known(self, joining: list[ActiveSequence]) -> list[ActiveSequence]:
+        """The rows that need a pass; others get tokens while the hidden state after their last token is kept."""
+        rows = joining
+        while found := [(row, state_D) for row in rows if (state_D := self._find_hidden(row)) is not None]:
+            rows = [row for row, _ in found]
+            self._sample(rows, torch.stack([state_D for _, state_D in found]))
+            for row in rows:
+                row.skip_prefill()
+                if row.finished:
+                    self._finish(row)
+            rows = [row for row in rows if not (row.finished or row.future.done())]
+        return [row for row in joining if not (row.finished or row.future.done())]
+
+    def _find_hidden(self, row: ActiveSequence) -> Tensor | None:
+        """The final hidden state after the last token of a row that waits."""
+        return self._prefixes.find_hidden(row.ready.identity, row.pending)
 
     def _split_prefill(self, joining: list[ActiveSequence]) -> tuple[list[ActiveSequence], list[ActiveSequence]]:
         """The rows of one pass, and the later ones: what does not fit, or can reuse a prefix that this pass reads."""
@@ -194,8 +212,14 @@ class Engine:
         if reuse:
             joined = ((slot, self._running[slot]) for slot in range(first, last))
             self._prefixes.store_prompts([(row.ready.identity, row.ids, slot) for slot, row in joined])
-        draws = sample_tokens(self._base.head_VD, hidden_RD, [row.sampling_request() for row in rows])
+            for row, hidden_D in zip(rows, hidden_RD, strict=True):
+                self._prefixes.store_hidden(row.ready.identity, row.ids, hidden_D.clone())
         self.counters.passes += 1
+        self._sample(rows, hidden_RD)
+
+    def _sample(self, rows: list[ActiveSequence], hidden_RD: Tensor) -> None:
+        """Draw the next token of each row from the final hidden state after its last one."""
+        draws = sample_tokens(self._base.head_VD, hidden_RD, [row.sampling_request() for row in rows])
         for index, (row, token, logprob) in enumerate(zip(rows, draws.tokens, draws.logprobs, strict=True)):
             try:
                 row.accept_token(token, logprob, draws.nuclei.get(index))

@@ -116,6 +116,8 @@ class KvCache:
 
 
 BLOCK_TOKENS = 16
+MAX_HIDDEN = 2048
+"""Prompts whose final hidden state is kept."""
 
 BlockKey = tuple[int, tuple[int, ...]]
 """Number of the block before (for a first block: minus the weights' number), and the tokens."""
@@ -137,6 +139,8 @@ class PrefixMatch(NamedTuple):
     """Offsets of its blocks in the pool."""
     missing: BlockKey | None
     """The first block that is not cached; None where only the end of the prompt is left."""
+    end: BlockKey | None
+    """The end of the prompt, up to a block, after the block before; None where a block is missing."""
 
 
 class PrefixCache:
@@ -146,6 +150,9 @@ class PrefixCache:
     it and by its own tokens, so that equal prefixes are kept once and different ones are never confused. The first
     block of a prompt follows the number of the weights that read it: keys of other weights are never used. The least
     recently used blocks are replaced, those at the end of a prefix before those at its start.
+
+    The final hidden state after a whole prompt is kept too: the same prompt again needs no pass, as in games of few
+    positions and in groups.
     """
 
     def __init__(self, cache: KvCache, most_tokens: int) -> None:
@@ -154,6 +161,7 @@ class PrefixCache:
         self._blocks: OrderedDict[BlockKey, CachedBlock] = OrderedDict()
         self._numbers = count(1)
         self._pool_NL2GK: Tensor | None = None
+        self._hidden: OrderedDict[BlockKey, Tensor] = OrderedDict()
 
     @property
     def enabled(self) -> bool:
@@ -180,7 +188,23 @@ class PrefixCache:
             offsets.append(block.offset)
             parent = block.number
         self._touch(keys)
-        return PrefixMatch(offsets, missing)
+        return PrefixMatch(offsets, missing, None if missing else (parent, tuple(ids[len(keys) * BLOCK_TOKENS :])))
+
+    def find_hidden(self, weights: int, ids: Sequence[int]) -> Tensor | None:
+        """The final hidden state [D] after the last token of a prompt that was read before, if it is kept."""
+        end = self.find_prefix(weights, ids).end if self._hidden else None
+        if end is None or end not in self._hidden:
+            return None
+        self._hidden.move_to_end(end)
+        return self._hidden[end]
+
+    def store_hidden(self, weights: int, ids: Sequence[int], hidden_D: Tensor) -> None:
+        """Keep the final hidden state after the last token of a prompt whose blocks are cached."""
+        end = self.find_prefix(weights, ids).end
+        if end is not None:
+            self._hidden[end] = hidden_D
+            while len(self._hidden) > MAX_HIDDEN:
+                self._hidden.popitem(last=False)
 
     def copy_to_slots(self, matches: Iterable[tuple[int, list[int]]]) -> None:
         """Copy cached blocks to the beginning of slots: (slot, offsets) of each."""
@@ -224,6 +248,7 @@ class PrefixCache:
     def clear(self) -> None:
         """Forget everything and free the memory."""
         self._blocks.clear()
+        self._hidden.clear()
         self._pool_NL2GK = None
 
     def _touch(self, keys: Sequence[BlockKey]) -> None:

@@ -88,6 +88,11 @@ class ActiveSequence:
         self.reused = min(tokens, len(self._prompt))
         del self.pending[:tokens]
 
+    def skip_prefill(self) -> None:
+        """Count the prompt as reused: a token was sampled without a pass, and nothing of this row is in the cache."""
+        self._started = self._started or time.perf_counter()
+        self.reused = len(self._prompt)
+
     def consume_pending(self) -> list[int]:
         """Return the pending tokens, which count as cached from here on."""
         pending, self.pending = self.pending, []

@@ -102,12 +102,22 @@ def test_kept_beginnings_serve_later_prompts_of_the_same_adapter_only(folders):
     assert cached == [0, 3 * BLOCK_TOKENS, 0, 0, 3 * BLOCK_TOKENS, 3 * BLOCK_TOKENS]
 
 
-def test_whole_prompt_that_is_known_still_has_its_last_token_read(folders):
+def test_prompt_that_was_read_before_gets_its_next_token_without_a_pass(folders):
     backend = start(folders, reuse_tokens=10_000)
-    request = Request(SYSTEM[: 2 * BLOCK_TOKENS], "a0", ANY, SamplingParameters())
-    first, second = (sample(backend, [request])[0] for _ in range(2))
-    assert second.timing.cached_tokens == BLOCK_TOKENS
-    same([first], [second])
+    prompt = SYSTEM[: 2 * BLOCK_TOKENS]
+    seed = SamplingParameters(seed=0)
+    first, other = (sample(backend, [Request(prompt, name, ANY, seed)])[0] for name in ("a0", "a1"))
+    assert first.logprobs != other.logprobs
+    passes = backend.stats().passes
+    one = SamplingParameters(seed=0, max_tokens=1)
+    again = sample(backend, 5 * [Request(prompt, "a0", ANY, one)] + [Request(prompt, "a1", ANY, one)])
+    assert backend.stats().passes == passes
+    assert [g.timing.cached_tokens for g in again] == 6 * [len(prompt)]
+    for generation, before in zip(again, 5 * [first] + [other], strict=True):
+        assert generation.completion_ids == before.completion_ids[:1]
+        assert generation.logprobs == pytest.approx(before.logprobs[:1], abs=1e-6)
+    # The rest of a longer completion is read after the cached blocks.
+    same(sample(backend, [Request(prompt, "a0", ANY, seed)]), [first])
 
 
 def test_what_was_used_longest_ago_makes_room(folders):
