@@ -65,7 +65,7 @@ def open_run(source: str | os.PathLike[str] = DEFAULT_RUN, *, league: str | None
     text = os.fspath(source)
     if "://" not in text:
         run = Run(Path(text), name=league)
-        if not run.exists():
+        if run.nats is None and not run.exists():
             raise NoLeagueError(f"{text}: no league here; expected the folder of a run, or an address nats://…")
         return RunReader(run)
     # The tables of a broker's league lie in a folder of their own: those of another one would not fit.

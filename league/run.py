@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from league.log.server import EmbeddedServer
 
 DEFAULT_RUN = Path(".league")
+BROKER_FILE = "broker.json"
+"""File of a run's folder with the broker that its league is on, unless that is the run's own."""
 TOKEN_FILE = "inference.token"
 """File of a run's folder with the token of its inference servers."""
 _POLL_INTERVAL_S = 0.5
@@ -44,8 +46,19 @@ def access_from_environment() -> "BrokerCredentials":
     return BrokerCredentials(Path(creds) if creds else None, Path(ca) if ca else None)
 
 
+class _Broker(msgspec.Struct, frozen=True):
+    """An external broker, and how a run is reached there."""
+
+    nats: str
+    league: str
+    creds: str | None = None
+    ca: str | None = None
+
+
 class Run:
     """The files of a run on this machine, and its broker: the one at ``nats``, or an embedded one of its own.
+
+    Without ``nats`` it is the broker that the folder's league was opened on (``record_broker``).
 
     An embedded one listens on ``port``, 0 for a free one, and stores at most ``max_store_mb``. Without ``name`` the
     league is the broker's only one; without ``access`` the credentials are those of the environment.
@@ -63,6 +76,9 @@ class Run:
     ) -> None:
         self._use_folder(folder.resolve())
         self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._broker = self._recorded_broker()
+        if self._broker is not None and nats is None:
+            nats, name = self._broker.nats, name or self._broker.league
         self.nats = nats
         self.port = port
         self.name = name
@@ -85,11 +101,30 @@ class Run:
         if folders or self._plugins.exists():
             self._plugins.write_bytes(msgspec.json.encode(folders))
 
+    def _recorded_broker(self) -> _Broker | None:
+        if not self.exists():
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                return msgspec.json.decode((self.folder / BROKER_FILE).read_bytes(), type=_Broker)
+        return None
+
+    def record_broker(self, league: str) -> None:
+        """Remember the external broker that the league is on, for commands that get the folder only."""
+        if self.nats is not None:
+            paths = (str(path.resolve()) if path else None for path in (self.access.creds, self.access.ca))
+            broker = _Broker(self.nats, league, *paths)
+            (self.folder / BROKER_FILE).write_bytes(msgspec.json.encode(broker))
+
     @property
     def access(self) -> "BrokerCredentials":
-        """Credentials for the broker."""
+        """Credentials for the broker: those of the environment, or the ones the folder's league was opened with."""
         if self._access is None:
-            self._access = access_from_environment()
+            from league.log.access import BrokerCredentials
+
+            found, broker = access_from_environment(), self._broker
+            if broker is not None and broker.nats == self.nats:
+                creds, ca = (Path(path) if path else None for path in (broker.creds, broker.ca))
+                found = BrokerCredentials(found.creds or creds, found.ca or ca)
+            self._access = found
         return self._access
 
     def make_folder(self) -> None:

@@ -8,8 +8,9 @@ and device: as many workers are started as fit.
 import asyncio
 import multiprocessing
 import os
+import platform
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from schemas.errors import AccessError, UsageError, format_choices
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
 from workers.discover_servers import uses_inference_servers
 from workers.logs import configure_logging
+from workers.membership import has_ended_here, machine_digest
 from workers.process import (
     WorkerProcess,
     WorkerSpec,
@@ -141,6 +143,7 @@ async def _connect_workers(
             count = count if creds is None else min(count, len(creds))
         token = read_machine_token(context.run.folder)
         pool = ConnectedWorkerPool(make_specs(options.role, options.policy, creds, token, count))
+        _check_names(context, [spec.name for spec in pool.specs])
         text = f"{count} {'workers' if count > 1 else 'worker'} {options.role}; logs in {context.run.logs}"
         console.print(text, highlight=False, soft_wrap=True)
         supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
@@ -150,6 +153,23 @@ async def _connect_workers(
         raise AccessError(f"the broker rejects the credentials of {', '.join(refused)}; expected others with --creds")
     console.print("done: nothing left to do" if done else "stopped; the same command continues", highlight=False)
     return 0
+
+
+def _check_names(context: Context, names: Sequence[str]) -> None:
+    """Raise UsageError if a process that has not left has one of the names.
+
+    One that ended here, or before this machine was started again, is replaced.
+    """
+    for name in names:
+        worker = context.state.workers.get(name)
+        if worker is None or worker.left is not None or has_ended_here(other := worker.joined):
+            continue
+        if other.machine == machine_digest() or other.host != platform.node():
+            raise UsageError(
+                f"{name} is the name of process {other.pid} on {other.host}, which has not left; expected a name for "
+                "each running worker: issue credentials with names that tell the machine (`league auth add`), or end "
+                "that process first"
+            )
 
 
 async def _check_machine(context: Context, options: ConnectOptions, console: Console) -> ModelFootprint | None:

@@ -139,7 +139,7 @@ async def open_without_workers(run: Run, settings: LeagueConfig, console: Consol
     run.make_folder()
     async with run.connect("opener") as client:
         with show_progress(console, "opening the league") as report:
-            await open_league(run, client, settings, report)
+            run.record_broker((await open_league(run, client, settings, report)).league)
 
 
 async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console) -> int:
@@ -210,6 +210,7 @@ async def _run_workers(
         )
         # The broker may hold further leagues, of which the report is not to choose.
         run.name = history.league
+        run.record_broker(history.league)
         context = Context(run, client, history, "supervisor")
         await context.load_snapshot()
     async with beside(context.follow()):

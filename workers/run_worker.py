@@ -94,6 +94,12 @@ async def worker_main(
     except StoreFullError as error:
         log.error("the store is full", error=str(error))
         return ExitCode.STORE_FULL
+    except WorkerConflictError as error:
+        if supervisor is None:
+            raise
+        # As it never joined, the history has no reason: its supervisor reads this one.
+        log.error("left", reason=str(error))
+        return 1
     except AccessError as error:
         if supervisor is None:
             raise

@@ -37,6 +37,10 @@ _SKIPPED_BYTES = 200
 """Beginning of a skipped event that is kept."""
 
 
+class ForeignTablesError(UsageError):
+    """A DuckDB file with tables of something else."""
+
+
 class Projection:
     """Tables of the history up to ``position``.
 
@@ -45,7 +49,7 @@ class Projection:
     ``path``, the tables are kept in memory; ``folder`` is that of segments then.
 
     Raises:
-        UsageError: the file is not a projection.
+        ForeignTablesError: the file is not a projection.
         BusyError: another process has it open.
     """
 
@@ -220,7 +224,9 @@ class Projection:
     def _prepare(self) -> int:
         if tables := set(self.query("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT temporary")):
             if ("kept", "position") not in tables:
-                raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
+                raise ForeignTablesError(
+                    f"{self.path}: holds other tables; expected a projection of a league's history"
+                )
             version, sequence = self.query("SELECT schema_version, sequence FROM kept.position")[0]
             if version != VERSION:
                 reason = f"tables of version {version} were dropped; this version keeps {VERSION}"
@@ -266,12 +272,12 @@ def open_disposable(path: Path, *, threads: int = 1) -> Projection:
     """A projection in a file that holds nothing else: one that is damaged is removed, and the tables are built anew."""
     try:
         return Projection(path, threads=threads)
-    except (DamagedFileError, duckdb.Error) as error:
+    except (DamagedFileError, ForeignTablesError, duckdb.Error) as error:
         if isinstance(error, duckdb.Error) and not is_damage(error):
             raise
         remove_projection(path)
         projection = Projection(path, threads=threads)
-        projection.rebuild_reason = f"{path} was damaged: {' '.join(str(error).split())[:200]}"
+        projection.rebuild_reason = f"{path} was removed: {' '.join(str(error).split())[:200]}"
         return projection
 
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
 from typer.testing import CliRunner
 
 from league.log.base import append_in_batches
@@ -34,12 +35,26 @@ def invert(file: Path) -> None:
     file.write_bytes(data)
 
 
+def raise_storage_version(file: Path) -> None:
+    """As a newer DuckDB writes it: after a checksum and ``DUCK`` the header holds the version of its format."""
+    data = bytearray(file.read_bytes())
+    data[12:20] = (9_999).to_bytes(8, "little")
+    file.write_bytes(data)
+
+
+def replace_by_other_tables(file: Path) -> None:
+    file.unlink()
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("CREATE TABLE games (name VARCHAR)")
+
+
 def add_log(file: Path) -> None:
     file.with_name(f"{file.name}.wal").write_bytes(os.urandom(5_000))
 
 
 def test_damaged_tables_are_built_anew(tmp_path: Path) -> None:
     run = Run(tmp_path)
+    said: list[str] = []
 
     async def body() -> None:
         async with run.connect("test") as client:
@@ -50,6 +65,7 @@ def test_damaged_tables_are_built_anew(tmp_path: Path) -> None:
     def answer(*command: str) -> str:
         result = CliRunner().invoke(app, [*command, "--run", str(tmp_path)])
         assert result.exit_code == 0, (result.output, result.exception)
+        said.append(result.stderr)
         return result.stdout
 
     questions = [("leaderboard", "--json"), ("sql", "SELECT count(*), sum(score) FROM match_seats", "--json")]
@@ -57,6 +73,10 @@ def test_damaged_tables_are_built_anew(tmp_path: Path) -> None:
         asyncio.run(body())
         before = [answer(*question) for question in questions]
         damages: list[tuple[Callable[[Path], None], int]] = [(cut, 0), (invert, 0), (replace_by_text, 1), (invert, 1)]
+        damages += [
+            (change, number) for change in (raise_storage_version, replace_by_other_tables) for number in (0, 1)
+        ]
         for damage, question in [*damages, (add_log, 0)]:
             damage(run.projection)
             assert answer(*questions[question]) == before[question], damage.__name__
+            assert damage is add_log or "rebuilding" in said[-1], damage.__name__
