@@ -29,6 +29,7 @@ PLUGIN_PACKAGES = (
     *("trainer.rewards", "trainer.transforms", "workers.trackers.sinks"),
 )
 """Packages whose modules are plugins."""
+_PACKAGES = ("arena", "inference", "league", "lifecycle", "models", "players", "schemas", "trainer", "ui", "workers")
 
 
 def plugin_modules(package: str) -> list[str]:
@@ -91,7 +92,13 @@ def _import_plugin(name: str) -> None:
     except Exception as error:  # a plugin's file may raise anything
         if not is_plugins_fault(error):
             raise
-        raise ConfigError(f"{locate_error(error)}; expected a plugin that can be imported") from error
+        remedy = "; plugins of version 0.1.0 must be adapted (CHANGELOG.md)" if _is_name_of_ours(error) else ""
+        raise ConfigError(f"{locate_error(error)}; expected a plugin that can be imported{remedy}") from error
+
+
+def _is_name_of_ours(error: BaseException) -> bool:
+    """Whether an import failed for a module or name that this version's packages do not have."""
+    return isinstance(error, ImportError) and (error.name or "").partition(".")[0] in _PACKAGES
 
 
 def _named_folders() -> list[str]:

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from league.history.registry_formats import to_specification
 from schemas import events as e
-from schemas.codec import canonical_json
+from schemas.codec import FIRST_SCHEMA_VERSION, SCHEMA_VERSION, canonical_json
 from schemas.config import AgentConfig, LeagueConfig, convert
 from schemas.errors import ConfigError, FileContentError, UsageError, format_choices
 from schemas.files import read_bounded
@@ -163,6 +163,7 @@ def parse_registry(data: bytes, source: str, form: str = "") -> ImportedRegistry
         raise UsageError(f"contains a value that cannot be recorded: {error}") from None
     if not isinstance(value, dict):
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
+    _check_release(value)
     # A missing key is refused like null, under its name.
     file = convert({"agents": None, **to_specification(value, form)}, _File, "")
     baselines, checkpoints = list[ImportedBaseline](), list[ImportedCheckpoint]()
@@ -196,6 +197,22 @@ def parse_registry(data: bytes, source: str, form: str = "") -> ImportedRegistry
         metadata=file.metadata,
         base_digest=file.base_digest,
     )
+
+
+def _check_release(value: Mapping[str, Any]) -> None:
+    """Reject a release that another version wrote, in a form that this one does not read."""
+    metadata = value.get("metadata")
+    written = metadata.get("released_from") if isinstance(metadata, Mapping) else None
+    schema = written.get("schema") if isinstance(written, Mapping) else None
+    if not isinstance(written, Mapping) or not isinstance(schema, int):
+        return
+    if not FIRST_SCHEMA_VERSION <= schema <= SCHEMA_VERSION:
+        by = _abbreviate(written.get("version"))
+        remedy = "or take a newer release" if schema < FIRST_SCHEMA_VERSION else "or upgrade this one"
+        raise UsageError(
+            f"a release written by version {by} (events of schema {schema}); expected schema {FIRST_SCHEMA_VERSION} to "
+            f"{SCHEMA_VERSION}: import it with that version of event-sourced-league, {remedy}"
+        )
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

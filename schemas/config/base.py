@@ -14,7 +14,7 @@ import msgspec
 import tomli_w
 from msgspec import inspect
 
-from schemas.config.foreign_keys import FOREIGN_KEYS
+from schemas.config.foreign_keys import FOREIGN_KEYS, REMOVED_KEYS
 from schemas.errors import ConfigError, format_choices
 from schemas.numbers import FINITE, MAX_INT64
 
@@ -123,6 +123,8 @@ def _explain(message: str, value: Any, into: Any, where: str) -> str:
         prefix = f"{key}." if key else ""
         if here := FOREIGN_KEYS.get(unknown[1]):
             return f"{prefix}{unknown[1]}: unknown key; here {here}"
+        if reason := REMOVED_KEYS.get(unknown[1]):
+            return f"{prefix}{unknown[1]}: a key of version 0.1.0; remove it: {reason} (CHANGELOG.md)"
         known = format_choices(kind.__struct_fields__, unknown[1])
         return f"{prefix}{unknown[1]}: unknown key; expected {known}"
     if re.match(r"Invalid enum|Expected `\w+` [<>]", text):

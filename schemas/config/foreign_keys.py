@@ -1,6 +1,6 @@
-"""Configuration keys of other programs, and what they are called here: for messages about unknown keys.
+"""Configuration keys of other programs and of version 0.1.0, and what stands for them: for messages on unknown keys.
 
-Those of Unstable Baselines, League Training, TRL, prime-rl and RLlib; ``docs/coming-from.md`` has them by program.
+The programs are Unstable Baselines, League Training, TRL, prime-rl and RLlib; ``docs/coming-from.md`` has their keys.
 """
 
 from typing import Final
@@ -65,3 +65,12 @@ FOREIGN_KEYS: Final = {
     "train_batch_size": "`trainer.rollouts_per_step`",
 }
 """What a key is here, by its name there."""
+
+REMOVED_KEYS: Final = {
+    "imitation": "expert iteration was removed",
+    "seal_events": "archives are the seal: `history.archive_events`",
+    "state_interval": "the trainer's state is stored with every step",
+    "workers_max": "the autoscaler was removed: `rollout.workers`, `evaluation.workers`, or KEDA by the stream's lag",
+    "workers_min": "the autoscaler was removed: `rollout.workers`, `evaluation.workers`, or KEDA by the stream's lag",
+}
+"""What became of a key of version 0.1.0."""

@@ -43,7 +43,7 @@ class PolicyReset(Event, frozen=True, tag=True):
     """Last version before the reset."""
     reason: str
     operator: str = ""
-    """Name of the operator on adapters; empty for an untrained adapter, as in older histories."""
+    """Name of the operator on adapters; empty for an untrained adapter."""
     settings: dict[str, Any] = {}
     """The operator's settings, defaults included."""
     parents: list[ParentAdapter] = []

@@ -89,3 +89,13 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
     assert "Traceback" not in checked.stderr
     # Commands that need no game work without the folder.
     assert league(tmp_path, "config", "check", str(ROOT / "configs" / "nim-tiny.toml")).returncode == 0
+
+
+def test_a_plugin_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    game = tmp_path / "plugins" / "arena" / "games" / "own_game.py"
+    game.parent.mkdir(parents=True)
+    game.write_text("from schemas.deprecation import renamed\n")
+    (tmp_path / "league.toml").write_text('plugins = ["plugins"]\n[game]\nname = "own_game"\n')
+    refused = league(tmp_path, "config", "check", "league.toml").stderr
+    assert "plugins/arena/games/own_game.py:1: ModuleNotFoundError: No module named 'schemas.deprecation'" in refused
+    assert "plugins of version 0.1.0 must be adapted (CHANGELOG.md)" in refused

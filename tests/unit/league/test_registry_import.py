@@ -170,6 +170,16 @@ def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
             "history[0].step: expected `int | null`, got `str`",
         ),
         ({"metadata": "none"}, "metadata: expected `object`, got `str`"),
+        (
+            {"metadata": {"released_from": {"version": "0.1.0", "schema": 1}}},
+            "a release written by version '0.1.0' (events of schema 1); expected schema 2 to 2: import it with that "
+            "version of event-sourced-league, or take a newer release",
+        ),
+        (
+            {"metadata": {"released_from": {"version": "0.9.0", "schema": 9}}},
+            "a release written by version '0.9.0' (events of schema 9); expected schema 2 to 2: import it with that "
+            "version of event-sourced-league, or upgrade this one",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from arena.environments import make_environment
 from arena.games.diplomacy import Settings as DiplomacySettings
 from schemas.config import LeagueConfig, convert, to_builtins
-from schemas.config.foreign_keys import FOREIGN_KEYS
+from schemas.config.foreign_keys import FOREIGN_KEYS, REMOVED_KEYS
 from schemas.errors import ConfigError
 from trainer.learner_config import LearnerConfig
 
@@ -43,9 +43,19 @@ def test_a_key_of_another_program_is_answered_with_ours(key: str) -> None:
     assert str(caught.value) == f"trainer.{key}: unknown key; here {FOREIGN_KEYS[key]}"
 
 
+@pytest.mark.parametrize("key", REMOVED_KEYS)
+def test_a_key_of_0_1_is_refused_with_what_became_of_it(key: str) -> None:
+    named = re.findall(r"`([a-z_]+(?:\.\w+)*)`", REMOVED_KEYS[key])
+    assert set(named) <= KNOWN
+    with pytest.raises(ConfigError) as caught:
+        convert({"trainer": {key: 1}}, LeagueConfig, "")
+    message = f"trainer.{key}: a key of version 0.1.0; remove it: {REMOVED_KEYS[key]} (CHANGELOG.md)"
+    assert str(caught.value) == message
+
+
 def test_no_key_of_ours_is_hidden() -> None:
     ours = {place.rpartition(".")[2] for place in KNOWN if not place.startswith("game.settings.")}
-    assert ours & FOREIGN_KEYS.keys() == set()
+    assert ours & (FOREIGN_KEYS.keys() | REMOVED_KEYS.keys()) == set()
 
 
 def test_the_page_has_all_of_them() -> None:
