@@ -130,6 +130,7 @@ test-quantized: $(STAMP)  ## base models in 8 and 4 bits, with bitsandbytes on t
 	@$(BIN)/python -m pytest tests/unit/trainer/test_quantized.py
 
 test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where there is none); LEAGUE_WEB_RUN: of that run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps axe-core-python==0.1.0 || echo "==> without axe-core"
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/web
 
 # vLLM pins packages of its own, hence an environment of its own. What it brings for images and sound is built for CUDA

@@ -224,6 +224,20 @@ class MapPosition(msgspec.Struct, frozen=True):
     """A textual alternative to the map."""
 
 
+class KeptReply(msgspec.Struct, frozen=True):
+    """A model's reply in a match, as ``decisions`` has it."""
+
+    seat: int
+    call: int
+    """Index among the seat's decisions, from 0."""
+    reply: str
+    thoughts: str
+    fault: str
+    """Why the reply holds no legal action; empty if it holds one."""
+    credit: str
+    """Reward, advantage and gradient step in words; empty before a step has accounted for it."""
+
+
 class MatchReplay(msgspec.Struct, frozen=True):
     """A match's turns, with pictures where the game has them."""
 
@@ -233,6 +247,8 @@ class MatchReplay(msgspec.Struct, frozen=True):
     """One more than there are turns: the last shows the end."""
     colors: dict[str, str] = {}
     """Colours of the powers on the maps."""
+    replies: list[KeptReply] = []
+    """Those that were kept; none where there are maps."""
 
 
 @lru_cache(maxsize=16)

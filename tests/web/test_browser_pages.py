@@ -3,6 +3,7 @@
 Each page is opened once, and looked at on a desk and on a phone, light and dark.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -24,6 +25,12 @@ pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing
 
 STATIC = Path(ui.web.__file__).parent / "static"
 LOOKS = Path(__file__).with_name("looks.js").read_text()
+AXE = importlib.util.find_spec("axe_core_python")
+RUN_AXE = """
+const done = arguments[0];
+axe.run(document, {resultTypes: ["violations"]}).then(
+  (found) => done(found.violations.map((one) => `${one.id} ${one.nodes.map((node) => node.html)}`.slice(0, 300))));
+"""
 PATIENCE_S = 300.0
 NAMED = quote(f"random_bot{story.HOSTILE}", safe="")
 ADDRESSES = {
@@ -105,6 +112,15 @@ def unnamed(browser: Browser) -> list[Any]:
     ]
 
 
+def violations(browser: Browser) -> list[str]:
+    """What axe-core finds; nothing where it is not installed (`make test-web` installs it)."""
+    if AXE is None or AXE.origin is None:
+        return []
+    browser.run_script(Path(AXE.origin).with_name("axe.min.js").read_text())
+    found: list[str] = browser.driver.execute_async_script(RUN_AXE)
+    return found
+
+
 def test_every_page_has_an_address_here() -> None:
     known = re.findall(r'\bpath: "([^"]*)"', (STATIC / "pages.js").read_text())
     assert known
@@ -130,6 +146,9 @@ def check(browser: Browser, address: str, refused: bool = False) -> None:
         browser.set_viewport(size, dark)
         assert browser.run_script(LOOKS, "faint", 4.5) == [], f"{size}, {'dark' if dark else 'light'}"
         assert browser.run_script(LOOKS, "wide") == [], f"{size}"
+        # Of a page that is refused no more than the shell is there.
+        if not dark and not refused:
+            assert violations(browser) == [], f"{size}"
     assert [said for said in browser.console_messages() if not (refused and "Bad Request" in said)] == []
 
 
@@ -154,6 +173,14 @@ def test_every_page_of_a_real_league_is_sound(tmp_path: Path, browser: Browser) 
         paths = [next(path for path in matches if path.startswith(start)) for start in ("/match/", "/agent/")]
         for address in [f"/{path}" for path in ADDRESSES if path not in ("match", "agent")] + paths:
             check(browser, site.url + address)
+        opened(browser, f"{site.url}/matches?purpose=training")
+        trained = browser.run_script(
+            "return [...document.querySelectorAll('tbody td.line a')].map(a => a.pathname).at(-1)"
+        )
+        check(browser, site.url + trained)
+        told = browser.run_script("return [...document.querySelectorAll('.turns .credit')].map(p => p.textContent)")
+        assert told
+        assert all(re.fullmatch(r"reward \S+, advantage \S+, trained on in step 1", one) for one in told), told
 
 
 def test_the_looks_see_what_they_look_for(site: PageServer, browser: Browser) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from league.queries.conversation import DECISION_COLUMNS
+from league.queries.conversation import DECISION_COLUMNS, describe_credit
 from league.queries.decisions import (
     Decision,
     decision_from_call,
@@ -22,7 +22,7 @@ from league.queries.decisions import (
 from league.queries.live_league import LiveLeague
 from league.queries.match_list import agent_kind, list_matches, load_match, match_details
 from league.queries.match_text import explain_match, resimulate_from_record
-from league.queries.matches import MAP_GAME, MatchEvents, MatchReplay, load_record, match_replay, render_map
+from league.queries.matches import MAP_GAME, KeptReply, MatchEvents, MatchReplay, load_record, match_replay, render_map
 from league.queries.pages import EncodedResponse, RequestParams, route
 from league.queries.stored import LeagueReader
 from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
@@ -75,7 +75,7 @@ async def replay(league: LiveLeague, params: RequestParams) -> Any:
     match = await load_match(league, params.path_part("id"))
     try:
         record = await load_record(league.run, league.log, match, None)
-        played = await _run_in_record_thread(match_replay, record, _game_name(match))
+        played = await _load_replay(league, match, record)
     except LeagueError as error:
         return {"problem": str(error), **msgspec.to_builtins(MatchReplay())}
     return {"problem": None, **msgspec.to_builtins(played)}
@@ -140,6 +140,19 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     return msgspec.to_builtins(_with_kept(again, kept, seat, moment.decision_index))
 
 
+async def _load_replay(league: LiveLeague, match: MatchEvents, record: bytes) -> MatchReplay:
+    """What was played, with the replies that were kept; beside a map they are read one by one."""
+    played: MatchReplay = await _run_in_record_thread(match_replay, record, _game_name(match))
+    if played.pictures:
+        return played
+    kept = await _kept_decisions(league, match.match_id)
+    replies = [
+        KeptReply(seat, call, row["reply"], row["thoughts"], row["fault"], describe_credit(row))
+        for (seat, call), row in kept.items()
+    ]
+    return msgspec.structs.replace(played, replies=replies)
+
+
 KeptDecisions = Mapping[tuple[int, int], Mapping[str, Any]]
 """Rows of ``decisions`` by seat and number of the decision in it."""
 
@@ -192,7 +205,7 @@ async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None 
     details = await match_details(league, match)
     try:
         record = await load_record(league.run, league.log, match, file)
-        played = await _run_in_record_thread(match_replay, record, _game_name(match))
+        played = await _load_replay(league, match, record)
     except LeagueError as error:
         return WholeMatch(details, MatchReplay(), str(error), [], {})
     drawn = [await _run_in_record_thread(render_map, record, number) for number in range(len(played.pictures))]

@@ -1,6 +1,5 @@
 // The family tree of agents: rows of shapes with lines to their parents, with keyboard navigation.
 
-import { colour } from "./charts.js";
 import { fill, h, s } from "./dom.js";
 import { downloads } from "./export.js";
 import { decimal } from "./format.js";
@@ -9,7 +8,7 @@ const ROW = 54;
 const LEFT = 40;
 const TOP = 34;
 const SIZE = 7;
-const WIDEST = 46;
+const WIDEST = 160;
 const NARROWEST = 12;
 
 const circle = (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`;
@@ -34,11 +33,9 @@ const PATHS = {
   reset: (x, y, r) => polygon(4, 0, x, y, r * 1.35),
   other: (x, y, r) => polygon(3, Math.PI, x, y, r * 1.3),
 };
-const ORDER = Object.keys(PATHS);
-
 function shape(reason, x, y, r, active) {
   const known = PATHS[reason] ? reason : "other";
-  const paint = colour(ORDER.indexOf(known));
+  const paint = "var(--series-0)";
   return s("path", { d: PATHS[known](x, y, r), fill: active ? paint : "var(--ground)", stroke: paint, "stroke-width": 2 });
 }
 
@@ -77,7 +74,8 @@ export function drawing(chosen) {
   const frame = h("div", { class: "scroll graphframe" }, plot);
   const spread = h("input", { type: "range", min: NARROWEST, max: WIDEST, value: 0, oninput: () => draw(Number(spread.value)) });
   const menu = downloads("Lineage", () => plot, null);
-  const node = h("figure", { class: "figure framed" }, menu, h("figcaption", null, h("label", null, "spacing ", spread)), frame);
+  const spacing = h("label", null, "spacing ", spread);
+  const node = h("figure", { class: "figure framed" }, menu, h("figcaption", null, spacing), frame);
   // Labels of rows stay visible when scrolled to the right.
   frame.addEventListener("scroll", () => plot.querySelectorAll(".name").forEach((name) => name.setAttribute("x", LEFT + 8 + frame.scrollLeft)));
   let layout = placed([]);
@@ -166,6 +164,7 @@ export function drawing(chosen) {
       // Its width is known once it is on the page. The newest checkpoints, on the right, are seen first.
       else requestAnimationFrame(() => {
         draw(Number((spread.value = fitting())));
+        spacing.hidden = Number(spread.value) === WIDEST;
         if (picked) reveal(picked);
         else frame.scrollLeft = frame.scrollWidth;
       });

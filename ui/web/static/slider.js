@@ -14,7 +14,7 @@ export function slider(form, moved) {
   let asked = null;
   const input = h("input", { type: "range", min: 0, max: 0, step: 1, id: "time", "aria-label": "Place in the history", oninput: slide });
   const said = h("output", { for: "time" });
-  const now = h("button", { type: "button", onclick: () => choose(null) }, "now");
+  const now = h("button", { type: "button", onclick: () => { choose(null); input.value = input.max; input.focus(); } }, "back to now");
   form.addEventListener("submit", (event) => event.preventDefault());
   fill(form, h("label", { for: "time" }, "as of"), input, said, now);
 
@@ -35,7 +35,7 @@ export function slider(form, moved) {
     const text = chosen === null ? "now" : `event ${whole(chosen)}${place ? `, ${clock(place.time)}` : ""}`;
     fill(said, text);
     input.setAttribute("aria-valuetext", text);
-    now.disabled = chosen === null;
+    now.hidden = chosen === null;
     document.body.classList.toggle("past", chosen !== null);
   }
 

@@ -6,7 +6,7 @@ import { downloads } from "./export.js";
 /**
  * A table of rows.
  *
- * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, wide: left out where there
+ * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, line: never broken but on phones, wide: left out where there
  * is little room, sort: row => value, which CSV files have where it is a number}]
  * options: {key: row => identity, caption, empty: what to say without rows, most: rows that are drawn until more are asked for}
  * Returns {node, update(rows)}.
@@ -23,12 +23,16 @@ export function table(columns, { key, caption, empty = "nothing yet", most = Inf
 
   const heads = columns.map((column, index) => {
     const name = column.sort ? h("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name) : column.name;
-    return h("th", { scope: "col", class: classes(column) }, name);
+    return h(column.name ? "th" : "td", { scope: column.name ? "col" : null, class: classes(column) }, name);
   });
   const head = h("thead", null, h("tr", null, heads));
   const drawnTable = h("table", null, caption && h("caption", null, caption), head, body);
   const menu = downloads(caption ?? document.title, () => drawnTable, values);
-  const node = h("div", { class: "framed" }, menu, h("div", { class: "scroll" }, drawnTable, more, none));
+  const frame = h("div", { class: "scroll", role: "group", "aria-label": caption ?? "Table" }, drawnTable, more, none);
+  const node = h("div", { class: "framed" }, menu, frame);
+  // Only what has to be scrolled is reached by Tab.
+  const room = new ResizeObserver(() => (frame.scrollWidth > frame.clientWidth ? frame.setAttribute("tabindex", 0) : frame.removeAttribute("tabindex")));
+  [frame, drawnTable].forEach((each) => room.observe(each));
 
   function values() {
     const named = columns.filter((column) => column.name);
@@ -99,5 +103,5 @@ function plain(column, row) {
 }
 
 function classes(column) {
-  return [column.number ? "number" : column.text && "text", column.wide && "wide"].filter(Boolean).join(" ") || null;
+  return [column.number ? "number" : column.text ? "text" : column.line && "line", column.wide && "wide"].filter(Boolean).join(" ") || null;
 }

@@ -65,7 +65,7 @@ export function player(match, replay, phase) {
     for (const node of orders.querySelectorAll("details[data-seat]")) open[node.open ? "add" : "delete"](node.dataset.seat);
     if (!turn) return h("p", { class: "soft" }, "The end of the match.");
     return [
-      h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves, "h3", open))),
+      h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves, { open }))),
       turn.notes.map((note) => h("p", null, note)),
     ];
   }

@@ -40,28 +40,57 @@ function decision(match, turn, seat, open = false) {
   } }, h("summary", null, "asked and replied"), said);
 }
 
-/** One seat's moves in a turn, and what it was asked if it is a model's: at once for the seats in `open`. */
-export function moved(match, turn, name, moves, heading = "h3", open = new Set()) {
-  const { seats } = match.finished;
-  const seat = seats.find((one) => one.role === name) ?? seats[Object.keys(turn.moves).indexOf(name)];
+/** A reply as it was kept, with its thoughts and what it earned. */
+function kept(reply) {
+  return reply && [
+    reply.thoughts && [h("p", { class: "soft" }, "thoughts"), h("pre", null, reply.thoughts)],
+    h("pre", null, reply.reply),
+    reply.fault && h("p", { class: "problem" }, `No legal move in the reply: ${reply.fault}.`),
+    reply.credit && h("p", { class: "credit" }, reply.credit),
+  ];
+}
+
+/** Finds replies by their seats, one after the other. */
+function inOrder(replies) {
+  const calls = new Map();
+  return (seat) => {
+    const call = calls.get(seat) ?? 0;
+    calls.set(seat, call + 1);
+    return replies.find((one) => one.seat === seat && one.call === call);
+  };
+}
+
+function seated({ seats }, name, place) {
+  return seats.find((one) => one.role === name) ?? seats[place];
+}
+
+/** One seat's moves in a turn, its `reply`, and what it was asked if it is a model's: at once for the seats in `open`. */
+export function moved(match, turn, name, moves, { heading = "h3", open = new Set(), reply = null } = {}) {
+  const seat = seated(match.finished, name, Object.keys(turn.moves).indexOf(name));
   return h("div", { class: "card" },
     h(heading, null, name, seat && h("span", { class: "soft" }, ` ${seat.agent}`)),
     h("ul", { class: "moves" }, moves.map((move) => h("li", null, move))),
+    kept(reply),
     seat && match.kinds[seat.agent] !== "bot" && decision(match, turn.number, seat.seat, open.has(String(seat.seat))));
 }
 
-/** Every turn of a game, in order, each with an address. */
-export function transcript(match, turns) {
+/** Every turn of a game, in order, each with an address: decisions, and what they led to beside them. */
+export function transcript(match, turns, replies) {
+  const next = inOrder(replies);
+  const reply = (name, place) => next(seated(match.finished, name, place)?.seat);
   return h("ol", { class: "turns" }, turns.map((turn, number) => h("li", null,
     h("h3", { id: `phase-${number}` }, link(`?phase=${number}`, turn.title)),
-    h("div", { class: "cards" }, Object.entries(turn.moves).map(([name, moves]) => moved(match, { ...turn, number }, name, moves, "h4"))),
-    turn.notes.map((note) => h("pre", null, note)))));
+    h("div", { class: "beside" },
+      h("div", { class: "cards" }, Object.entries(turn.moves).map(([name, moves], place) => moved(match, { ...turn, number }, name, moves, { heading: "h4", reply: reply(name, place) }))),
+      turn.notes.length > 0 && h("div", null, turn.notes.map((note) => h("pre", null, note)))))));
 }
 
-function call(one) {
+function call(one, reply) {
   return h("div", { class: "card" },
     h("h4", null, one.role),
+    reply?.thoughts && [h("p", { class: "soft" }, "thoughts"), h("pre", null, reply.thoughts)],
     h("pre", null, one.said),
+    reply?.credit && h("p", { class: "credit" }, reply.credit),
     h("details", null, h("summary", null, "prompt"), one.prompt.map((message) => [h("h5", null, message.role), h("pre", null, message.content)])));
 }
 
@@ -72,12 +101,14 @@ function earned(episode) {
 }
 
 /** Episodes with what was said in them; those under another stand further in. */
-export function conversations(episodes) {
+export function conversations(match, episodes, replies) {
+  const next = inOrder(replies);
+  const reply = (role) => next(match.finished.seats.find((one) => one.role === role)?.seat);
   return episodes.map((episode) => {
     const node = h("section", { class: "episode" },
       h("h3", null, `${episode.id}: ${episode.episode_type}`, !episode.trainable && h("span", { class: "soft" }, " not trained on")),
       episode.about && h("pre", null, episode.about),
-      episode.calls.map(call),
+      episode.calls.map((one) => call(one, reply(one.role))),
       episode.failure && h("p", { class: "problem" }, `Failed: ${episode.failure}`),
       h("p", { class: "soft" }, earned(episode)));
     node.style.setProperty("margin-left", `${Math.min(episode.depth, 6) * 20}px`);

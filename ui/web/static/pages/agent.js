@@ -40,6 +40,7 @@ const OPPONENTS = [
   { name: "drawn", of: (r) => whole(r.draws), number: true, sort: (r) => r.draws },
   { name: "lost", of: (r) => whole(r.losses), number: true, sort: (r) => r.losses },
 ];
+const MOST_BARS = 6;
 const MATCHES = [
   { name: "event", of: (r) => whole(r.sequence), number: true },
   { name: "match", of: (r) => link(`/match/${part(r.match_id)}`, r.match_id) },
@@ -47,7 +48,7 @@ const MATCHES = [
   { name: "seat", of: (r) => r.roles.join(", ") },
   { name: "rank", of: (r) => r.ranks.join(", "), number: true },
   { name: "score", of: (r) => r.scores.map((score) => decimal(score, 2)).join(", "), number: true },
-  { name: "", of: (r) => (r.voided ? "voided" : r.won ? "won" : "") },
+  { name: "outcome", of: (r) => (r.voided ? "voided" : r.won ? "won" : "") },
 ];
 const STEPS = [
   { name: "step", of: (r) => whole(r.step), number: true, sort: (r) => r.step },
@@ -57,7 +58,7 @@ const STEPS = [
   { name: "stale", of: (r) => whole(r.stale), number: true, sort: (r) => r.stale },
   { name: "refused", of: (r) => whole(r.refused), number: true, sort: (r) => r.refused },
   { name: "seats trained on", text: true, of: (r) => Object.entries(r.roles).map(([role, count]) => `${role} ×${count}`).join(", ") },
-  { name: "", of: (r) => (r.tainted.length ? `tainted by ${r.tainted.join(", ")}` : r.skipped ? "skipped" : "") },
+  { name: "note", of: (r) => (r.tainted.length ? `tainted by ${r.tainted.join(", ")}` : r.skipped ? "skipped" : "") },
 ];
 
 export async function show(main, context) {
@@ -65,17 +66,19 @@ export async function show(main, context) {
   const chart = ratingChart("Rating under the official system");
   const ratings = table(RATINGS, { key: (r) => r.system, caption: "Ratings", empty: "in no rated match" });
   const played = table(PLAYED, { key: (r) => r.purpose, caption: "Matches", empty: "in no match" });
-  const changes = table(CHANGES, { key: (r) => r.sequence, caption: "In and out of the league", empty: "in the league since it joined, or never in it" });
+  const changes = table(CHANGES, { key: (r) => r.sequence, caption: "In and out of the league" });
+  const moves = h("section", null, changes.node);
   const opponents = table(OPPONENTS, { key: (r) => r.opponent, caption: "Head to head: matches count once, however many seats the two held; won, drawn and lost are counted seat against seat", empty: "no opponents", most: 50 });
   const matches = table(MATCHES, { key: (r) => r.sequence, caption: "Newest matches", empty: "in no match" });
   const what = h("div");
   const question = { name, at: context.at };
 
   async function update() {
-    const [found, met, newest] = await Promise.all([get("/agent", question), get("/agent/opponents", question), get("/agent/matches", { ...question, limit: 20 })]);
+    const [found, met, newest] = await Promise.all([get("/agent", question), get("/agent/opponents", question), get("/agent/matches", { ...question, limit: 10 })]);
     fill(what, identity(found, context.at));
     ratings.update(found.ratings);
     played.update(found.played);
+    moves.hidden = !found.changes.length;
     changes.update(found.changes);
     opponents.update(met);
     matches.update(newest);
@@ -84,7 +87,7 @@ export async function show(main, context) {
   await Promise.all([update(), chart.show({ agents: [name], system: null, by: "event", at: context.at })]);
   const all = h("p", { class: "online" }, link(`/matches?agent=${part(name)}`, "all its matches"), " · ", link(`/ratings?agents=${part(joined([name]))}`, "its ratings beside others"));
   fill(main, h("h1", null, name), what, all,
-    h("div", { class: "columns" }, h("div", null, h("section", null, ratings.node), h("section", null, played.node)), h("section", null, changes.node)),
+    h("div", { class: "columns" }, h("section", null, ratings.node), h("section", null, played.node), moves),
     chart.node, h("section", null, opponents.node), h("section", null, matches.node), training(name));
   return paced(() => Promise.all([update(), chart.update()]));
 }
@@ -124,7 +127,14 @@ function trained(found) {
     h("h2", null, "What it was trained on"),
     h("p", null, `${whole(found.count)} gradient steps since `, before ? link(`/agent/${part(before)}`, before) : "the beginning", `: ${whole(found.accepted)} trajectories of ${whole(found.matches)} matches.`),
     h("p", { class: "soft" }, "Way from the base model: ", found.way.map((agent, i) => [i ? " → " : "", link(`/agent/${part(agent)}`, agent)])),
-    found.opponents.length ? bars(found.opponents.map((one) => ({ name: one.agent, value: one.seats / seats })), { label: `Who sat in the other seats of these matches${found.others ? ` (and ${whole(found.others)} more)` : ""}: shares`, format: (value) => percent(value) }) : null,
+    found.opponents.length ? bars(shares(found.opponents, seats), { label: `Who sat in the other seats of these matches${found.others ? ` (and ${whole(found.others)} more)` : ""}: shares`, format: (value) => percent(value) }) : null,
     steps.node,
   ];
+}
+
+/** The most frequent opponents, and all others together. */
+function shares(opponents, seats) {
+  const rest = opponents.length > MOST_BARS + 1 ? opponents.slice(MOST_BARS) : [];
+  const most = opponents.slice(0, opponents.length - rest.length).map((one) => ({ name: one.agent, value: one.seats / seats }));
+  return rest.length ? [...most, { name: `${rest.length} others`, value: rest.reduce((sum, one) => sum + one.seats, 0) / seats }] : most;
 }

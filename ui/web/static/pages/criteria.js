@@ -10,7 +10,7 @@ export const title = "Criteria";
 export const at = true;
 
 const ROWS = [
-  { name: "", of: (r) => (r.met === null ? "" : r.met ? "✓" : "✗") },
+  { name: "met", of: (r) => (r.met === null ? "" : r.met ? "✓" : "✗") },
   { name: "figure", of: (r) => r.figure },
   { name: "measured", of: (r) => r.measured, text: true },
   { name: "expected", of: (r) => r.expected, text: true },
@@ -18,7 +18,7 @@ const ROWS = [
 ];
 
 export async function show(main, context) {
-  const place = h("div");
+  const place = h("div", { class: "stack" });
 
   async function update() {
     const found = await get("/criteria", { at: context.at });
@@ -32,7 +32,8 @@ export async function show(main, context) {
 }
 
 function section(criterion) {
-  const rows = table(ROWS, { key: (r) => r.figure, caption: `${criterion.title}: ${criterion.passed ? "met" : "not met"}`, empty: "nothing was measured" });
+  const isAdvised = criterion.figures.some((one) => one.advice);
+  const rows = table(isAdvised ? ROWS : ROWS.slice(0, -1), { key: (r) => r.figure, empty: "nothing was measured" });
   rows.update(criterion.figures);
-  return h("section", null, h("h2", null, criterion.title), rows.node);
+  return h("section", null, h("h2", null, `${criterion.title}: `, h("span", { class: criterion.passed ? "good" : "soft" }, criterion.passed ? "met" : "not met")), rows.node);
 }

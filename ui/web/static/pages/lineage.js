@@ -41,7 +41,7 @@ const MET = [
 export async function show(main, context) {
   const graph = drawing(choose);
   const all = table(CHECKPOINTS, { key: (r) => r.agent, caption: "Every checkpoint", empty: "none has joined" });
-  const detail = h("section", { "aria-live": "polite", "aria-label": "The chosen checkpoint" });
+  const detail = h("section", { hidden: true, "aria-live": "polite", "aria-label": "The chosen checkpoint" });
   const legend = h("ul", { class: "legend" });
   const names = h("datalist", { id: "checkpoints" });
   const find = h("input", { type: "search", list: "checkpoints", onchange: () => choose(find.value.trim()) });
@@ -61,6 +61,7 @@ export async function show(main, context) {
   }
 
   async function choose(name) {
+    detail.hidden = !name;
     const agent = agents.find((each) => each.agent === name);
     if (!agent) return void (name && fill(detail, h("p", null, `No checkpoint is called ${name}.`)));
     const mine = ++turn;
@@ -80,7 +81,7 @@ export async function show(main, context) {
   await update();
   fill(main, h("h1", null, "Lineage"),
     h("p", { class: "soft" }, "Arrows move between checkpoints, Enter chooses one. Hollow ones are not drawn as opponents any more."),
-    h("form", { class: "form", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "Find a checkpoint", find), names), legend, graph.node, detail, h("details", null, h("summary", null, "All as a table"), all.node));
+    h("section", null, h("form", { class: "form", onsubmit: (event) => event.preventDefault() }, h("label", null, "Find a checkpoint", find), names), legend, graph.node), detail, h("details", null, h("summary", null, "All as a table"), all.node));
   const named = context.query.get("agent");
   if (named) choose(named);
   return { update };

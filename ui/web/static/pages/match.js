@@ -34,7 +34,7 @@ const SEATS = (match) => [
   { name: "agent", of: (s) => [link(`/agent/${part(s.agent)}`, s.agent), s.trainable && " (trained on)"] },
   { name: "score", of: (s) => decimal(s.score, 2), number: true, sort: (s) => s.score },
   { name: "rank", of: (s) => `${s.rank}${hasWon(s, match.finished) ? " (first)" : ""}`, number: true, sort: (s) => s.rank },
-  { name: "metrics", text: true, of: (s) => Object.entries(s.metrics).map(([name, value]) => `${name} ${+value.toPrecision(6)}`).join(", ") },
+  { name: "metrics", text: true, wide: true, of: (s) => Object.entries(s.metrics).map(([name, value]) => `${name} ${+value.toPrecision(6)}`).join(", ") },
 ];
 
 function seats(match) {
@@ -60,7 +60,7 @@ function drawn(match) {
   const how = sampled
     ? [h("p", null, `${sampled.hero} in seat ${sampled.hero_seat}; opponents drawn by ${sampled.sampler}, draw ${sampled.draw}, from the standings at event ${whole(sampled.standings_sequence)}.`), picks]
     : h("p", null, isAsked ? "Requested by an evaluation." : "Not drawn by matchmaking: a person played in it, or requested it.");
-  return h("section", null, h("h2", null, "How it came about"), how, (sampled || isAsked) && h("p", null, button), said);
+  return h("section", null, h("h2", null, sampled ? "How it was drawn" : "Why it was played"), how, (sampled || isAsked) && h("p", null, button), said);
 }
 
 const BUCKETS = [
@@ -106,7 +106,7 @@ function asking(text, waiting, said, ask) {
 function again(match) {
   const said = h("div", { "aria-live": "polite" });
   const button = asking("play it again", "playing it again …", said, async () => resimulated(await get(`/match/${part(match.match_id)}/resimulate`)));
-  return h("section", { class: "online" }, h("h2", null, "Does it come out the same?"), h("p", { class: "soft" }, "The record goes through the rules again: positions, results, and what bots decide."), h("p", null, button), said);
+  return h("section", { class: "online" }, h("h2", null, "Played again"), h("p", { class: "soft" }, "The record goes through the rules again: positions, results, and what bots decide."), h("p", null, button), said);
 }
 
 function resimulated(found) {
@@ -122,11 +122,11 @@ async function played(match, phase) {
   const replay = await get(`/match/${part(match.match_id)}/replay`);
   const heading = h("h2", { class: "hidden" }, "What was played");
   if (replay.problem) return { node: h("section", null, heading, h("p", { class: "problem" }, `No moves to show: ${replay.problem}`)) };
-  if (replay.episodes.length) return { node: h("section", null, heading, conversations(replay.episodes)), isSaid: true };
+  if (replay.episodes.length) return { node: h("section", null, heading, conversations(match, replay.episodes, replay.replies)), isSaid: true };
   if (!replay.pictures.length) {
     // Once it is on the page.
     if (phase) setTimeout(() => document.getElementById(`phase-${phase}`)?.scrollIntoView());
-    return { node: h("section", null, heading, transcript(match, replay.turns)) };
+    return { node: h("section", null, heading, transcript(match, replay.turns, replay.replies)) };
   }
   const shown = player(match, replay, phase);
   return { node: h("section", null, heading, shown.node), close: shown.close };
@@ -147,7 +147,7 @@ function embedding(id, name) {
 
 export async function show(main, context) {
   const id = context.path[0] ?? "";
-  const [top, middle, below, after] = [h("div"), h("div"), h("div"), h("div")];
+  const [top, middle, below, after] = Array.from({ length: 4 }, () => h("div", { class: "stack" }));
   let said = null;
   let shown = null;
 

@@ -37,17 +37,17 @@ function result(row) {
   return row.voided === null ? said : [said, h("span", { class: "warn" }, ` · taken back: ${row.void_reason}`)];
 }
 
-function columns(asked) {
+function columns(asked, games) {
   return [
-    { name: "match", of: (r) => link(`/match/${part(r.match_id)}`, r.match_id) },
+    { name: "match", line: true, of: (r) => link(`/match/${part(r.match_id)}`, r.match_id) },
     { name: "won by", text: true, of: result },
     { name: "agents and scores", text: true, of: (r) => seated(r, asked()) },
-    { name: "purpose", of: (r) => r.purpose },
+    { name: "purpose", of: (r) => r.purpose, wide: true },
     { name: "turns", of: (r) => whole(r.length), number: true, wide: true },
     { name: "took", of: (r) => seconds(r.seconds), number: true, wide: true },
-    { name: "game", of: (r) => r.environment || r.game, wide: true },
-    { name: "worker", of: (r) => r.worker, wide: true },
-    { name: "time", of: (r) => clock(r.time), number: true, wide: true },
+    ...(games > 1 ? [{ name: "game", of: (r) => r.environment || r.game, wide: true }] : []),
+    { name: "worker", line: true, of: (r) => r.worker, wide: true },
+    { name: "time", of: (r) => clock(r.time).slice(5), number: true, wide: true },
     { name: "event", of: (r) => whole(r.sequence), number: true, wide: true },
   ];
 }
@@ -82,7 +82,8 @@ function filters(options, query, apply) {
 
 export async function show(main, context) {
   let asked = Object.fromEntries(FIELDS.map((name) => [name, context.query.get(name)]).filter(([, text]) => text));
-  const found = table(columns(() => asked.agent), { key: (r) => `${r.sequence} ${asked.agent ?? ""}`, caption: "Newest first", empty: "no such match" });
+  const options = await get("/matches/options");
+  const found = table(columns(() => asked.agent, options.games.length), { key: (r) => `${r.sequence} ${asked.agent ?? ""}`, caption: "Newest first", empty: "no such match" });
   const more = h("button", { type: "button", class: "online", onclick: older }, "older ones");
   const said = h("p", { class: "soft", role: "status" });
   let rows = [];
@@ -130,7 +131,6 @@ export async function show(main, context) {
     draw();
   }
 
-  const options = await get("/matches/options");
   const form = filters(options, context.query, apply);
   fill(main, h("h1", null, "Matches"), form, said, found.node, h("p", null, more));
   await update().catch((error) => fill(said, h("span", { class: "bad" }, error.message)));

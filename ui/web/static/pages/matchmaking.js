@@ -13,9 +13,10 @@ export const at = true;
 
 const AGAIN_MS = 20_000;
 const RESTS_MS = 700;
+const SMALL = 0.02; // Opponents that are drawn less often are shown together.
 
 const OPPONENTS = [
-  { name: "opponent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent), sort: (r) => r.agent },
+  { name: "opponent", of: (r) => (r.all ? h("details", null, h("summary", null, r.agent), r.all.map((agent, i) => [i ? ", " : "", link(`/agent/${part(agent)}`, agent)])) : link(`/agent/${part(r.agent)}`, r.agent)), sort: (r) => r.agent },
   { name: "from", of: (r) => r.buckets.join(", ") },
   { name: "seats", of: (r) => whole(r.picks), number: true, sort: (r) => r.picks },
   { name: "share", of: (r) => percent(r.share, 1), number: true, sort: (r) => r.share },
@@ -26,7 +27,7 @@ const OPPONENTS = [
 
 export async function show(main, context) {
   let policy = context.query.get("policy") ?? "";
-  const opponents = table(OPPONENTS, { key: (r) => r.agent, empty: "no opponents drawn yet" });
+  const opponents = table(OPPONENTS, { key: (r) => `${r.agent} ${r.all ? r.buckets : ""}`, empty: "no opponents drawn yet" });
   const choice = h("div", { class: "form online" });
   const buckets = h("div", null, h("p", { class: "soft" }, "Targets are computed again from the history …"));
   const heading = h("p", { class: "soft" });
@@ -43,10 +44,10 @@ export async function show(main, context) {
     const drawn = new Set(found.opponents.map((r) => r.agent));
     fill(heading, "Opponents by seats drawn.", found.now && ` Chance now: of a seat in the next match of ${found.now.policy}, by ${found.now.sampler}.`);
     const undrawn = Object.keys(chances ?? {}).filter((agent) => !drawn.has(agent));
-    opponents.update([
+    opponents.update(grouped([
       ...found.opponents.map((r) => ({ ...r, now: chances ? chances[r.agent] ?? 0 : null })),
       ...undrawn.map((agent) => ({ agent, buckets: [], picks: 0, share: 0, now: chances[agent], matches: 0, newest: 0 })),
-    ]);
+    ]));
   }
 
   function offer(policies) {
@@ -93,6 +94,19 @@ export async function show(main, context) {
       end();
     },
   };
+}
+
+/** Opponents by seats; those that were, and would be, drawn rarely as one row for each of their buckets. */
+function grouped(rows) {
+  const small = Map.groupBy(rows.filter((r) => r.share < SMALL && !(r.now >= SMALL)), (r) => r.buckets.join(", "));
+  const together = [...small].filter(([, list]) => list.length > 2);
+  const gone = new Set(together.flatMap(([, list]) => list));
+  const sum = (list, name) => list.reduce((total, r) => total + r[name], 0);
+  return [...rows.filter((r) => !gone.has(r)), ...together.map(([, list]) => ({
+    ...list[0], agent: `${whole(list.length)} others, each below ${percent(SMALL)}`, all: list.map((r) => r.agent),
+    picks: sum(list, "picks"), share: sum(list, "share"), matches: sum(list, "matches"), newest: Math.max(...list.map((r) => r.newest)),
+    now: list[0].now === null ? null : sum(list, "now"),
+  }))].sort((a, b) => b.picks - a.picks);
 }
 
 /** An audit: the whole of it as bars, its windows as lines. */

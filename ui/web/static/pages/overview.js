@@ -13,16 +13,16 @@ export const title = "League";
 export const at = true;
 
 const MOST_EVENTS = 200;
-const VERDICTS = { better: "better", worse: "worse", open: "open: intervals overlap" };
+const VERDICTS = { better: "better", worse: "worse", open: "not certain" };
 const TONES = { better: "good", worse: "bad" };
 
 const ROWS = (system) => [
   { name: "#", of: (r) => r.rank, number: true },
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
   { name: "kind", of: (r) => (r.rated_games ? r.kind : `${r.kind}, unrated`), wide: true },
-  { name: "rating", of: (r) => `${decimal(r.rating)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
+  { name: "rating", of: (r) => `${decimal(r.rating, 0)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
   { name: "95 %", of: (r) => (r.low === null ? "" : `${decimal(r.low, 0)} … ${decimal(r.high, 0)}`), number: true },
-  { name: system, of: (r) => decimal(r.online, 0), number: true, sort: (r) => r.online },
+  { name: system, of: (r) => decimal(r.online, 0), number: true, wide: true, sort: (r) => r.online },
   { name: "games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games },
 ];
 
@@ -39,8 +39,8 @@ const share = (b) => (b ? `${percent(b.share, 1)} (${decimal(100 * b.low, 0)} �
 const BENCHMARKS = [
   { name: "against", of: (b) => b.opponent },
   { name: "verdict", of: (b) => h("strong", { class: { better: "good", worse: "bad" }[b.verdict] }, b.before ? VERDICTS[b.verdict] : "nothing to compare with") },
-  { name: "before", of: (b) => (b.before ? `${b.before.agent}: ${share(b.before)}` : "not measured") },
-  { name: "newest version", of: (b) => `${b.after.agent}: ${share(b.after)}` },
+  { name: "before", text: true, of: (b) => (b.before ? `${b.before.agent}: ${share(b.before)}` : "not measured") },
+  { name: "newest version", text: true, of: (b) => `${b.after.agent}: ${share(b.after)}` },
 ];
 
 export async function show(main, context) {
@@ -80,7 +80,7 @@ async function learning(context) {
 function verdict(policy, told) {
   const share = (benchmark) => h("div", null, h("span", { class: "big" }, percent(benchmark.share)), h("span", { class: "soft" }, benchmark.agent));
   return h("div", { class: "verdict" },
-    h("div", null, h("p", { class: ["big", TONES[told.verdict]].filter(Boolean).join(" ") }, policy ? `${policy}: ` : "", told.headline), h("p", { class: "told" }, told.text)),
+    h("div", null, h("p", { class: ["big", TONES[told.verdict]].filter(Boolean).join(" ") }, policy ? `${policy}: ` : "", told.headline), h("p", { class: "told" }, told.text.replaceAll(" %", "\u00a0%"))),
     told.pair && h("div", { class: "shares" }, share(told.pair.before), h("span", { class: "big soft", "aria-hidden": "true" }, "→"), share(told.pair.after),
       h("p", { class: "soft" }, `games won against ${told.pair.opponent}`)));
 }

@@ -19,7 +19,7 @@ export async function show(main, context) {
   let most = asked("most", SIZES, "12");
   let who = asked("who", WHO.map(([value]) => value), "played");
   let purpose = asked("purpose", PURPOSES.map(([value]) => value), "");
-  const place = h("div");
+  const place = h("section");
   const status = h("div");
   let said = null;
   let turns = 0;

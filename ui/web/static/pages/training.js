@@ -77,7 +77,7 @@ function trainedOn(context, policies) {
 export async function show(main, context) {
   const known = await get("/training", { at: context.at });
   const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; a few resets stand as lines in the curves", empty: "never paused, never reset" });
-  const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As league ledger has it, as of now", empty: "no trajectory yet" });
+  const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As of now, also by the command league ledger", empty: "no trajectory yet" });
   const charts = curves(context);
   const policies = table(POLICIES, { key: (p) => p.policy, caption: "Policies", empty: "no gradient step yet" });
   const trouble = h("div");
@@ -104,7 +104,7 @@ export async function show(main, context) {
   account();
   fill(main, h("h1", null, "Training"), policies.node, charts.node,
     trainedOn(context, known.policies),
-    h("h2", null, "What became of every rollout"), ledger.node, trouble,
+    h("h2", null, "What became of every trajectory"), ledger.node, trouble,
     h("h2", null, "Pauses, resets, ends"), marks.node);
   const end = again(account, ACCOUNT_MS);
   return {

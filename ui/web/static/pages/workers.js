@@ -56,6 +56,7 @@ export async function show(main) {
   const gone = h("input", { type: "checkbox", onchange: () => update() });
   const games = lines({ label: "Games a second, lately", x: "time (UTC)", y: "", height: 180, floor: 0, format: clockOf });
   const tokens = lines({ label: "Tokens a second, lately", x: "time (UTC)", y: "", height: 180, floor: 0, format: clockOf });
+  const live = h("div", { class: "columns" }, games.node, tokens.node);
   const seen = [];
 
   async function update() {
@@ -66,7 +67,8 @@ export async function show(main) {
       fill(totals, summary(found));
       fill(more, found.left_out > 0 && `and ${whole(found.left_out)} more`);
       fill(trouble);
-      chart(found.rates);
+      live.hidden = !found.workers.length;
+      if (!live.hidden) chart(found.rates);
     } catch (error) {
       fill(trouble, problem(error));
     }
@@ -82,21 +84,24 @@ export async function show(main) {
 
   await update();
   fill(main, h("h1", null, "Workers"), trouble, totals, h("div", { class: "form" }, h("label", { class: "check" }, gone, "those that have left too")),
-    h("section", null, workers.node, more), h("div", { class: "columns" }, games.node, tokens.node), h("section", null, policies.node));
+    h("section", null, workers.node, more), live, h("section", null, policies.node));
   return { close: again(update, EVERY_MS) };
 }
 
 function summary(found) {
   const { rates } = found;
+  const since = ["last gradient step", found.since_step_s === null ? "none yet" : `${seconds(found.since_step_s)} ago`];
+  const letters = ["dead letters", found.dead_letters ? link("/problems", whole(found.dead_letters)) : "0"];
+  if (!found.workers.length) return figures([since, ["evaluation jobs waiting", whole(found.jobs)], letters]);
   return figures([
     ["working", whole(found.workers.filter((w) => w.health === "ok").length)],
     ["silent", found.silent ? h("strong", { class: "bad" }, whole(found.silent)) : "0"],
     ["games/s", decimal(rates.games_s, 2)], ["games in flight", whole(rates.games_in_flight)],
     ["tokens/s sampled", whole(Math.round(rates.sampled_tokens_s))], ["tokens/s trained on", whole(Math.round(rates.trained_tokens_s))],
     ["evaluation jobs waiting", whole(found.jobs)], ["events behind", whole(found.lag)],
-    ["last gradient step", found.since_step_s === null ? "none yet" : `${seconds(found.since_step_s)} ago`],
+    since,
     ["cores", decimal(rates.cores, 1)], ["memory", bytes(rates.memory_bytes)], ...together(found.gpus), ["store", found.store_share === null ? "–" : percent(found.store_share)],
-    ["dead letters", found.dead_letters ? link("/problems", whole(found.dead_letters)) : "0"],
+    letters,
   ]);
 }
 
