@@ -11,7 +11,7 @@ COMMA := ,
 HASH := \#
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo llm test test-llm test-llm-failed test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes clean
+.PHONY: help install demo llm test test-llm test-llm-failed test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-web-failed test-s3 test-tinker test-quantized check bench gpu docs hashes clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -132,6 +132,9 @@ test-quantized: $(STAMP)  ## base models in 8 and 4 bits, with bitsandbytes on t
 test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where there is none); LEAGUE_WEB_RUN: of that run
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps axe-core-python==0.1.0 || echo "==> without axe-core"
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/web
+
+test-web-failed: $(STAMP)  ## run the tests of `make test-web` again that failed last
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "slow or not slow" tests/web
 
 # vLLM pins packages of its own, hence an environment of its own. What it brings for images and sound is built for CUDA
 # and breaks its import on a CPU.

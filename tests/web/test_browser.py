@@ -135,7 +135,7 @@ def test_the_slider_shows_the_leaderboard_as_it_was_and_the_address_keeps_the_pl
         return {row[1]: row[3] for row in rows if len(row) > 6}
 
     def recorded(board: Any) -> dict[str, str]:
-        return {row["agent"]: "–" if row["rating"] is None else f"{row['rating']:.1f}" for row in board["rows"]}
+        return {row["agent"]: "–" if row["rating"] is None else f"{row['rating']:.0f}" for row in board["rows"]}
 
     wanted = recorded(then)
     until(lambda: ratings() == wanted, f"the leaderboard is not that of event {at}")

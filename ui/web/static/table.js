@@ -30,8 +30,8 @@ export function table(columns, { key, caption, empty = "nothing yet", most = Inf
   const menu = downloads(caption ?? document.title, () => drawnTable, values);
   const frame = h("div", { class: "scroll", role: "group", "aria-label": caption ?? "Table" }, drawnTable, more, none);
   const node = h("div", { class: "framed" }, menu, frame);
-  // Only what has to be scrolled is reached by Tab.
-  const room = new ResizeObserver(() => (frame.scrollWidth > frame.clientWidth ? frame.setAttribute("tabindex", 0) : frame.removeAttribute("tabindex")));
+  // What has to be scrolled and holds nothing that Tab reaches is reached itself.
+  const room = new ResizeObserver(() => (frame.scrollWidth > frame.clientWidth && !frame.querySelector("a, button:not([hidden])") ? frame.setAttribute("tabindex", 0) : frame.removeAttribute("tabindex")));
   [frame, drawnTable].forEach((each) => room.observe(each));
 
   function values() {
