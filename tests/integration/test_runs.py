@@ -292,9 +292,9 @@ def test_a_voided_and_a_failed_match_say_so(sandbox: Path, history: list[Recorde
     assert "it was not played to its end" in shown.stdout
 
 
-@pytest.mark.parametrize("command", ["show", "explain", "resimulate"])
+@pytest.mark.parametrize("command", ["show", "explain", "show --again"])
 def test_an_unknown_match_is_refused_by_name(nim: Path, command: str) -> None:
-    result = league("match", command, "rollout-1-12345'", run=nim)
+    result = league("match", *command.split(), "rollout-1-12345'", run=nim)
     assert isinstance(result.exception, UsageError)
     assert "match \"rollout-1-12345'\": the history of league 'nim' does not hold it" in str(result.exception)
 
