@@ -1,16 +1,18 @@
 """What settings from elsewhere would reach on this machine and beyond it, and the same settings without that.
 
 The settings of a release are a stranger's data. Those that name an address, a file, an environment variable or code to
-run are left off by ``league import``, unless the user trusts them by name.
+run are left off by every command that reads them there, unless the user trusts them by name.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE
 from models import is_hub_id
-from schemas.config import LeagueConfig, Plugin, convert, to_builtins
+from schemas.config import LeagueConfig, Plugin, config_path, convert, to_builtins
 from schemas.errors import UsageError, format_choices
 
 _REACHING_KEYS = {
@@ -42,6 +44,12 @@ class Reach(NamedTuple):
     """Key of the settings, by which it is trusted."""
     what: str
     """What it does, with the values."""
+
+
+def is_released(file: Path) -> bool:
+    """Whether a settings file lies in the folder of a release, links followed."""
+    place = config_path(file).resolve()
+    return place.name == SETTINGS_FILE and place.with_name(REGISTRY_FILE).is_file()
 
 
 def find_reaches(config: LeagueConfig) -> list[Reach]:

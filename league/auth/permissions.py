@@ -176,7 +176,7 @@ GRANTS: tuple[Grant, ...] = (
         for verb in ("MSG.NEXT", "DELETE")
         for consumer in consumer_names("{name}")
     ),
-    *_read_grants(("trainer",), EXPERIENCE_STREAM, experience_subject("{league}", "*")),
+    *_read_grants(("trainer", "dashboard"), EXPERIENCE_STREAM, experience_subject("{league}", "*")),
     *_read_grants(("tracker", "dashboard"), METRICS_STREAM, metrics_subject("{league}", "*")),
     *_read_grants(("dashboard",), DEAD_LETTER_STREAM, dead_letter_subject("{league}", ">")),
     *(

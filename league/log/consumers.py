@@ -32,7 +32,7 @@ class ConsumerLostError(Exception):
 
 @contextlib.asynccontextmanager
 async def reading_consumer(
-    client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy
+    client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy, headers_only: bool = False
 ) -> AsyncIterator[ConsumerInfo]:
     """A consumer for the block; waits while all of the user's are in use, or the broker makes no more.
 
@@ -43,7 +43,7 @@ async def reading_consumer(
     """
     info = await retry_until_ready(
         f"reading {stream}",
-        lambda: _add_consumer(client, stream, subject, first, deliver),
+        lambda: _add_consumer(client, stream, subject, first, deliver, headers_only),
         give_up=lambda: client.is_closed,
     )
     try:
@@ -59,14 +59,16 @@ def _names_in_use(client: Client, stream: str) -> set[str]:
     return client.consumers[stream] if isinstance(client, FailFastClient) else set()
 
 
-async def _add_consumer(client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy) -> ConsumerInfo:
+async def _add_consumer(
+    client: Client, stream: str, subject: str, first: int, deliver: DeliverPolicy, headers_only: bool
+) -> ConsumerInfo:
     """Create a consumer under a name that no process uses; BackpressureError without one."""
     names = consumer_names(user_name(client)) if is_worker(client) else [secrets.token_hex(16)]
     in_use = _names_in_use(client, stream)
     for name in [name for name in names if name not in in_use]:
         in_use.add(name)
         try:
-            return await _create(client, stream, name, subject, first, deliver)
+            return await _create(client, stream, name, subject, first, deliver, headers_only)
         except BaseException as error:  # raised again; a name that stayed in use could not be taken any more
             in_use.discard(name)
             if not isinstance(error, APIError) or error.err_code != _NAME_IS_TAKEN:
@@ -78,7 +80,7 @@ async def _add_consumer(client: Client, stream: str, subject: str, first: int, d
 
 
 async def _create(
-    client: Client, stream: str, name: str, subject: str, first: int, deliver: DeliverPolicy
+    client: Client, stream: str, name: str, subject: str, first: int, deliver: DeliverPolicy, headers_only: bool
 ) -> ConsumerInfo:
     config = ConsumerConfig(
         name=name,
@@ -88,6 +90,7 @@ async def _create(
         opt_start_seq=max(first, 1) if deliver == DeliverPolicy.BY_START_SEQUENCE else None,
         ack_policy=AckPolicy.NONE,
         filter_subject=subject,
+        headers_only=headers_only or None,
         inactive_threshold=_FORGET_S,
         mem_storage=True,
     )

@@ -100,18 +100,24 @@ async def pull_messages(
 
 
 async def present_messages(
-    client: Client, stream: str, subject: str, first: int = 1, deliver: DeliverPolicy = DeliverPolicy.BY_START_SEQUENCE
+    client: Client,
+    stream: str,
+    subject: str,
+    first: int = 1,
+    deliver: DeliverPolicy = DeliverPolicy.BY_START_SEQUENCE,
+    headers_only: bool = False,
 ) -> AsyncGenerator[list[PulledMessage], None]:
     """Messages of ``stream`` on ``subject`` that can be read now; ends without waiting for further ones.
 
-    ``first`` is the sequence to begin at, for the default of ``deliver``. LogError if there is no such stream,
-    BackpressureError if there is no consumer to be had, LogUnavailableError if the broker did not answer, after a few
-    attempts that continue where it stopped.
+    ``first`` is the sequence to begin at, for the default of ``deliver``; ``headers_only`` leaves the contents behind.
+    LogError if there is no such stream, BackpressureError if there is no consumer to be had, LogUnavailableError if the
+    broker did not answer, after a few attempts that continue where it stopped.
     """
     attempts, has_started = 0, False
     while True:
         try:
-            async with contextlib.aclosing(_consumer_session(client, stream, subject, first, deliver)) as batches:
+            session = _consumer_session(client, stream, subject, first, deliver, headers_only)
+            async with contextlib.aclosing(session) as batches:
                 async for messages in batches:
                     first, has_started = messages[-1].sequence + 1, True
                     yield messages
@@ -145,12 +151,17 @@ class _PullCutError(ConsumerLostError):
 
 
 async def _consumer_session(
-    client: Client, stream: str, subject: str, first: int, present: DeliverPolicy | None = None
+    client: Client,
+    stream: str,
+    subject: str,
+    first: int,
+    present: DeliverPolicy | None = None,
+    headers_only: bool = False,
 ) -> AsyncGenerator[list[PulledMessage], None]:
     """Read with one consumer until it is lost; with ``present`` until what that policy delivers now has been read."""
     connection = client.stats["reconnects"]
     deliver = present or DeliverPolicy.BY_START_SEQUENCE
-    async with _inbox(client) as inbox, reading_consumer(client, stream, subject, first, deliver) as info:
+    async with _inbox(client) as inbox, reading_consumer(client, stream, subject, first, deliver, headers_only) as info:
         if present is not None and not info.num_pending:
             return
         waits = {"no_wait": True} if present is not None else {"expires": int(_PULL_S * 1e9)}

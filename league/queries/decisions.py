@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import nats.errors
-import nats.js.errors
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
 from arena.games.texts import SupportsWords, as_grammar_text
 from arena.prompts import Chat, build_game_messages
-from league.log.connection import translate_broker_errors
+from league.log.pull import PulledMessage, message_at, present_messages
 from league.log.queues import LABEL_HEADER
 from league.queries.conversation import describe_credit
 from league.run import Run
@@ -202,11 +199,8 @@ def decision_from_call(step: ModelCall, tokenizer: Tokenizer | None) -> Decision
     )
 
 
-_BATCH_SIZE = 500
 _MAX_LABELS = 50_000
 """Waiting trajectories whose labels are scanned; their contents are not sent."""
-_TIMEOUT_S = 2.0
-_NOT_FOUND_ERRORS = (nats.js.errors.NotFoundError, nats.js.errors.BadRequestError)
 
 
 async def find_pending_trajectory(
@@ -214,35 +208,28 @@ async def find_pending_trajectory(
 ) -> Trajectory | None:
     """The waiting trajectory of a seat; None when it is not in the stream (any more), or cannot be decoded.
 
-    Raises ``LogError`` where the broker cannot be asked.
+    LogError where the broker cannot be asked, or refuses.
     """
-    stream = client.jetstream()
-    with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"), contextlib.suppress(*_NOT_FOUND_ERRORS):
-        sequence = await _find_message_sequence(client, experience_subject(league, policy), f"{match_id}:{seat}")
-        if sequence is not None:
-            message = await stream.get_msg(EXPERIENCE_STREAM, sequence)
-            with contextlib.suppress(DecodeError):
-                return decode_trajectory(message.data or b"")
+    subject, label, seen = experience_subject(league, policy), f"{match_id}:{seat}", 0
+    labels = present_messages(client, EXPERIENCE_STREAM, subject, headers_only=True)
+    async with contextlib.aclosing(labels) as batches:
+        async for messages in batches:
+            for sequence in (each.sequence for each in messages if _label(each) == label):
+                return await _read_trajectory(client, subject, sequence)
+            seen += len(messages)
+            if seen >= _MAX_LABELS:
+                break
     return None
 
 
-async def _find_message_sequence(client: Client, subject: str, label: str) -> int | None:
-    """Sequence of the message with a label, ``<match>:<seat>``."""
-    config = ConsumerConfig(ack_policy=AckPolicy.NONE, headers_only=True, inactive_threshold=30.0, mem_storage=True)
-    puller = await client.jetstream().pull_subscribe(subject, stream=EXPERIENCE_STREAM, config=config)
-    try:
-        waiting = (await puller.consumer_info()).num_pending or 0
-        for _ in range(0, min(waiting, _MAX_LABELS), _BATCH_SIZE):
-            messages = await puller.fetch(_BATCH_SIZE, timeout=_TIMEOUT_S)
-            for message in messages:
-                if (message.headers or {}).get(LABEL_HEADER) == label:
-                    return int(message.metadata.sequence.stream)
-            if not messages or not messages[-1].metadata.num_pending:
-                return None
-    except (nats.errors.TimeoutError, TimeoutError):
-        return None
-    finally:
-        await puller.unsubscribe()
+def _label(pulled: PulledMessage) -> str | None:
+    return (pulled.msg.headers or {}).get(LABEL_HEADER)
+
+
+async def _read_trajectory(client: Client, subject: str, sequence: int) -> Trajectory | None:
+    pulled = await message_at(client, EXPERIENCE_STREAM, subject, sequence)
+    with contextlib.suppress(DecodeError):
+        return decode_trajectory(pulled.msg.data) if pulled is not None else None
     return None
 
 

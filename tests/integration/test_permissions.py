@@ -25,12 +25,14 @@ from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
 from league.log.queues import ExperienceStream, WorkQueue
+from league.queries.decisions import find_pending_trajectory
 from schemas import events as e
 from schemas.codec import encode_event, encode_job
 from schemas.errors import AccessError, ArtifactError, DecodeError, WorkerConflictError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import blob_subject, event_subject, match_end_subject, metrics_subject, work_subject
+from tests.builders import trajectory
 from tests.integration.test_auth import Broker, subjects_of, user
 from tests.unit.league.test_metrics import heartbeat
 
@@ -286,7 +288,7 @@ ALLOWED_REQUESTS = {
     "trainer": {"STREAM.PURGE.EXPERIENCE", "STREAM.MSG.DELETE.EXPERIENCE", "STREAM.PURGE.OBJ_STATES"},
     "evaluator": {"STREAM.MSG.GET.WORK", "CONSUMER.INFO.WORK.players-nim", "CONSUMER.MSG.NEXT.WORK.players-nim"},
 }
-READS = {"trainer": {"EXPERIENCE"}, "tracker": {"METRICS"}, "dashboard": {"METRICS", "DEAD"}}
+READS = {"trainer": {"EXPERIENCE"}, "tracker": {"METRICS"}, "dashboard": {"METRICS", "DEAD", "EXPERIENCE"}}
 
 
 @pytest.mark.parametrize("role", RESTRICTED)
@@ -394,6 +396,20 @@ def test_credentials_of_one_league_read_nothing_of_another(broker: Broker) -> No
                     await BrokerBlobStore(client, "other").get(digest(b"other"))
                 with pytest.raises(ArtifactError, match="is not in"):
                     await BrokerBlobStore(client, "nim").get(digest(b"other"))
+
+    asyncio.run(body())
+
+
+def test_a_dashboard_reads_the_trajectories_that_wait_in_its_league(broker: Broker) -> None:
+    async def body() -> None:
+        waiting = [trajectory(f"m-{nth}", policy="hero") for nth in range(3)]
+        async with user(broker, "rollout") as player, user(broker, "dashboard") as viewer:
+            for each in waiting:
+                await ExperienceStream(player, "nim").publish(each)
+            assert await find_pending_trajectory(viewer, "nim", "hero", "m-1", 0) == waiting[1]
+            assert await find_pending_trajectory(viewer, "nim", "hero", "m-9", 0) is None
+            with pytest.raises(AccessError, match="does not let"):
+                await find_pending_trajectory(viewer, "other", "hero", "m-1", 0)
 
     asyncio.run(body())
 

@@ -19,9 +19,9 @@ from lifecycle.standalone import (
     with_settings,
 )
 from lifecycle.standalone.session import ArenaStepReport, format_step, run_arena
-from schemas.config import LeagueConfig, load_config
+from schemas.config import LeagueConfig
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, RunOption
+from ui.cli.options import JsonOption, RunOption, TrustOption, load_settings
 
 
 def arena(
@@ -59,6 +59,7 @@ def arena(
     ] = None,
     listed: Annotated[bool, Option("--list", help="Print the names of all arenas.")] = False,
     run: RunOption = DEFAULT_RUN,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play an arena with a model and train it on every step, without a league; or only play, with a server's model.
@@ -71,7 +72,7 @@ def arena(
         return
     if examples and as_json:
         raise UsageError("--examples: prints text; expected it without --json")
-    base = _load_arena_config(name, config)
+    base = _load_arena_config(name, config, trust)
     arena_name = base.game.name
     played = make_item_settings(arena_name, items or [], questions)
     played |= make_size_settings(arena_name, batch_size, solver_rollouts) | parse_settings(settings or [])
@@ -102,12 +103,12 @@ def arena(
         typer.echo("nothing was trained", err=True)
 
 
-def _load_arena_config(name: str | None, file: Path | None) -> LeagueConfig:
+def _load_arena_config(name: str | None, file: Path | None, trust: list[str] | None) -> LeagueConfig:
     if file is None:
         if name is None:
             raise UsageError("league arena: no name; expected that of an arena (league arena --list prints them)")
         return default_config(name, {})
-    config = load_config(file)
+    config = load_settings(file, trust)
     if name not in (None, config.game.name):
         raise UsageError(f"league arena {name}: {file} plays {config.game.name!r}; expected that name, or none")
     return config

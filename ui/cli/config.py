@@ -16,7 +16,7 @@ from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import ConfigError, ExitCode, UsageError
-from ui.cli.options import JsonOption
+from ui.cli.options import JsonOption, TrustOption, load_settings
 from ui.output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def check(
     gpu_gb: Annotated[
         float | None, Option(min=1.0, help="Memory of each GPU in GB; by default that of this machine's.")
     ] = None,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a settings file: print its error and place, or the workers, memory and disk that it would need.
@@ -87,7 +88,7 @@ def check(
     )
     from lifecycle.resource_estimate import estimate_resources
 
-    config = load_config(file)
+    config = load_settings(file, trust)
     try:
         check_config(config)
         check_base_model(config)
@@ -115,6 +116,7 @@ def check(
 def check_game(
     name: Annotated[str, Argument(help="A game, also of LEAGUE_PLUGINS.")],
     config: Annotated[Path | None, Option(help="A league's settings; [game] is used. By default the defaults.")] = None,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check that a game keeps the contract of games; exits 1 if it breaks a rule.
@@ -127,7 +129,7 @@ def check_game(
 
     settings = {}
     if config is not None:
-        game = load_config(config).game
+        game = load_settings(config, trust).game
         if game.name != name:
             raise UsageError(f"--config {config}: game.name is {game.name!r}; expected {name!r}")
         settings = game.settings

@@ -22,10 +22,9 @@ from league.log.cluster import NODES, LocalCluster
 from league.queries.terminal import Console, say
 from league.queries.text_table import print_table
 from league.run import Run
-from schemas.config import load_config
 from schemas.errors import UsageError, format_choices
 from schemas.subjects import check_name
-from ui.cli.options import CaOption, JsonOption, LeagueOption
+from ui.cli.options import CaOption, JsonOption, LeagueOption, TrustOption, load_settings
 from ui.output import print_json
 from workers.compatibility import POLICY_ROLES
 from workers.logs import configure_logging
@@ -58,10 +57,11 @@ def up(
     workers: Annotated[
         bool, Option("--workers/--no-workers", help="Without: only open the league, or change an open one's settings.")
     ] = True,
+    trust: TrustOption = None,
 ) -> None:
     """Open or continue a league, and run all its workers on this machine until training is done."""
     if not workers:
-        _open_league(run, config or [])
+        _open_league(run, config or [], trust)
         return
     if not 0 <= port <= 65535:
         raise UsageError(f"--port {port}: expected 0 to 65535")
@@ -69,19 +69,19 @@ def up(
     with show_progress(console, "loading the libraries"):
         from lifecycle.run_league import run_league
 
-    stages = [load_config(path) for path in config or ()]
+    stages = [load_settings(path, trust) for path in config or ()]
     if max_store_mb is not None and max_store_mb < 1:
         raise UsageError(f"--max-store-mb {max_store_mb}: expected 1 or more")
     own = Run(run.folder, nats=run.nats, port=port, name=run.name, max_store_mb=max_store_mb)
     raise typer.Exit(uvloop.run(run_league(own, stages, console)))
 
 
-def _open_league(run: Run, files: Sequence[Path]) -> None:
+def _open_league(run: Run, files: Sequence[Path], trust: list[str] | None) -> None:
     if len(files) != 1:
         raise UsageError(f"--no-workers: {len(files)} settings files; expected one --config FILE")
     from lifecycle.run_league import open_without_workers
 
-    settings = load_config(files[0])
+    settings = load_settings(files[0], trust)
     console = Console(stderr=True)
     uvloop.run(open_without_workers(run, settings, console))
     console.print(f"league {settings.name!r} is open", highlight=False)

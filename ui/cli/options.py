@@ -6,7 +6,7 @@ Every command that takes ``--nats`` takes ``--creds`` and ``--ca`` too: ``make_c
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +16,13 @@ import uvloop
 from typer import Option
 from typer.main import get_command
 
+from league.queries.terminal import Console
 from league.run import DEFAULT_RUN, Run
-from schemas.errors import UsageError, format_choices
+from lifecycle.trust import is_released, trusted_settings
+from schemas.config import LeagueConfig, load_config
+from schemas.errors import UsageError, escape_unprintable, format_choices
 from schemas.events import EVENT_TYPES
+from ui.output import print_line
 
 RunOption = Annotated[Path, Option("--run", help="The run's folder: store, artifacts, logs.")]
 RunsOption = Annotated[list[Path], Option("--run", help="A run's folder; may be repeated, to show runs side by side.")]
@@ -35,10 +39,40 @@ JsonOption = Annotated[bool, Option("--json", help="Print JSON, one value for pr
 AtOption = Annotated[
     str | None, Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless it says otherwise).")
 ]
+TrustOption = Annotated[
+    list[str] | None,
+    Option(
+        "--trust", metavar="KEY", help="Key of a release's settings that may reach beyond the run's folder; repeatable."
+    ),
+]
 EventTypeOption = Annotated[list[str] | None, Option("--type", help="Only events of this type; may be repeated.")]
 ManifestOption = Annotated[
     str, Option("--expect", help="Digest of an archive's manifest that you kept: the newest one must continue it.")
 ]
+
+
+def load_settings(file: Path, trust: list[str] | None) -> LeagueConfig:
+    """Read a league's settings.
+
+    A release's are data: what they would reach beyond the run's folder is printed and left off, except what ``trust``
+    names by key. Any other file is the user's word.
+    """
+    config = load_config(file)
+    if not is_released(file):
+        if trust:
+            raise UsageError(f"--trust {trust[0]}: expected it with a release's own settings, not with {file}")
+        return config
+    config, left_off = trusted_settings(config, trust or ())
+    print_left_off(dict(left_off))
+    return config
+
+
+def print_left_off(left_off: Mapping[str, str]) -> None:
+    """Say what the settings of a release would have reached, by key."""
+    for name, what in left_off.items():
+        print_line(
+            Console(stderr=True), f"left off: {name}, which {escape_unprintable(what)}; to take it: --trust {name}"
+        )
 
 
 def check_event_types(names: list[str] | None) -> list[str]:

@@ -13,8 +13,8 @@ from league.queries.terminal import Console, say
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
-from schemas.errors import UsageError, escape_unprintable
-from ui.cli.options import JsonOption, LeagueOption
+from schemas.errors import UsageError
+from ui.cli.options import JsonOption, LeagueOption, TrustOption, print_left_off
 from ui.output import print_answer, print_json
 from workers.progress import show_progress
 
@@ -57,10 +57,7 @@ def import_league(
     file: Annotated[Path, Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
     run: Annotated[Path, Option(help="Folder of the new run; it must not exist.")],
     config: Annotated[Path | None, Option(help="The league's settings, a TOML file; a release has its own.")] = None,
-    trust: Annotated[
-        list[str] | None,
-        Option(metavar="KEY", help="Key of a release's settings that may reach beyond the run's folder; repeatable."),
-    ] = None,
+    trust: TrustOption = None,
     form: Annotated[str, Option("--format", help="league-training or flat; by default found in the file.")] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -95,8 +92,7 @@ def import_league(
         say(f"{name} will not be drawn, it came without its adapter: {why}")
     for name, notes in made.notes.items():
         say(f"{name}: {'; '.join(notes)}")
-    for name, what in made.left_off.items():
-        say(f"left off: {name}, which {escape_unprintable(what)}; to take it: --trust {name}")
+    print_left_off(made.left_off)
     say(f"it goes on with: league up --run {run}")
 
 
