@@ -354,6 +354,22 @@ def test_what_a_releases_settings_reach_is_shown_left_off_and_recorded(released:
     shown = command("events", "--json", "--type", "HistoryImported", "--run", tmp_path / "other")
     assert json.loads(shown.stdout)["event"]["trusted"] == ["agents.gpt"]
 
+    # Its settings file by itself is a stranger's too; the same text elsewhere is the user's word.
+    def opened(run: str, settings: Path, *trust: str) -> Result:
+        return command("up", "--no-workers", "--config", settings, "--run", tmp_path / run, *trust)
+
+    alone = opened("alone", folder / "league.toml")
+    assert "left off: agents.gpt, which sends prompts to https://attacker.example/v1" in alone.output
+    assert "left off" not in opened("named", folder / "league.toml", "--trust", "agents.gpt").output
+    shutil.copy(folder / "league.toml", tmp_path / "mine.toml")
+    assert "left off" not in opened("mine", tmp_path / "mine.toml").output
+    refused = opened("mine", tmp_path / "mine.toml", "--trust", "agents.gpt")
+    assert isinstance(refused.exception, UsageError)
+    assert "expected it with a release's own settings" in str(refused.exception)
+    for run, has in (("alone", False), ("named", True), ("mine", True)):
+        found = command("sql", "SELECT config->'agents' FROM configuration", "--run", tmp_path / run).output
+        assert ("gpt" in found) == has
+
 
 def test_files_of_a_release_that_would_fill_disk_or_memory_or_lead_elsewhere_are_refused(
     released: Path, tmp_path: Path
