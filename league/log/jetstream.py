@@ -255,7 +255,8 @@ def _decode_message(pulled: PulledMessage) -> RecordedEvent:
         msg.subject,
         headers.get(PRODUCER_HEADER, ""),
         msg.data,
-        _parse_header_number(headers.get(SCHEMA_HEADER), _SCHEMA_DIGITS, SCHEMA_VERSION, _NO_SCHEMA),
+        # Not the reader's own version: what an archive recorded of a message must not change with an upgrade.
+        _parse_header_number(headers.get(SCHEMA_HEADER), _SCHEMA_DIGITS, FIRST_SCHEMA_VERSION, _NO_SCHEMA),
     )
 
 
