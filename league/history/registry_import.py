@@ -208,10 +208,11 @@ def _check_release(value: Mapping[str, Any]) -> None:
         return
     if not FIRST_SCHEMA_VERSION <= schema <= SCHEMA_VERSION:
         by = _abbreviate(written.get("version"))
+        known = " or ".join(map(str, range(FIRST_SCHEMA_VERSION, SCHEMA_VERSION + 1)))
         remedy = "or take a newer release" if schema < FIRST_SCHEMA_VERSION else "or upgrade this one"
         raise UsageError(
-            f"a release written by version {by} (events of schema {schema}); expected schema {FIRST_SCHEMA_VERSION} to "
-            f"{SCHEMA_VERSION}: import it with that version of event-sourced-league, {remedy}"
+            f"a release written by version {by} (events of schema {schema}); expected schema {known}: import it with "
+            f"that version of event-sourced-league, {remedy}"
         )
 
 

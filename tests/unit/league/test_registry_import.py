@@ -172,12 +172,12 @@ def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
         ({"metadata": "none"}, "metadata: expected `object`, got `str`"),
         (
             {"metadata": {"released_from": {"version": "0.1.0", "schema": 1}}},
-            "a release written by version '0.1.0' (events of schema 1); expected schema 2 to 2: import it with that "
+            "a release written by version '0.1.0' (events of schema 1); expected schema 2: import it with that "
             "version of event-sourced-league, or take a newer release",
         ),
         (
             {"metadata": {"released_from": {"version": "0.9.0", "schema": 9}}},
-            "a release written by version '0.9.0' (events of schema 9); expected schema 2 to 2: import it with that "
+            "a release written by version '0.9.0' (events of schema 9); expected schema 2: import it with that "
             "version of event-sourced-league, or upgrade this one",
         ),
     ],
