@@ -130,7 +130,7 @@ class Arena:
         return_tokens: bool | None = None,
         choices: Sequence[str] = (),
     ) -> CompletedCall:
-        """As ``call_model``, with a choice of replies, and a result that can be amended after reading the reply."""
+        """Call the model like ``call_model``, with ``choices``; the result can be amended after reading the reply."""
         role = None if role_id is None else self.role(role_id)
         messages = as_messages(messages)
         running = current_episode()

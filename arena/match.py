@@ -51,7 +51,7 @@ class BotPlayer(SeatPlayer):
         self.bot = bot
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """See ``Player.act``."""
+        """The bot's action for this seed."""
         return self.decide(game, seat, seed)
 
     def decide(self, game: Game, seat: int, seed: int) -> Action:

@@ -69,7 +69,7 @@ class ForwardPass:
     def _project(
         self, index: int, chunk: BatchLayout, plan: PassPlan, hidden_ND: Tensor, tables: tuple[Tensor, ...]
     ) -> Tensor:
-        """Return queries [N, H, K] and cache keys and values. Queries and keys are normed and rotated together."""
+        """Queries [N, H, K] and cache keys and values. Queries and keys are normed and rotated together."""
         shape = self._shape
         looked_up = index == 0 and chunk.spans[0].ready.table_VQ is not None
         if looked_up:
@@ -88,7 +88,7 @@ class ForwardPass:
         return qk_NHK[:, : shape.heads]
 
     def _attend_last(self, index: int, chunk: BatchLayout, q_RHK: Tensor) -> Tensor:
-        """Return the attention output [R, H * K] of each row's last token."""
+        """Attention output [R, H * K] of each row's last token."""
         k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
         q_SHK = q_RHK if chunk.in_order else torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
         visible_SCT = _visible_positions(chunk.ends_S.unsqueeze(-1) - 1, chunk.length)
@@ -98,7 +98,7 @@ class ForwardPass:
         return out_SD if chunk.in_order else out_SD.index_select(0, chunk.slots_R)
 
     def _attend(self, index: int, chunk: BatchLayout, q_NHK: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the attention output [N, H * K] of every token."""
+        """Attention output [N, H * K] of every token."""
         k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
         packed = chunk.in_order and len(q_NHK) == chunk.slots * chunk.columns
         q_cells = q_NHK
@@ -116,7 +116,7 @@ class ForwardPass:
         return hidden_ND + plan.linear(index, "down", _swiglu(plan.linear(index, "gate_up", normal_ND)))
 
     def _compute_tables(self, length: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and the signed sines that ``_rotate`` adds [T, 1, K]."""
+        """Cosines, and the signed sines that ``_rotate`` adds, [T, 1, K]."""
         weights = self._base.embed_VD
         positions = torch.arange(length, device=weights.device)
         cos_TP, sin_TP = rotary_tables(positions, self._base.frequencies_P, weights.dtype)
@@ -144,7 +144,7 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
 
 def _lookup_projections(chunk: BatchLayout, plan: PassPlan) -> Tensor:
-    """Return first-layer projections [N, Q], each span's from its own table."""
+    """First-layer projections [N, Q], each span's from its own table."""
     if plan.stack is not None and plan.stack.tables_VQ is not None:
         size = len(plan.stack.tables_VQ) // len(plan.spans)
         return plan.stack.tables_VQ.index_select(0, torch.add(chunk.ids_N, chunk.owners_N, alpha=size))
@@ -160,7 +160,7 @@ def _lookup_projections(chunk: BatchLayout, plan: PassPlan) -> Tensor:
 
 
 def _attention_mask(chunk: BatchLayout, shape: DecoderShape, few: bool) -> Tensor | None:
-    """Return the mask of a chunk in the form that ``_attention`` takes."""
+    """Mask of a chunk in the form that ``_attention`` takes."""
     if chunk.fresh and not few:
         return None
     columns = torch.arange(chunk.columns, device=chunk.ids_N.device)
@@ -174,14 +174,14 @@ def _visible_positions(last_SC: Tensor, length: int) -> Tensor:
 
 
 def _bias(visible_SCT: Tensor, shape: DecoderShape) -> Tensor:
-    """Return 0 or minus infinity, repeated for every head [S * G, H / G * C, T]."""
+    """Additive mask, 0 or minus infinity, repeated for every head [S * G, H / G * C, T]."""
     bias_SCT = torch.where(visible_SCT, 0.0, -torch.inf)
     repeated = bias_SCT[:, None, None].expand(-1, shape.kv_heads, shape.heads // shape.kv_heads, -1, -1)
     return repeated.flatten(2, 3).flatten(0, 1)
 
 
 def _attention(q_SHCK: Tensor, k_SGTK: Tensor, v_SGTK: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the attention output [S, H, C, K].
+    """Attention output [S, H, C, K].
 
     The mask is a ``_bias``, for which two batched products are faster than torch's kernel; or the visible positions of
     each column [S, 1, C, T]; or None for plain causality.

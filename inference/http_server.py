@@ -103,7 +103,7 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
 
 
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:
-    """Return a server's outermost middleware, which answers every request; ``render`` writes its form of a refusal."""
+    """A server's outermost middleware, which answers every request; ``render`` formats a refusal."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

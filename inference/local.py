@@ -106,10 +106,10 @@ class LocalBackend:
             self._load(digest, folder)
 
     async def sleep(self) -> None:
-        """See ``SleepingBackend``; on a CPU there is nothing to release, and on a GPU it is not used."""
+        """Nothing: a CPU has nothing to release, and on a GPU this backend is not used."""
 
     async def wake(self) -> None:
-        """See ``SleepingBackend``."""
+        """Nothing: it never slept."""
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep its weights until they end."""
@@ -142,7 +142,7 @@ class LocalBackend:
         self._adapters.clear()
 
     def stats(self) -> BackendStats:
-        """See ``InferenceBackend``."""
+        """Load and totals of the engine, with the adapters other than the base model."""
         return self._engine.stats(adapters=max(len(self._adapters) - 1, 0), swaps=self._swaps)
 
     def _load(self, digest: str, folder: Path) -> None:

@@ -153,7 +153,7 @@ class WeightStackCache:
         self._previous_key: tuple[int, ...] = ()
 
     def make_plans(self, *layouts: Sequence[RowSpan]) -> tuple[PassPlan, ...]:
-        """Return the faster plan for each of a pass's layouts, which share one sequence of weights."""
+        """The faster plan for each of a pass's layouts, which share one sequence of weights."""
         line_up = [span.ready for span in layouts[0]]
         # All merged, or all unmerged on one base.
         alike = all(ready.single for ready in line_up) or len({ready.matrices for ready in line_up}) == 1
@@ -161,7 +161,7 @@ class WeightStackCache:
         return tuple(_make_plan(spans, stack) for spans in layouts)
 
     def _get_stack(self, line_up: Sequence[PreparedWeights]) -> WeightStack | None:
-        """Return the stack, built on second use: one that changes with every pass is not worth building."""
+        """The stack, built on second use: one that changes with every pass is not worth building."""
         key = tuple(ready.identity for ready in line_up)
         again, self._previous_key = key == self._previous_key, key
         if key not in self._stacks:

@@ -65,7 +65,7 @@ def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSamp
 
 
 def _allowed_logits(head_VD: Tensor, hidden_RD: Tensor, choices: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Return logits [R, A] of each row's allowed tokens, minus infinity for padding, and the tokens [R, A]."""
+    """Logits [R, A] of each row's allowed tokens, minus infinity for padding, and the tokens [R, A]."""
     device = hidden_RD.device
     counts_R = np.fromiter(map(len, choices), np.int64, len(choices))
     real_RA = np.arange(counts_R.max()) < counts_R[:, None]
@@ -115,7 +115,7 @@ def _draw(
 
 
 def nucleus_mask(scores_RA: Tensor, top_ps_R: Tensor) -> Tensor:
-    """Return the smallest set of most likely tokens whose total probability is at least ``top_p``, as a mask [R, A].
+    """The smallest set of most likely tokens whose total probability is at least ``top_p``, as a mask [R, A].
 
     Top-p sampling: Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", equation 2. Of equally likely
     tokens, those with the smaller index come first. Scores are logarithms of the probabilities, up to a constant, 0 at

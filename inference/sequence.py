@@ -94,7 +94,7 @@ class ActiveSequence:
         self.reused = len(self._prompt)
 
     def consume_pending(self) -> list[int]:
-        """Return the pending tokens, which count as cached from here on."""
+        """Take the pending tokens, which count as cached from here on."""
         pending, self.pending = self.pending, []
         self.cached += len(pending)
         return pending

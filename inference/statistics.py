@@ -150,23 +150,23 @@ class TimedBackend:
     _swaps: SwapTimer
 
     def load_adapter(self, digest: str, folder: Path) -> None:
-        """See ``InferenceBackend``."""
+        """Make an adapter known to the backend."""
         self._backend.load_adapter(digest, folder)
 
     def drop_adapter(self, digest: str) -> None:
-        """See ``InferenceBackend``."""
+        """Forget an adapter in the backend."""
         self._backend.drop_adapter(digest)
 
     def stats(self) -> BackendStats:
-        """See ``InferenceBackend``."""
+        """Load and totals of the backend."""
         return self._backend.stats()
 
     async def generate(self, request: Request) -> Generation:
-        """See ``InferenceBackend``."""
+        """Sample one completion, and count it toward the latency of weight swaps."""
         generation = await self._backend.generate(request)
         self._swaps.observe(generation, request.adapter)
         return generation
 
     async def close(self) -> None:
-        """See ``InferenceBackend``."""
+        """Close the backend."""
         await self._backend.close()

@@ -64,7 +64,7 @@ class SamplingVariant(msgspec.Struct, frozen=True):
     top_p: float
 
     def make_request(self, sample: PromptSample, adapter: str | None, seed: int) -> Request:
-        """Return the request for a prompt."""
+        """The request for a prompt."""
         if self.kind == "free":
             sampling = SamplingParameters(self.temperature, seed, _FREE_TOKENS, self.top_p)
             return Request(sample.prompt_ids, adapter, None, sampling)
@@ -109,7 +109,7 @@ class ParityReport(msgspec.Struct, frozen=True):
 
 
 def resolve_tolerance(dtype: str) -> ParityTolerance:
-    """Return the tolerance of a data type; UsageError where none is known."""
+    """Tolerance of a data type; UsageError where none is known."""
     if dtype not in TOLERANCES:
         raise UsageError(f"parity: dtype {dtype!r}; expected {format_choices(TOLERANCES)}")
     return TOLERANCES[dtype]
@@ -180,7 +180,7 @@ async def _measure_variant(
 def _compare_logprobs(
     recompute: RecomputeLogprobs, vocabulary: int, sampled: Sequence[tuple[Request, Generation]]
 ) -> tuple[Floats, Floats]:
-    """Return learner minus backend for every sampled token, and the probability of the set each was drawn from."""
+    """Differences, learner minus backend, of every sampled token, and the probability of the set it was drawn from."""
     if not sampled:
         return np.empty(0, np.float32), np.empty(0, np.float32)
     all_ids = list(range(vocabulary))
@@ -191,7 +191,7 @@ def _compare_logprobs(
 
 
 def _to_model_calls(request: Request, generation: Generation, all_ids: list[int]) -> tuple[ModelCall, ModelCall]:
-    """Return a completion as two model calls: over the backend's sampling sets, and over all allowed tokens.
+    """A completion as two model calls: over the backend's sampling sets, and over all allowed tokens.
 
     A token that the backend reports as forced though the constraint leaves a choice, as where a nucleus holds only one,
     is compared as a claim of probability 1.

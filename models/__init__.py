@@ -66,7 +66,7 @@ def load_base(source: str | Path, report: DownloadReporter | None = None) -> Bas
 
 
 def find_base(source: str | Path, report: DownloadReporter | None = None) -> Path:
-    """Return the folder of a local model, or of a hub model's snapshot.
+    """Find the folder of a local model, or of a hub model's snapshot.
 
     A model of ``gguf.PACKAGED_MODELS`` is converted from its package's file, once on a machine. A hub model is
     downloaded once on a machine, also where several processes need it at once: each file is locked while it is fetched,
@@ -102,7 +102,7 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
 
 
 def find_local_base(source: str) -> Path | None:
-    """Return the folder of a local model, or of a hub model that is cached whole; None for one that is not."""
+    """Folder of a local model, or of a hub model that is cached whole; None for one that is not."""
     folder = Path(source).expanduser()
     if folder.is_dir() or folder.is_absolute() or source.startswith("."):
         return find_base(source)

@@ -122,7 +122,7 @@ class Lora:
 
 
 def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.device | str = "cpu") -> Lora:
-    """Return a fresh adapter that changes nothing yet: A uniform as in PEFT, B zero. Trainable, float32."""
+    """A fresh adapter that changes nothing yet: A uniform as in PEFT, B zero. Trainable, float32."""
     check_layers(config.layers, shape.layers)
     linears = shape.linears()
     names = [name for name in _in_layers(linears, config.layers) if name.endswith(config.target_modules)]
@@ -340,7 +340,7 @@ def _open_weights(folder: Path) -> Iterator[Any]:
 
 
 def _find_linears(folder: Path, tensors: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
-    """Return the linears that tensors of these names belong to, in the model's order, with their sizes."""
+    """Sizes of the linears that tensors of these names belong to, in the model's order."""
     known = shape.linears()
     names = set()
     for tensor in tensors:

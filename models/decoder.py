@@ -55,7 +55,7 @@ class Block(nn.Module):
             self.register_parameter(name, ones)
 
     def layer(self, prefix: str, lora: Lora | None, pairs: Matrices, merge: bool | None) -> Layer:
-        """Return the block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
+        """The block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
         own = dict(self.named_parameters())
         scale = 1.0 if lora is None else lora.scale
 
@@ -159,7 +159,7 @@ class Decoder(nn.Module):
         return to_hf(self.shape, dict(self.named_parameters()))
 
     def weights(self, lora: Lora | None = None, merge: bool | None = None) -> Weights:
-        """Return the weights of a forward pass, with an adapter applied; None is the base model alone.
+        """Weights of a forward pass, with an adapter applied; None is the base model alone.
 
         Gradients flow to the adapter's matrices, and to the base where it requires them. ``merge`` is that of
         ``apply_lora``; sampling may prefer True at any size.

@@ -47,7 +47,7 @@ class Linear:
         return out_O + F.linear(F.linear(x_I, self.a_RI), self.b_OR)
 
     def rows(self, start: int, stop: int) -> "Linear":
-        """Return the linear that computes outputs ``start`` to ``stop`` only."""
+        """The linear that computes outputs ``start`` to ``stop`` only."""
         part = slice(start, stop)
         bias_O = None if self.bias_O is None else self.bias_O[part]
         b_OR = None if self.b_OR is None else self.b_OR[part]

@@ -71,7 +71,7 @@ class Tokenizer:
         return [token for piece in pieces for token in self.encode_piece(piece)]
 
     def encode_unspaced(self, piece: str) -> tuple[int, ...]:
-        """As ``encode_piece``, without a space before it, for pieces with their own."""
+        """Token ids of a piece without a space before it, for pieces that contain their own spaces."""
         ids = self._exact.get(piece)
         if ids is None:
             ids = self._exact[piece] = self._encode_some(piece, piece)

@@ -148,7 +148,7 @@ class HumanClient(InferenceClient):
         self._person = person
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """See ``InferenceClient``; ``GameError`` as ``HumanSeat.ask``."""
+        """Show the conversation and await what the person writes; ``GameError`` as ``HumanSeat.ask``."""
 
         def read(reply: str) -> str:
             if not reply.strip():

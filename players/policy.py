@@ -31,7 +31,7 @@ from schemas.trajectories import ModelCall
 if TYPE_CHECKING:
     from models.behaviour_cloning import Example
 AdapterProvider = Callable[[], tuple[int, str | None]]
-"""Returns the version and adapter digest for the next decision (None: the base model)."""
+"""Version and adapter digest for the next decision; None is the base model."""
 
 
 class PolicyPlayer(SeatPlayer):
@@ -209,7 +209,7 @@ class BackendClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient``; ``ModelError`` if it fails, or the conversation cannot be written or is too long."""
+        """Sample a reply; ``ModelError`` if it fails, or the conversation cannot be written or is too long."""
         sampling = SamplingParameters(temperature, seed, max_tokens or self._max_tokens, self._top_p)
         return await self._generate(messages, self._constraint, sampling, return_tokens)
 
@@ -221,7 +221,7 @@ class BackendClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``SupportsChoices``; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
+        """Sample a choice; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
         written = encode_choices(self._tokenizer, choices, end_of_turn(self._tokenizer, self._template))
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)
@@ -245,7 +245,7 @@ class BackendClient:
         return ModelResponse(reply, tokens, generation.finish_reason)
 
     async def get_policy_version(self) -> int:
-        """See ``InferenceClient``."""
+        """Version of the weights that the next call is sampled from."""
         return self._provider()[0]
 
 

@@ -103,7 +103,7 @@ class PhrasePrompter:
         self._tagged = get_tagged_text(tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
-        """See ``Prompter``."""
+        """The seat's decision among the game's completions, behind free text if the answer is tagged."""
         prompt_ids, phrases = self._ask(game, seat), self._text.completions(game, seat)
 
         def encode_action(action: Action) -> list[int]:
@@ -154,7 +154,7 @@ class GrammarPrompter:
         self._constraints: dict[bytes, Constraint] = {}
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
-        """See ``Prompter``."""
+        """The seat's decision among the texts of the game's grammar."""
         grammar = self._text.grammar(game, seat)
         inner, vocabulary = self._get_constraint(grammar), self._grammars.vocabulary
 

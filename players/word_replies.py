@@ -73,7 +73,7 @@ class ListPrompter:
         self._tagged = get_tagged_text(free.tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
-        """See ``Prompter``."""
+        """The seat's decision among the listed replies, or in free text where none are listed."""
         tokenizer, words = self._free.tokenizer, self._free.words
         replies = list(words.replies(game, seat)) if isinstance(words, Listing) else []
         if not replies:
@@ -135,7 +135,7 @@ class FreeTextPrompter:
         return self._encode(self._ask(game, seat))
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
-        """See ``Prompter``."""
+        """The seat's decision in free text, by the environment's own prompter if it has one."""
         if own := self._by_environment.get(getattr(game, "environment", "")):
             return own.make_prompt(game, seat)
         messages = self._ask(game, seat)

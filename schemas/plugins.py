@@ -132,7 +132,7 @@ class PluginStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of plugins whose settings and implementation are one struct."""
 
     def build(self) -> Self:
-        """Return the struct itself."""
+        """The struct itself."""
         return self
 
 

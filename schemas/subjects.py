@@ -71,7 +71,7 @@ MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFail
 
 
 def check_name(what: str, name: str) -> str:
-    """Return ``name`` if it can be one token of a subject; ``UsageError`` otherwise."""
+    """Check that ``name`` can be one token of a subject, and return it; ``UsageError`` if it cannot."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{what}: {name!r} cannot be a name; expected 1 to 64 of A-Z a-z 0-9 _ -")
     return name

@@ -34,7 +34,7 @@ def fresh_step_indices(trajectory: Trajectory, current_version: int, max_lag: in
 def rejection_reason(
     trajectory: Trajectory, vocab_size: int | None = None, max_positions: int | None = None
 ) -> str | None:
-    """Return why a trajectory cannot be trained on, or None when it can; a bound that is None is not checked."""
+    """Reason for which a trajectory cannot be trained on; None when it can. A bound that is None is not checked."""
     if not trajectory.steps:
         return "no steps"
     if not math.isfinite(trajectory.score) or not math.isfinite(trajectory.final_progress):

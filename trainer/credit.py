@@ -78,7 +78,7 @@ class CreditedBatch:
     usable: list[Trajectory] = field(default_factory=list)
     """``trajectories`` and the filtered ones, each member by itself."""
     returns: list[Array] | None = None
-    """Returns of ``usable``, the critic's targets."""
+    """Targets of the critic for ``usable``, [S] each."""
     reward_mean: float = 0.0
     """Mean total reward of ``usable``, before any transform."""
     advantage_std: float = 0.0
@@ -275,7 +275,7 @@ class CreditUnit(NamedTuple):
     at: int
     """Index of its trajectory in the batch."""
     trajectory: Trajectory
-    """As plugins see it."""
+    """The trajectory that plugins get: the whole one, or the member by itself."""
     steps: Sequence[int]
     """Indices of its steps in its trajectory; fewer than ``trajectory.steps`` only where a member called no model."""
 

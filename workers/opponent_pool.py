@@ -71,11 +71,11 @@ class LeagueOpponents:
         self._replies = OpponentReplies(context, spec, models)
 
     def names(self) -> Sequence[str]:
-        """See ``OpponentPool``."""
+        """Names of the virtual models: one per sampler, and the best."""
         return virtual_models()
 
     async def open(self, body: SessionRequest) -> SessionReply:
-        """See ``OpponentPool``."""
+        """Open a session, with an opponent by the virtual model's rule, or find it."""
         agent = await self._resolve_agent(body.agent)
         policy = agent.rpartition("@")[0]
         name = self._renew(policy, body.session) if body.renews else body.session
@@ -92,7 +92,7 @@ class LeagueOpponents:
         return SessionReply(name, match_id, open_session.agent, open_session.opponent)
 
     async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> str | None:
-        """See ``OpponentPool``."""
+        """The reply of a bot or a remote agent; None for a model, which the server samples."""
         if self._context.state.is_model(session.opponent):
             return None
         open_session = self._find(session.match_id, session.session)
@@ -103,12 +103,12 @@ class LeagueOpponents:
         await self._replies.close()
 
     async def report(self, body: ResultRequest) -> ResultReply:
-        """See ``OpponentPool``."""
+        """Record the result of a session as its match's."""
         policy = (split_agent(body.agent) or (body.agent,))[0]
         return await self._uncancelled(self._report(session_match_id(policy, body.session), body))
 
     async def add_version(self, body: VersionRequest) -> VersionReply:
-        """See ``OpponentPool``."""
+        """Record a version of an external agent."""
         return await self._uncancelled(self._add_version(body.agent, body.version))
 
     async def follow(self) -> None:

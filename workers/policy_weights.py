@@ -34,7 +34,7 @@ log = get_logger()
 
 
 async def fetch_base_model(context: Context, report: ProgressReporter | None = None) -> Path:
-    """Return the folder of the league's base model, fetched if it is stored as a blob or was not downloaded yet.
+    """Folder of the league's base model, fetched first if it is a blob or was not downloaded yet.
 
     Raises:
         ModelError: the model cannot be used.

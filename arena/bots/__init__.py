@@ -43,7 +43,7 @@ class RandomBot:
     """Uniform over legal actions: the floor of every game."""
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Draw a legal action."""
         return game.random_action(seat, rng)
 
 
@@ -52,7 +52,7 @@ class FirstMove:
     """Always plays the first move of the table, rock by default: any policy that learns beats it."""
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """The first of the seat's moves."""
         return (cast("RockPaperScissors", game).moves(seat)[0],)
 
 
@@ -75,7 +75,7 @@ class KuhnEquilibrium:
     """
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Bet with the equilibrium's probability of the seat's card and what was said."""
         table = cast("KuhnPoker", game)
         eager, shy = table.moves(seat)
         share = BET_PROBABILITIES[tuple(table.state.said)][table.state.cards[seat]]

@@ -165,7 +165,7 @@ class DumbBot:
     values_unowned = False
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Orders by the values of places, in each kind of phase."""
         table = cast("DiplomacyGame", game)
         values = place_values(table.position, seat, self.values_unowned)
         match table.position.kind:

@@ -85,7 +85,7 @@ class DumbBotSimple:
     """Every unit takes the order with the best destination, in random order of units."""
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Orders to the best destinations; builds and disbands are drawn."""
         from arena.games.diplomacy import board
 
         table = cast("DiplomacyGame", game)

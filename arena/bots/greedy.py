@@ -23,7 +23,7 @@ class Mover:
     """
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Draw a move for every unit."""
         table = cast("DiplomacyGame", game)
         if table.position.kind != "M":
             return unit_preserving_action(table, seat, rng)
@@ -71,7 +71,7 @@ class ChaosBot:
     """
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Draw an attack, a move or any order for every unit, each by itself."""
         table = cast("DiplomacyGame", game)
         if table.position.kind != "M":
             return table.random_action(seat, rng)
@@ -165,7 +165,7 @@ class Greedy:
     plan = Plan
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Orders of the plan; retreats and builds keep as many units as possible."""
         table = cast("DiplomacyGame", game)
         if table.position.kind != "M":
             return unit_preserving_action(table, seat, rng)

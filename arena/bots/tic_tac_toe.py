@@ -16,7 +16,7 @@ class Minimax:
     """Perfect play: one of the best moves, drawn uniformly. It never loses."""
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
+        """Draw one of the moves with the best value."""
         worth = {
             cell: -position_value(after) for cell, after in _next_boards(cast("TicTacToe", game).state.board()).items()
         }

@@ -103,7 +103,7 @@ class ScriptedClient(InferenceClient):
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient.complete``."""
+        """The next predetermined reply, after the configured latency."""
         if self.keep_calls:
             self.calls.append(ScriptedCall(list(messages), temperature, max_tokens, return_tokens, seed))
         reply = self._reply(messages)
@@ -113,7 +113,7 @@ class ScriptedClient(InferenceClient):
         return self._respond_with_tokens(reply, messages, temperature) if return_tokens else ModelResponse(reply)
 
     async def get_policy_version(self) -> int:
-        """See ``InferenceClient.get_policy_version``."""
+        """The configured version."""
         return self.version
 
     def _respond_with_tokens(self, text: str, messages: Sequence[Message], temperature: float) -> ModelResponse:

@@ -31,7 +31,7 @@ class Improviser(InferenceClient):
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient.complete``."""
+        """An improvised reply; the call's parameters have no effect but the seed."""
         reply = self._spec.improvise(self._role_id, messages, Random(seed))
         if self._calls is not None:
             self._calls.append(ImprovisedCall(self._role_id, list(messages), reply))

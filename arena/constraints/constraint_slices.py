@@ -159,13 +159,13 @@ class SliceState:
         return self._index == OMITTED
 
     def allowed(self) -> Sequence[int]:
-        """See ``Constraint.allowed``; none outside the slice either."""
+        """Token ids by the slice; none outside of it either."""
         if self._index == OMITTED:
             return ()
         return ANY_TOKEN if self._index in self._slice.free_span else self._slice.allowed[self._index]
 
     def advance(self, token: int) -> "SliceState":
-        """See ``Constraint.advance``."""
+        """The state after ``token``, which may be outside of the slice; ``ModelError`` if it is not allowed."""
         if self._index != OMITTED:
             free = self._slice.free_span.get(self._index)
             if free is not None:

@@ -32,13 +32,13 @@ class GrammarState:
     _allowed: tuple[int, ...] | None = None
 
     def allowed(self) -> Sequence[int]:
-        """See ``Constraint.allowed``."""
+        """Token ids by the grammar's matcher, computed once."""
         if self._allowed is None:
             self._allowed = self._grammars.allowed_tokens(self._matcher)
         return self._allowed
 
     def advance(self, token: int) -> Constraint:
-        """See ``Constraint.advance``."""
+        """The state after ``token``, with a copy of the matcher; ``ModelError`` if it is not allowed."""
         allowed = self.allowed()
         matcher = self._matcher.deep_copy()
         at = bisect_left(allowed, token)

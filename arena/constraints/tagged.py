@@ -115,15 +115,15 @@ class UntilStopToken:
     _tokens: Sequence[int] = ANY_TOKEN
 
     def allowed(self) -> Sequence[int]:
-        """See ``Constraint.allowed``."""
+        """The same token ids everywhere; none after a stop token."""
         return self._tokens
 
     def advance(self, token: int) -> Constraint:
-        """See ``Constraint.advance``."""
+        """The same state, or the end after a stop token."""
         return UntilStopToken((), ()) if token in self._stops else self
 
     def free_span(self) -> FreeSpan:
-        """See ``SupportsFreeSpan``: up to a stop token."""
+        """The span up to a stop token."""
         return FreeSpan(sorted(self._stops), MAX_SPAN_TOKENS)
 
 
@@ -143,7 +143,7 @@ class _FreeTextState:
         return self.tagged.advance_free_text(self.inner, self.matched, self.used + 1, token)
 
     def free_span(self) -> FreeSpan:
-        """See ``arena.constraints.constraint_slices.SupportsFreeSpan``; within the tag every token counts."""
+        """The rest of the free text; empty within the tag, where every token counts."""
         if self.matched:
             return FreeSpan()
         return FreeSpan(self.tagged.break_tokens, self.tagged.free_tokens - self.used)

@@ -81,11 +81,11 @@ class SingleTokenState:
     _pieces: Mapping[int, str]
 
     def allowed(self) -> tuple[int, ...]:
-        """See ``Constraint.allowed``."""
+        """Token ids of the pieces that may come next."""
         return self._allowed
 
     def advance(self, token: int) -> Constraint:
-        """See ``Constraint.advance``."""
+        """The state after the piece of ``token``; ``ModelError`` if it is not allowed."""
         try:
             piece = self._pieces[token]
         except KeyError:
@@ -110,11 +110,11 @@ class MultiTokenState:
         self._allowed = tuple(tokens)
 
     def allowed(self) -> tuple[int, ...]:
-        """See ``Constraint.allowed``."""
+        """Token ids that go on with any of the threads."""
         return self._allowed
 
     def advance(self, token: int) -> Constraint:
-        """See ``Constraint.advance``."""
+        """The state of the threads that go on with ``token``; ``ModelError`` if there is none."""
         place = self._moves.get(token)
         if place is None:
             if token not in self._allowed:
@@ -253,9 +253,9 @@ class ListConstraint:
         self._completions = [tuple(completion) for completion in completions]
 
     def allowed(self) -> Sequence[int]:
-        """See ``Constraint.allowed``."""
+        """First tokens of the remaining completions."""
         return sorted({completion[0] for completion in self._completions if completion})
 
     def advance(self, token: int) -> "ListConstraint":
-        """See ``Constraint.advance``."""
+        """The completions that begin with ``token``, without it."""
         return ListConstraint([rest[1:] for rest in self._completions if rest and rest[0] == token])

@@ -34,25 +34,25 @@ class ListedText:
         self._definition = definition
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Pieces of positions and moves, and the two brackets, sorted."""
         return sorted({OPEN, CLOSE, *self._definition.pieces()})
 
     def prompt(self, game: Game, seat: int) -> Pieces:
-        """See ``TextFormat.prompt``."""
+        """The position as ``seat`` sees it, and the opening bracket."""
         return (*require_turn(game, seat).sees(seat), OPEN)
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """See ``TextFormat.completions``."""
+        """The walk over the spelled moves."""
         return SpelledMovesState(list(self._spellings(game, seat).values()))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
+        """Spell the move and close it; ``GameError`` if it is not legal."""
         if not game.is_legal(seat, action):
             raise GameError(f"{game.name} text: seat {seat} cannot play {action!r}")
         return (*self._spellings(game, seat)[action[0]], CLOSE)
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """See ``TextFormat.read``."""
+        """Read a spelled move; ``GameError`` if it is not legal or not closed."""
         moves = {(*pieces, CLOSE): move for move, pieces in self._spellings(game, seat).items()}
         if completion not in moves:
             raise GameError(f"{game.name} text: {completion[:20]} is not a legal move and {CLOSE!r}")
@@ -69,7 +69,7 @@ class SpelledMovesState:
         self._remainders = remainders
 
     def options(self) -> Mapping[str, Phrases]:
-        """See ``Phrases.options``."""
+        """The next pieces of the remaining moves and the state after each."""
         after: dict[str, list[Pieces]] = {}
         for remainder in self._remainders:
             if remainder:
@@ -89,7 +89,7 @@ class ListedWords:
         self._definition = definition
 
     def rules(self) -> str:
-        """See ``Words.rules``."""
+        """The game's rules, and the form of a reply: a line with one move."""
         return f"{self._definition.rules()}\nAnswer with a single line of the form\nMOVE: one of the legal moves"
 
     def question(self, game: Game, seat: int) -> str:
@@ -98,7 +98,7 @@ class ListedWords:
         return f"You are {table.seats[seat]}. {table.tells(seat)}\nLegal moves: {', '.join(table.moves(seat))}"
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
-        """See ``Listing.replies``."""
+        """One reply per legal move."""
         return [f"{self.opening} {move}" for move in require_turn(game, seat).moves(seat)]
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
@@ -172,15 +172,15 @@ class ListedSpec(GameSpec, Generic[S]):
         return cls(convert(dict(settings), cls.settings_type, "game.settings"))
 
     def new(self, seed: int) -> ListedGame[S]:
-        """See ``GameSpec.new``."""
+        """Start a play-through at the first position of this seed."""
         return self.game_type(self, seed, self.start(seed))
 
     def load(self, saved: bytes) -> ListedGame[S]:
-        """See ``GameSpec.load``."""
+        """Restore a saved position; ``DecodeError`` for other bytes, or a position that the settings exclude."""
         return self._restore_game(0, saved)
 
     def open_record(self, record: bytes) -> Recording:
-        """See ``GameSpec.open_record``."""
+        """Decode a record under its own settings, without playing it; ``DecodeError`` for other bytes."""
         decoded = self._decode(record, Record)
         try:
             turns = [{int(seat): action for seat, action in turn.items()} for turn in decoded.turns]
@@ -190,7 +190,7 @@ class ListedSpec(GameSpec, Generic[S]):
         return Recording(decoded.seed, start, turns, decoded.checks)
 
     def transcript(self, record: bytes) -> list[Turn]:
-        """See ``GameSpec.transcript``."""
+        """Replay a record and describe every turn in words."""
         recording = self.open_record(record)
         game = cast(ListedGame[S], recording.start)
         turns = []
@@ -202,15 +202,15 @@ class ListedSpec(GameSpec, Generic[S]):
         return turns
 
     def bot(self, name: str) -> Bot:
-        """See ``GameSpec.bot``."""
+        """The scripted agent of this name; ``GameError``, which lists the names, if there is none."""
         return bots.make_bot(name, self.name)
 
     def text(self) -> TextFormat:
-        """See ``GameSpec.text``."""
+        """The format in which language models read positions and write moves."""
         return ListedText(self)
 
     def words(self) -> Words:
-        """See ``SupportsWords.words``."""
+        """The game in plain language."""
         return ListedWords(self)
 
     def is_possible(self, state: S) -> bool:

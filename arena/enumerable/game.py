@@ -31,7 +31,7 @@ class ListedGame(ABC, Generic[S]):
     """One play-through of a ``ListedSpec``. An action is one move, ``(move,)``; subclasses add the rules."""
 
     environment: str = ""
-    """See ``Outcome``."""
+    """The TextArena environment, for a game that has several."""
 
     def __init__(self, spec: Any, seed: int, start: S) -> None:
         self.spec = spec
@@ -51,7 +51,7 @@ class ListedGame(ABC, Generic[S]):
 
     @abstractmethod
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``."""
+        """The seats to move, ascending; empty once the game is over."""
 
     @abstractmethod
     def moves(self, seat: int) -> Sequence[str]:
@@ -103,18 +103,18 @@ class ListedGame(ABC, Generic[S]):
         return []
 
     def random_action(self, seat: int, rng: Random) -> Action:
-        """See ``Game.random_action``."""
+        """Draw one of the seat's moves; ``GameError`` if it is not to move."""
         self.check_to_move(seat)
         return (rng.choice(self.moves(seat)),)
 
     def is_legal(self, seat: int, action: Action) -> bool:
-        """See ``Game.is_legal``."""
+        """Whether the action is exactly one of the moves of a seat that is to move."""
         return (
             seat in self.to_move() and isinstance(action, tuple) and len(action) == 1 and action[0] in self.moves(seat)
         )
 
     def apply(self, actions: Mapping[int, Action]) -> None:
-        """See ``Game.apply``."""
+        """Play the moves of all seats to move; ``GameError`` for a missing or illegal one, and nothing changes."""
         moving = self.to_move()
         moves = {}
         for seat in moving:
@@ -138,11 +138,11 @@ class ListedGame(ABC, Generic[S]):
         return f"turn {self.clock + 1}"
 
     def progress(self, seat: int) -> float:
-        """See ``Game.progress``; 0 for games without a measure of it."""
+        """The seat's progress; 0 for games without a measure of it."""
         return 0.0
 
     def outcome(self) -> Outcome:
-        """See ``Game.outcome``."""
+        """The result by the final scores; ``GameError`` while the game is not over."""
         if self.to_move():
             raise GameError(f"{self.name}, {self.moment}: no outcome; the game is not over")
         return Outcome.of(
@@ -156,11 +156,11 @@ class ListedGame(ABC, Generic[S]):
         )
 
     def save(self) -> bytes:
-        """See ``Game.save``."""
+        """The position as canonical JSON."""
         return encode_json(self.state)
 
     def record(self) -> bytes:
-        """See ``Game.record``."""
+        """The play-through as canonical JSON: settings, seed, first position, moves and checksums."""
         settings = msgspec.to_builtins(self.spec.settings)
         start = msgspec.Raw(encode_json(self._start))
         turns: list[dict[str, Action]] = [{str(seat): (move,) for seat, move in turn.items()} for turn in self._turns]
@@ -189,7 +189,7 @@ class InPlaceGame(ListedGame[S]):
 
     @abstractmethod
     def advance(self, moves: Mapping[int, str]) -> None:
-        """See ``ListedGame.advance``; the position is unchanged where it raises."""
+        """Advance by legal moves; the position is unchanged where it raises."""
 
     @abstractmethod
     def state_after(self, turns: int) -> S:

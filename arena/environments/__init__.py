@@ -68,7 +68,7 @@ class EnvironmentArena(Arena):
         store.replay(ArtifactAdded(name, Artifact(item)) for item in items)
 
     def make_group(self, request: EpisodeRequest, name: str, size: int, single: bool = True) -> list[EpisodeRequest]:
-        """As many copies of a request as are compared with each other, under a new group's name, which begins so.
+        """Copies of a request that are compared with each other, under a new group, whose name begins with ``name``.
 
         ``single``: whether a single copy is a group of its own; otherwise it is compared with the whole batch.
         """
@@ -87,7 +87,7 @@ class DatasetArena(EnvironmentArena):
             self.fill_store(f"{spec.item}s", items)
 
     def get_batch(self) -> list[EpisodeRequest]:
-        """See ``DatasetSpec.make_batch``."""
+        """A group of requests about each of some items."""
         return self._spec.make_batch(self)
 
 
@@ -174,7 +174,7 @@ class DatasetSpec(ArenaSpec):
     compared: str = "group_size"
     """The setting with the number of episodes about an item."""
     single: bool = True
-    """See ``EnvironmentArena.make_group``."""
+    """Whether a single episode about an item is a group of its own; otherwise it is compared with the whole batch."""
     episode_class: ClassVar[Any]
     """Class of the episode that a batch requests, made from the settings."""
     prompts: Mapping[str, str] = {}
@@ -215,7 +215,7 @@ class DatasetSpec(ArenaSpec):
         ]
 
     def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
-        """See ``ArenaSpec.open``."""
+        """The arena, with its roles, episodes and a store of the items."""
         return DatasetArena(client, opening, self)
 
 

@@ -87,7 +87,7 @@ class GameEpisode(Episode):
         self._rotate = rotate
 
     def new_state(self) -> GameState:
-        """See ``Episode.new_state``."""
+        """An empty state, before the game's first position."""
         return GameState()
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:

@@ -44,7 +44,7 @@ class KuhnPoker(ListedGame[State]):
     """One hand."""
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``; an answered bet or two checks end the game."""
+        """The seat to move; none after an answered bet or two checks, which end the game."""
         said = self.state.said
         is_over = said[-1:] in (["call"], ["fold"]) or said == ["check", "check"]
         return () if is_over else ((self.state.first + len(said)) % 2,)
@@ -102,7 +102,7 @@ class KuhnPokerSpec(ListedSpec[State]):
         return State((first, second), rng.randrange(2) if self.settings.shuffle else 0)
 
     def is_possible(self, state: State) -> bool:
-        """See ``ListedSpec.is_possible``."""
+        """Whether the cards differ and the actions begin a line of play."""
         said = tuple(state.said)
         return state.cards[0] != state.cards[1] and any(line[: len(said)] == said for line in LINES)
 

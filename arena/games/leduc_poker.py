@@ -45,7 +45,7 @@ class LeducPoker(ListedGame[State]):
     """One hand."""
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``; seat 0 opens each round."""
+        """The seat to move, seat 0 first in each round; none after a fold or the last round."""
         actions = self.state.rounds[-1]
         is_last_round = len(self.state.rounds) == len(_BETS)
         is_over = actions[-1:] == ["fold"] or (is_last_round and _is_round_over(actions))

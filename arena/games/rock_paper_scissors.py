@@ -128,7 +128,7 @@ class RockPaperScissorsSpec(ListedSpec[State]):
         return State([])
 
     def is_possible(self, state: State) -> bool:
-        """See ``ListedSpec.is_possible``."""
+        """Whether every move played is one of the settings' moves."""
         return all(0 <= move < len(self.settings.moves) for pair in state.played for move in pair)
 
     def pieces(self) -> Sequence[str]:

@@ -33,7 +33,7 @@ class OptionsState:
         self._options = options
 
     def options(self) -> Mapping[str, Phrases]:
-        """See ``Phrases.options``."""
+        """The given options."""
         return self._options
 
 

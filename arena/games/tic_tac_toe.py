@@ -52,7 +52,7 @@ class TicTacToe(ListedGame[State]):
     """One game."""
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``."""
+        """The seat to move; none after a win or on a full board."""
         board = self.state.board()
         return () if winner(board) or FREE not in board else ((self.state.first + self.clock) % 2,)
 
@@ -117,7 +117,7 @@ class TicTacToeSpec(ListedSpec[State]):
         return State(Random(seed).randrange(2) if self.settings.shuffle else 0)
 
     def is_possible(self, state: State) -> bool:
-        """See ``ListedSpec.is_possible``: no move follows a win."""
+        """Whether the moves are different cells, and none follows a win."""
         known = len(set(state.moves)) == len(state.moves) and set(state.moves) <= set(CELLS)
         return known and not winner(State(state.first, state.moves[:-1]).board())
 

@@ -184,7 +184,7 @@ class Qwen3(ChatML):
     marks = (*ChatML.marks, THINK, END_THINK)
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
-        """As in ChatML, without earlier thoughts, as Qwen3 was trained; without thinking, the thought is empty."""
+        """Write as ChatML, without earlier thoughts, as Qwen3 was trained; without thinking, the thought is empty."""
         without_thoughts = [
             Message("assistant", strip_thinking(message.content).strip()) if message.role == "assistant" else message
             for message in messages

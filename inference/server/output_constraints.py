@@ -46,13 +46,13 @@ class StopStringConstraint:
     ended: bool = False
 
     def allowed(self) -> Sequence[int]:
-        """See ``Constraint.allowed``."""
+        """Token ids that the inner constraint allows; none after a stop string."""
         if self.ended:
             return ()
         return ANY_TOKEN if self.inner is None else self.inner.allowed()
 
     def advance(self, token: int) -> Constraint:
-        """See ``Constraint.advance``."""
+        """The state after ``token``: ended if the text contains a stop string, or a free text's end token came."""
         inner = None if self.inner is None else self.inner.advance(token)
         token_text = self.written.texts[token] if 0 <= token < len(self.written.texts) else None
         text = self.tail + (self.written.between if self.tail and token_text else b"") + (token_text or b"")

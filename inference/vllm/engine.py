@@ -60,7 +60,7 @@ class VllmBackend:
             self._adapters[digest] = self._load(digest, folder)
 
     async def load_in_background(self, digest: str, folder: Path) -> None:
-        """See ``BackgroundLoader``."""
+        """Load an adapter in a thread."""
         if digest not in self._adapters:
             self._adapters[digest] = await asyncio.to_thread(self._load, digest, folder)
 
@@ -91,11 +91,11 @@ class VllmBackend:
             self._release(adapter)
 
     async def sleep(self) -> None:
-        """See ``SleepingBackend``: the weights are kept in the host's memory, keys and values are dropped."""
+        """Release the device: the weights move to the host's memory, keys and values are dropped."""
         await self._run_idle(self._engine.llm.sleep(level=1))
 
     async def wake(self) -> None:
-        """See ``SleepingBackend``."""
+        """Resume with the weights back on the device."""
         await self._run_idle(self._engine.llm.wake_up())
 
     async def _run_idle(self, work: Coroutine[Any, Any, None]) -> None:

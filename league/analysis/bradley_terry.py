@@ -171,7 +171,7 @@ class _Pairs(NamedTuple):
     """Number of agents."""
     agent_PJ: Ints
     share_PJ: Floats
-    """See ``_Sides.seats``."""
+    """Share of each agent in its line-up's strength, negative on the second side."""
     games_P: Floats
     won_P: Floats
     """Points of the first side."""

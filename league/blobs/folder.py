@@ -183,7 +183,7 @@ class CachedBlobStore:
             log.warning("a blob is not cached", error=str(error))
 
     async def fetch(self, name: str) -> Path:
-        """Return the cache's file of a blob, checked; ArtifactError if no copy is intact."""
+        """Path of a blob in the cache, checked; ArtifactError if no copy is intact."""
         if not await asyncio.to_thread(self.cache.is_intact, name):
             with self.cache.write_atomically(name) as draft:
                 await self.store.download(name, draft)

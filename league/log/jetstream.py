@@ -63,11 +63,11 @@ class JetStreamLog(EventReader):
         self._publisher = Publisher(client, LEAGUE_STREAM)
 
     async def append(self, event: Event, *, expected: int | None = None) -> int:
-        """See ``EventLog.append``."""
+        """Append one event as a message under its digest, which the broker stores once."""
         return await self._append([event], expected)
 
     async def append_batch(self, events: Sequence[Event], *, expected: int | None = None) -> list[int]:
-        """See ``EventLog.append_batch``."""
+        """Append several events as one atomic batch."""
         check_batch_size(events)
         first = await self._append(events, expected) if events else 0
         return list(range(first, first + len(events)))
@@ -138,7 +138,7 @@ class JetStreamLog(EventReader):
         return newest > fence[1]
 
     async def copy(self, events: Sequence[RecordedEvent]) -> None:
-        """See ``EventLog.copy``. Other leagues' places are filled, so that every reference to a sequence holds."""
+        """Append another history's events; fillers take other leagues' places, so that references to sequences hold."""
         for start in range(0, len(events), _COPY_BATCH):
             chunk = events[start : start + _COPY_BATCH]
             with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
@@ -204,7 +204,7 @@ class JetStreamLog(EventReader):
         return 0 if message is None else message.seq or 0
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
-        """See ``EventLog.newest``."""
+        """The newest event on the subject of a type, read directly unless the last message there is none."""
         sequence = await self.last_sequence(event_type_filter(self.league, kind))
         newest = [r async for r in self.read(sequence, sequence, only=kind)] if sequence else []
         if newest and not newest[0].is_event:
@@ -233,7 +233,7 @@ class JetStreamLog(EventReader):
             return None
 
     async def stored_count(self) -> int:
-        """See ``EventLog.stored_count``."""
+        """Number of the league's messages, by the broker's count."""
         with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
             info = await self._js.stream_info(LEAGUE_STREAM, subjects_filter=league_subjects(self.league))
         return sum((info.state.subjects or {}).values())

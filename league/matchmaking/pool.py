@@ -35,7 +35,7 @@ PoolChange = AgentRetired | AgentActivated
 
 
 def pool_changes(state: LeagueState) -> list[PoolChange]:
-    """Return the changes that bring the pool to its rule, rests before activations; empty once they are folded.
+    """The changes that bring the pool to its rule, rests before activations; empty once they are folded.
 
     Without ``max_active_adapters`` every resting agent is activated.
     """

@@ -51,7 +51,7 @@ def exploited_policy(config: LeagueConfig, role: PolicyConfig) -> str:
 
 
 def reset_reason(standings: Standings, config: LeagueConfig, policy: str, steps: int) -> str | None:
-    """Return the reason to reset a policy now; None if there is none.
+    """Reason to reset a policy now; None if there is none.
 
     ``steps`` are the gradient steps since its training last began; the standings' records of it begin there too.
     """

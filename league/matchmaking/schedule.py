@@ -37,7 +37,7 @@ def admission_reason(state: LeagueState, policy: str, version: int) -> str | Non
 
 
 def make_checkpoint_added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
-    """Return the event that admits a version for this reason.
+    """The event that admits a version for this reason.
 
     Its parent is the previous checkpoint since the policy's last reset, else the parent of the version that training
     began from: the base model, or an offspring's first parent.

@@ -47,7 +47,7 @@ class LeagueReader(EventReader):
     async def batches(
         self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
     ) -> AsyncIterator[list[RecordedEvent]]:
-        """See ``EventReader.batches``."""
+        """Read events from the tables in batches of fixed size, up to the reader's end."""
         last = self._through if last is None else min(last, self._through)
         while first <= last:
             kind = None if only is None else only.__name__

@@ -42,7 +42,7 @@ class Elo(PluginStruct, frozen=True):
         return state
 
     def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
-        """See ``RatingSystem.update``."""
+        """Rate one match: each agent's changes against the other sides, by their means before the match, added up."""
         step = 2.0 * self.k / (len(sides) - 1)
         after = {agent: state[0] for agent, state in ratings.items()}
         means = [math.fsum(ratings[agent][0] / len(side.agents) for agent in side.agents) for side in sides]

@@ -61,7 +61,7 @@ class OpenSkill(PluginStruct, frozen=True):
         return inherit_deviation(state, self.inherited_factor, self.sigma)
 
     def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
-        """See ``RatingSystem.update``."""
+        """Rate one match by the model's closed-form gradients, added up in natural parameters."""
         variances = {a: skill_variance(state[1], self.beta, self.tau) for a, state in ratings.items()}
         skills = relative_skills(ratings, sides, self.beta)
         # Natural parameters, since their changes add up. A precision is in units of the one before.

@@ -77,7 +77,7 @@ class TrueSkill(PluginStruct, frozen=True):
         return inherit_deviation(state, self.inherited_factor, self.sigma)
 
     def update(self, ratings: Mapping[str, State], sides: Sequence[Side]) -> dict[str, State]:
-        """See ``RatingSystem.update``."""
+        """Rate one match by messages along the chain of sides, ordered by score."""
         means = relative_skills(ratings, sides, self.beta)
         variances = {agent: skill_variance(state[1], self.beta, self.tau) for agent, state in ratings.items()}
         # Natural parameters, since their changes add up.

@@ -47,7 +47,7 @@ class WinRate(OpponentSampler, frozen=True):
     """Losses added to every record."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Buckets ``mirror`` and ``members``, these by ``weighting`` of the hero's smoothed win rate against each."""
         hero, _ = live_hero(standings, hero_policy)
         records = standings.records.get(hero_policy, {})
         weigh = _WEIGHTS[self.weighting]
@@ -88,7 +88,7 @@ class MainExploiter(OpponentSampler, frozen=True):
     """Number of results, seat by seat, from which the share is estimated: the newest versions' that give so many."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """One of the buckets ``live``, ``past`` and ``mirror`` alone: ``live`` as long as the hero learns from it."""
         hero, _ = live_hero(standings, hero_policy)
         newest = standings.live.get(self.against)
         name = hero if newest is None else agent_name(self.against, newest.version)

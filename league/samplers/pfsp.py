@@ -59,7 +59,7 @@ class Pfsp(OpponentSampler, frozen=True):
             raise ConfigError(f"mirror + peers + exploitable + baselines: sum is {total}; expected 1")
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """The configured mix of the buckets that have candidates."""
         hero, live = live_hero(standings, hero_policy)
         records = standings.records.get(hero_policy, {})
         weights: dict[str, dict[str, float]] = {bucket: {} for bucket in BUCKETS}
@@ -118,7 +118,7 @@ class Tiered(OpponentSampler, frozen=True):
             raise ConfigError(f"near_range: {self.near_range}; expected peer_range, {self.peer_range}, or more")
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Buckets by distance in rating; before the first ratings, baselines alone where there are any."""
         hero, live = live_hero(standings, hero_policy)
         agents = others(standings, hero_policy)
         if is_cold_start(standings):

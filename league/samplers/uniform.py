@@ -15,7 +15,7 @@ class Uniform(OpponentSampler, frozen=True):
     name: ClassVar[str] = "uniform"
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """The same probability for the hero's own version and each member."""
         hero, _ = live_hero(standings, hero_policy)
         members = [agent.name for agent in others(standings, hero_policy)]
         count = len(members) + 1
@@ -42,7 +42,7 @@ class Policies(OpponentSampler, frozen=True):
     """Share of their newest versions; the rest is for their active checkpoints."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Buckets ``live`` and ``past`` of the named policies, of all others by default; else ``mirror``."""
         hero, _ = live_hero(standings, hero_policy)
         met = set(self.policies or standings.live.keys()) - {hero_policy}
         live = {agent_name(name, standings.live[name].version): 1.0 for name in sorted(met & standings.live.keys())}

@@ -32,7 +32,7 @@ class Mirror(OpponentSampler, frozen=True):
     name: ClassVar[str] = "mirror"
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """The live version with probability 1."""
         hero, _ = live_hero(standings, hero_policy)
         return {"mirror": Bucket(1.0, {hero: 1.0})}
 
@@ -51,7 +51,7 @@ class Fixed(OpponentSampler, frozen=True):
             raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected distinct agents")
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``; ConfigError where the settings name no fixed agent of the league."""
+        """Bucket ``fixed``; ConfigError where the settings name no fixed agent of the league."""
         hero, _ = live_hero(standings, hero_policy)
         fixed = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
         if unknown := sorted(set(self.agents) - set(fixed)):
@@ -71,7 +71,7 @@ class RandomPool(OpponentSampler, frozen=True):
     name: ClassVar[str] = "random"
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Equal weights for all other active agents."""
         hero, _ = live_hero(standings, hero_policy)
         weights = {agent.name: 1.0 for agent in others(standings, hero_policy)}
         return pool_buckets(split_by_kind(weights, standings.agents), hero)
@@ -100,7 +100,7 @@ class Lagged(OpponentSampler, frozen=True):
             raise ConfigError(f"lag_range: [{low}, {high}]; expected two numbers with 1 <= low <= high")
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Bucket ``lagged``; the nearest checkpoint alone, as ``nearest``, where the range has none."""
         hero, _ = live_hero(standings, hero_policy)
         lags = self._lags(standings, hero_policy)
         lagged = {name: 1.0 for name, lag in lags.items() if self._outside(lag) == 0}
@@ -147,7 +147,7 @@ class MatchQuality(OpponentSampler, frozen=True):
     standard deviation of one performance, 25/6 by its defaults."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Softmax over the qualities; agents without a finite rating are left out."""
         hero, live = live_hero(standings, hero_policy)
         qualities = {}
         for agent in others(standings, hero_policy):
@@ -196,7 +196,7 @@ class TsDist(OpponentSampler, frozen=True):
     ratings; 100 is for Elo, TrueSkill's would be about 4."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Softmax over minus the differences in rating; agents without a finite rating are left out."""
         hero, live = live_hero(standings, hero_policy)
         gaps = {agent.name: abs(agent.rating - live.rating) for agent in others(standings, hero_policy)}
         weights = softmax({name: -gap for name, gap in gaps.items() if isfinite(gap)}, self.temperature)
@@ -225,7 +225,7 @@ class Exploration(OpponentSampler, frozen=True):
     """Share of seats drawn uniformly, so that every opponent is measured again now and then."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> Distribution:
-        """See ``OpponentSampler.distribution``."""
+        """Softmax over novelty, mixed with the uniform draw; an agent that was never met has novelty 1."""
         hero, _ = live_hero(standings, hero_policy)
         novelty = {a.name: standings.novelty.get(a.name, _NEVER_MET) for a in others(standings, hero_policy)}
         preferred = softmax(novelty, self.temperature)

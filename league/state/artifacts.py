@@ -35,7 +35,7 @@ class ArtifactFeed:
         self._new[added.store, added.artifact.id] = added
 
     def drain(self) -> list[ArtifactAdded]:
-        """Return every pending artifact in its newest form, in the order of first addition; at first all of them."""
+        """Take every pending artifact in its newest form, in the order of first addition; at first all of them."""
         artifacts, self._new = list(self._new.values()), {}
         return artifacts
 
@@ -76,18 +76,18 @@ class ArenaArtifacts:
         return True
 
     def subscribe(self) -> ArtifactFeed:
-        """Return a feed of present and future additions; it is not part of the state."""
+        """A feed of present and future additions; it is not part of the state."""
         watch = ArtifactFeed(self.additions())
         self._watches.append(watch)
         return watch
 
     def additions(self, store: str | None = None) -> list[ArtifactAdded]:
-        """Return the additions to one store, or to all, for ``ArtifactStore.replay``; ordered by first addition."""
+        """Additions to one store, or to all, for ``ArtifactStore.replay``; ordered by first addition."""
         names = self._stores if store is None else [store] if store in self._stores else []
         return [ArtifactAdded(name, artifact) for name in names for artifact in self._stores[name].values()]
 
     def to_snapshot(self) -> ArtifactsSnapshot:
-        """Return the stores for a snapshot."""
+        """The stores as a snapshot."""
         stores = {name: list(store.values()) for name, store in self._stores.items()}
         return ArtifactsSnapshot(stores, self._seen.to_snapshot(), self.refused)
 

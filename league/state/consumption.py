@@ -46,7 +46,7 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
         return next((trajectory.steps for trajectory in self.begun if trajectory.sequence == sequence), [])
 
     def advance(self, step: GradientStepTaken) -> "ExperiencePosition":
-        """Return the position after a step."""
+        """The position after a step."""
         floor = max(self.floor, step.floor)
         left = ranges_above(merge_ranges(self.above, step.trained, *(group.sequences for group in step.dropped)), floor)
         trained_steps = {trajectory.sequence: trajectory.steps for trajectory in self.begun}
@@ -104,7 +104,7 @@ class ExperienceConsumption:
                 self._positions[policy] = replace(position, gathered=BufferContents([], [], position.gathered.over))
 
     def to_snapshot(self) -> ConsumptionSnapshot:
-        """Return the fold for a snapshot."""
+        """The fold as a snapshot."""
         return ConsumptionSnapshot(dict(self._positions), self._ended.to_snapshot())
 
     @classmethod

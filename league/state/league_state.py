@@ -246,7 +246,7 @@ class LeagueState:
         return digest(canonical_json(self.to_snapshot()))
 
     def to_snapshot(self) -> LeagueStateSnapshot:
-        """Return the state for a snapshot; do not apply events while the snapshot is in use."""
+        """The state as a snapshot; do not apply events while it is in use."""
         return LeagueStateSnapshot(
             **{field: getattr(self, name) for field, name in _KEPT.items()},
             config=None if self.config is None else to_builtins(self.config),

@@ -80,7 +80,7 @@ class RemoteSpending(msgspec.Struct, frozen=True):
     cost: float = 0.0
 
     def add_request(self, event: e.RemoteAsked) -> "RemoteSpending":
-        """Return the spending with one more report; an invalid count or amount counts as 0."""
+        """The spending with one more report; an invalid count or amount counts as 0."""
         cost = event.cost if event.cost >= 0 and isfinite(event.cost) else 0.0
         # Bounded, so that every sum fits into a snapshot.
         counts = {

@@ -147,7 +147,7 @@ class OpenAIClient:
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """See ``InferenceClient``; ``RemoteError`` if there is no reply after all tries, never with the key in it."""
+        """Request a reply; ``RemoteError`` if there is none after all tries, never with the key in it."""
         body = {
             "model": await self._resolve_model(),
             "messages": list(messages),

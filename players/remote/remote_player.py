@@ -74,7 +74,7 @@ class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
         """Its last failure, if any."""
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """See ``InferenceClient``; ``RemoteError`` if its server gave no reply, or its budget is spent."""
+        """Request a reply; ``RemoteError`` if the server gave none, or the budget is spent."""
         async with self._measure() as tally:
             try:
                 reply = await self._model.chat(messages, tally)

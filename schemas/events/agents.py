@@ -82,7 +82,7 @@ class AgentRetired(Event, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """See ``Event.key``; without the activation where there was none."""
+        """The event's id; without ``after`` where it is 0."""
         return super().key.removesuffix(":0")
 
 

@@ -68,7 +68,7 @@ class AdaptersDropped(Event, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """See ``Event.key``."""
+        """The event's id: policy and first version."""
         return super().key + "".join(map(str, self.versions[0][:1] if self.versions else ()))
 
 

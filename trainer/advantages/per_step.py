@@ -49,7 +49,7 @@ class Gae(PluginStruct, frozen=True):
         return Estimate(self.estimate(rewards, [np.zeros(len(r.steps)) for r in trajectories]).advantages, state)
 
     def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
-        """See ``UsesCritic.estimate``."""
+        """Advantages by discounted surprises, and returns: advantages plus values, before normalisation."""
         advantages = [self._discounted(r_S, v_S) for r_S, v_S in zip(rewards, values, strict=True)]
         returns = [a_S + v_S for a_S, v_S in zip(advantages, values, strict=True)]
         if self.normalize:

@@ -33,12 +33,12 @@ class TotalRewardEstimator(PluginStruct, frozen=True):
         raise NotImplementedError
 
     def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
-        """See ``Advantage``."""
+        """Estimate from total rewards, and give all steps of a trajectory its advantage."""
         advantages_G, after = self.estimate(trajectories, base.total_rewards(rewards), state)
         return Estimate(base.spread_to_steps(advantages_G, trajectories), after)
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState = NO_STATE) -> Credit:
-        """See ``CreditAssigner``: a sample is a role that was scored in a trainable episode."""
+        """Compute the advantage of each role that was scored in a trainable episode: these are the samples."""
         scored = list(scored_rollouts(results))
         totals_G = np.array([rollout.rewards[role] for rollout, role in scored], dtype=np.float64)
         advantages_G, after = self.estimate([_role_sample(*sample) for sample in scored], totals_G, state)
@@ -70,7 +70,7 @@ class Constant(TotalRewardEstimator, frozen=True):
     value: float = 1.0
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """See ``TotalRewardEstimator.estimate``."""
+        """``value`` for every sample."""
         return np.full(len(samples), self.value), state
 
 
@@ -80,7 +80,7 @@ class Episodic(TotalRewardEstimator, frozen=True):
     """A = R, the total reward, without a baseline (Williams 1992): the self-play engine's episodic reward credit."""
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """See ``TotalRewardEstimator.estimate``."""
+        """The total rewards themselves."""
         return totals_G, state
 
 
@@ -106,7 +106,7 @@ class GroupRelative(TotalRewardEstimator, frozen=True):
         base.check_group_keys(self.by)
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """See ``TotalRewardEstimator.estimate``."""
+        """Total rewards less the means of their groups."""
         group_G = base.group_indices(samples, self.by)
         return base.group_relative(totals_G, group_G, self.normalize, self.positive_only), state
 
@@ -128,7 +128,7 @@ class LeaveOneOut(TotalRewardEstimator, frozen=True):
         base.check_group_keys(self.by)
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """See ``TotalRewardEstimator.estimate``."""
+        """Total rewards less the means of the others in their groups."""
         return base.leave_one_out(totals_G, base.group_indices(samples, self.by)), state
 
 
@@ -146,5 +146,5 @@ class Rae(TotalRewardEstimator, frozen=True):
     """Weight of the old baseline."""
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
-        """See ``TotalRewardEstimator.estimate``."""
+        """Total rewards less the running means of their roles, which are the state."""
         return base.subtract_running_mean([f"{s.game}/{s.role}" for s in samples], totals_G, state, self.decay)

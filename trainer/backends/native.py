@@ -48,35 +48,35 @@ class NativeAdapter:
 
     @property
     def device(self) -> torch.device:
-        """See ``TrainableAdapter.device``."""
+        """Device of the decoder, which is never offloaded."""
         return self.decoder.device
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "_NativePass":
-        """See ``TrainableAdapter.begin``; the adapter is applied once for the whole minibatch, without dropout."""
+        """Start a pass; the adapter is applied once for the whole minibatch, without dropout."""
         return _NativePass(self.decoder, self.lora if enabled else None, config)
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
-        """See ``TrainableAdapter.make_optimizer``."""
+        """AdamW over all matrices as one vector."""
         return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
 
     def supports_layout(self, layout: str) -> bool:
-        """See ``TrainableAdapter.supports_layout``."""
+        """True: the decoder computes every layout."""
         return True
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
-        """See ``TrainableAdapter.make_critic``."""
+        """A critic on the same decoder."""
         return Critic(self.decoder, config, seed, cells, ranks)
 
     def memory(self) -> MemoryReport:
-        """See ``TrainableAdapter.memory``."""
+        """Memory of decoder and adapter in this process."""
         return report_memory(self.decoder, self.flat_P, self.device)
 
     def save(self, folder: Path, base_model: str) -> None:
-        """See ``TrainableAdapter.save``."""
+        """Save in PEFT's format; equal weights give equal bytes."""
         adapters.save(self.lora, folder, base_model)
 
     def load(self, folder: Path) -> None:
-        """See ``TrainableAdapter.load``."""
+        """Load a saved adapter's weights; ``ModelError`` for another rank, alpha or set of linears."""
         lora, own = adapters.load(folder, self.decoder.shape, device=self.decoder.device), self.lora
         if (lora.rank, lora.alpha, lora.sizes, lora.rslora) != (own.rank, own.alpha, own.sizes, own.rslora):
             raise ModelError(
@@ -115,11 +115,11 @@ class NativeBackend:
         self.shape: ModelShape = decoder.shape
 
     def shard(self, device: str) -> None:
-        """See ``LearnerBackend.shard``."""
+        """Raise ``ConfigError``: every rank holds the whole base."""
         raise ConfigError("trainer.backend: 'native' holds the whole base on every rank; expected 'peft'")
 
     def new_adapter(self, spec: AdapterSpec, seed: int) -> NativeAdapter:
-        """See ``LearnerBackend.new_adapter``."""
+        """A fresh adapter, A drawn by the seed, B zero."""
         config = LoraConfig(spec.rank, spec.alpha, spec.targets or TARGETS, spec.layers)
         lora = adapters.create(self.decoder.shape, config, seed, self.decoder.device)
         lora.rslora = spec.rslora
@@ -131,7 +131,7 @@ class NativeSettings(PluginStruct, frozen=True):
     """No settings of its own."""
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> NativeBackend:
-        """See ``BackendLoader.load``."""
+        """Load the base model into a ``Decoder``."""
         return NativeBackend(Decoder.load(folder, device, dtype))
 
 
@@ -168,6 +168,6 @@ class AutoSettings(PluginStruct, frozen=True):
     """No settings: the chosen backend has its defaults."""
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> LearnerBackend:
-        """See ``BackendLoader.load``."""
+        """Load the base model by the backend that is chosen for its architecture and the device."""
         name, _ = choose_backend(folder, device)
         return BACKENDS.build(Plugin(name=name)).load(folder, device, dtype)

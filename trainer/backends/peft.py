@@ -74,7 +74,7 @@ class PeftSettings(PluginStruct, frozen=True):
             )
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> "PeftBackend":
-        """See ``BackendLoader.load``."""
+        """Load the base model with transformers, into the host's memory if it is sharded."""
         shape = read_model_shape(folder)
         # A base that is to be spread need not fit one device.
         return PeftBackend(_load_model(folder, "cpu" if self.sharded else device, dtype, self), shape, self)
@@ -113,7 +113,7 @@ class PeftBackend:
         return weight
 
     def shard(self, device: str) -> None:
-        """See ``LearnerBackend.shard``: the layers and, where it is not the output head too, the embedding.
+        """Shard the layers and the embedding, unless it is also the output head, by FSDP.
 
         Adapters are made afterwards, so that FSDP knows nothing of their matrices: those stay plain tensors.
         """
@@ -138,7 +138,7 @@ class PeftBackend:
                 setattr(module, name, buffer.to(device))
 
     def new_adapter(self, spec: AdapterSpec, seed: int) -> "_PeftAdapter":
-        """See ``LearnerBackend.new_adapter``; A is drawn as by the native backend, B is zero."""
+        """A fresh adapter; A is drawn as by the native backend, B is zero."""
         import peft
 
         adapters.check_layers(spec.layers, self.model.config.get_text_config().num_hidden_layers)
@@ -314,7 +314,7 @@ class _PeftPass:
         self._enabled = enabled
 
     def loss_inputs(self, chunk: Microbatch) -> LossInputs:
-        """See ``ForwardPass.loss_inputs``; the output head is applied to the choices' hidden states only."""
+        """Log-probability and entropy of the choices; the output head is applied to their hidden states only."""
         backend = self._backend
         with contextlib.nullcontext() if self._enabled else backend.peft_model.disable_adapter():
             hidden_BLD = backend.hidden_states(chunk.ids_BL, chunk.packed)
@@ -325,7 +325,7 @@ class _PeftPass:
         return evaluate_choices(backend.head_VD, hidden_WD, chunk, self._config.logit_elements)
 
     def backward(self) -> None:
-        """See ``ForwardPass.backward``; the rectangles' own backward passes have done it."""
+        """Nothing: the rectangles' own backward passes have completed the gradient."""
 
 
 def _load_model(folder: Path, device: str, dtype: torch.dtype, settings: PeftSettings) -> Any:

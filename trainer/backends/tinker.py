@@ -79,7 +79,7 @@ class TinkerSettings(PluginStruct, frozen=True):
             raise ConfigError(f"trainer.backend.settings.state_ttl_s: {self.state_ttl_s}; expected at least 3600")
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
-        """See ``ChecksLeague.check_league``."""
+        """Raise ``ConfigError`` for a league whose settings the API does not support; the message names the key."""
         trainer, model = config.trainer, config.model
         for key, fits, found, expected in (
             ("trainer.backend.settings.base_model", self.base_model, "", "the server's name of model.base"),
@@ -121,7 +121,7 @@ class TinkerSettings(PluginStruct, frozen=True):
             )
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> "_TinkerBackend":
-        """See ``BackendLoader.load``; only the model's configuration is read here."""
+        """Connect to the server; only the model's configuration is read here."""
         try:
             import tinker
         except ImportError as error:
@@ -156,7 +156,7 @@ class _TinkerBackend:
         raise ConfigError("trainer.ranks: 'tinker' computes on its server; expected 1")
 
     def new_adapter(self, spec: AdapterSpec, seed: int) -> "_TinkerAdapter":
-        """See ``LearnerBackend.new_adapter``; the server draws it from the seed."""
+        """A fresh adapter, which the server draws from the seed."""
         if spec.rslora or spec.alpha != ALPHA:
             raise ConfigError(
                 f"model.lora_alpha: {spec.alpha:g}, rslora {spec.rslora}; expected {ALPHA:g} without rslora"
@@ -224,7 +224,7 @@ class _TinkerAdapter:
         self._base: Any = None
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "_TinkerPass":
-        """See ``TrainableAdapter.begin``; the base model alone is an adapter that was never trained."""
+        """Start a pass; the base model alone is an adapter that was never trained."""
         if not enabled and self._base is None:
             self._base = self.backend.new_client(self.spec, 0)
         return _TinkerPass(self, self.client if enabled else self._base)
@@ -233,7 +233,6 @@ class _TinkerAdapter:
         return _TinkerOptimizer(self, config)
 
     def supports_layout(self, layout: str) -> bool:
-        """See ``TrainableAdapter.supports_layout``."""
         return layout == "packed"
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
@@ -256,11 +255,11 @@ class _TinkerAdapter:
         self.gradient.clear()
 
     def memory(self) -> MemoryReport:
-        """See ``TrainableAdapter.memory``; what the server holds is not in it."""
+        """Memory of this process, without the server's."""
         return report_memory(None, None, self.device)
 
     def save(self, folder: Path, base_model: str) -> None:
-        """See ``TrainableAdapter.save``; the path of the server's state is a file beside it."""
+        """Save the server's export in PEFT's format; the path of the server's state is a file beside it."""
         from safetensors.torch import load
 
         folder, path = Path(folder), self.save_state()
@@ -275,7 +274,7 @@ class _TinkerAdapter:
         self._check_layout(folder)
 
     def load(self, folder: Path) -> None:
-        """See ``TrainableAdapter.load``; the adapter has to be one that the server saved."""
+        """Load an adapter that the server saved; ``ModelError`` for any other."""
         self._check_layout(Path(folder))
         try:
             path = msgspec.json.decode((Path(folder) / STATE_FILE).read_bytes(), type=dict[str, str])["path"]
@@ -308,7 +307,7 @@ class _TinkerOptimizer:
         self._adapter.gradient.clear()
 
     def step(self, rate: float, ranks: RankComm, update: bool = True) -> float:
-        """See ``AdapterOptimizer.step``; backward pass and update are sent together."""
+        """Request backward pass and update together; 0, or NaN without a request if a weight is not finite."""
         import tinker
 
         requests = list(self._adapter.gradient)
@@ -364,7 +363,7 @@ class _TinkerPass:
         return with_distribution(chunk, *_distribution(logprob_E, chunk))
 
     def backward(self) -> None:
-        """See ``ForwardPass.backward``; the server's part follows with the update."""
+        """Queue the passes for the request that ``step`` sends."""
         for request, logprob_E in self._passes:
             if logprob_E.grad is not None:
                 self._adapter.gradient.append(request._replace(weight_E=-logprob_E.grad))

@@ -39,7 +39,7 @@ class Strategy(Protocol):
     """The order in which units are drawn."""
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
-        """Return all units, which come by sequence and step, in drawing order; pure in its arguments.
+        """Order all units for drawing; given by sequence and step. Pure in its arguments.
 
         ``rng`` is a fresh one for every batch, so that a restarted trainer draws the same.
         """
@@ -52,7 +52,7 @@ register = STRATEGIES.register
 def select_units(
     order: Sequence[Unit], count: int, shares: dict[str, float], bundles: Mapping[int, str] = MappingProxyType({})
 ) -> list[Unit]:
-    """Return the first ``count`` units, or all where there are fewer; by sequence and step.
+    """The first ``count`` units, or all where there are fewer; by sequence and step.
 
     A bundle, named by sequence, is taken whole, where its first unit stands. One for which there is not room enough is
     passed over, so that there may be fewer than ``count``; one of more than ``count`` is taken, and alone, when it is

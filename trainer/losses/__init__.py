@@ -155,7 +155,7 @@ class Clipping(Objective, frozen=True, kw_only=True):
             raise ConfigError(f"low: {self.low} with high {self.high}; expected 0 <= low <= 1 <= high")
 
     def policy(self, terms: LossInputs) -> LossValue:
-        """See ``Objective.policy``."""
+        """Loss of each choice, its ratio bounded."""
         return self.clip(terms.ratio_W(), terms.advantage_W)
 
     def clip(self, ratio_W: Tensor, advantage_W: Tensor) -> LossValue:

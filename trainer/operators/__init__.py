@@ -99,7 +99,7 @@ class Mutation(PluginStruct, frozen=True):
     """Standard deviation of the noise, as a share of the root mean square of each matrix."""
 
     def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
-        """See ``Operator.apply``."""
+        """The parent's matrices with noise added."""
         return add_noise(parents[0], self.noise, rng)
 
 
@@ -125,7 +125,7 @@ class Crossover(PluginStruct, frozen=True):
     """Mutation of the offspring: see ``mutation``."""
 
     def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
-        """See ``Operator.apply``."""
+        """The parents' updates combined by ``method``, linear by linear, with noise added."""
         first, second = parents
         if self.method == "average":
             offspring = {name: average_updates(first[name], second[name], self.weight) for name in sorted(first)}

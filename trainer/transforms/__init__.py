@@ -102,7 +102,7 @@ class WinDrawLoss(PluginStruct, frozen=True):
     """
 
     def __call__(self, trajectories: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
-        """See ``FinalTransform.__call__``."""
+        """1, 0 or -1 for every seat; by rank where only the trajectory's own score is known."""
         finals = []
         for trajectory, value_M in zip(trajectories, values, strict=True):
             if len(value_M) < 2:
@@ -148,7 +148,7 @@ class Discount(PluginStruct, frozen=True):
     gamma: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
 
     def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
-        """See ``StepTransform.__call__``."""
+        """Rewards [S], discounted."""
         return rewards_S * self.gamma ** np.arange(len(rewards_S))
 
 
@@ -162,7 +162,7 @@ class FormatReward(PluginStruct, frozen=True):
     """Reward of any other reply; usually negative."""
 
     def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
-        """See ``StepTransform.__call__``."""
+        """Rewards [S] with the one for the form added."""
         earned_S: Array = rewards_S + [self.reward if step.formatted else self.penalty for step in trajectory.steps]
         return earned_S
 
@@ -177,7 +177,7 @@ class InvalidMovePenalty(PluginStruct, frozen=True):
     """Reward of an invalid move; usually negative."""
 
     def __call__(self, trajectory: Trajectory, rewards_S: Array) -> Array:
-        """See ``StepTransform.__call__``."""
+        """Rewards [S] with the one for the move added."""
         earned_S: Array = rewards_S + [self.penalty if step.invalid else self.reward for step in trajectory.steps]
         return earned_S
 
@@ -194,7 +194,7 @@ class Clamp(PluginStruct, frozen=True):
             raise ConfigError(f"min: {self.min} with max {self.max}; expected min <= max")
 
     def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
-        """See ``SamplingTransform.__call__``."""
+        """Rewards [S] per trajectory, clamped."""
         return [np.clip(rewards_S, self.min, self.max) for rewards_S in rewards]
 
 
@@ -206,7 +206,7 @@ class Normalise(PluginStruct, frozen=True):
     """Whether to divide by the standard deviation of these rewards too; equal rewards stay 0."""
 
     def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
-        """See ``SamplingTransform.__call__``."""
+        """Rewards [S] per trajectory, normalised over the batch."""
         return standardise(rewards, self.z_score)
 
 
@@ -215,7 +215,7 @@ class NormaliseByEnv(Normalise, frozen=True):
     """The reward of every model call, less the mean over the batch's model calls of the same game."""
 
     def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
-        """See ``SamplingTransform.__call__``."""
+        """Rewards [S] per trajectory, normalised over each game."""
         changed = list(rewards)
         for game in sorted({trajectory.game for trajectory in trajectories}):
             indices = [index for index, trajectory in enumerate(trajectories) if trajectory.game == game]

@@ -255,7 +255,7 @@ class DashboardApp(App[None]):
         self._reload_view()
 
     def action_now(self) -> None:
-        """Return to the live view."""
+        """Go back to the live view."""
         self.as_of = None
         self._reload_view()
 

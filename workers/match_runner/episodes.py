@@ -52,7 +52,7 @@ SCORED_REASON = "scored"
 """The reason in the result of every completed episode."""
 
 HumanClientLookup = Callable[[PlayMatch, int], InferenceClient | None]
-"""Returns the client of the human player in a seat of a match; None for an agent's seat."""
+"""Client of the human player in a seat of a match; None for an agent's seat."""
 
 
 class RoleClients(NamedTuple):
@@ -105,12 +105,12 @@ class CompletedEpisode(CompletedMatch, frozen=True, kw_only=True):
         return trajectory
 
     def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
-        """See ``CompletedMatch``; the calls that ``make_trajectory`` has, whose replies are not parsed as moves."""
+        """The calls of ``make_trajectory``, without notes: their replies are not parsed as moves."""
         trajectory = self.make_trajectory(seat, policy_of(self.job.seats[seat]))
         return [] if trajectory is None else [(call, None) for call in trajectory.steps]
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
-        """See ``CompletedMatch``; after ``make_trajectory`` also the seat's untrained calls, counted by reason."""
+        """Metrics of the seat's clients and, after ``make_trajectory``, its untrained calls by reason."""
         untrained = self.untrained_counts.get(seat, {})
         return self.clients.metrics(seat) | {UNTRAINED_PREFIX + why: float(count) for why, count in untrained.items()}
 
@@ -183,7 +183,7 @@ class EpisodeRunner:
         return self._training_arena
 
     async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedEpisode:
-        """See ``MatchRunner.play``."""
+        """Run the match's episode, with a client for each role."""
         started = time.monotonic()
         people = [seat for seat in range(len(job.seats)) if self._find_human_client(job, seat) is not None]
         with self._open_episode(job) as (arena, request, additions):
@@ -277,7 +277,7 @@ class EpisodeRunner:
         return result
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """See ``MatchRunner.make_tombstone``."""
+        """The request's tombstone, once; None if no training episode was requested for the match."""
         request = self._training_requests.pop(job.match_id, None)
         if request is None:
             return None

@@ -72,7 +72,7 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         )
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
-        """See ``CompletedMatch``; None when no model was called for the seat."""
+        """The seat's model calls with its result; None when no model was called for the seat."""
         calls = self.players[seat].model_calls
         if not calls:
             return None
@@ -99,16 +99,16 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         )
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
-        """See ``CompletedMatch``."""
+        """Metrics of the seat's player."""
         return self.players[seat].metrics()
 
     def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
-        """See ``CompletedMatch``."""
+        """The seat's model calls with the notes of its player."""
         player = self.players[seat]
         return list(zip(player.model_calls, player.notes, strict=True))
 
     def actions(self) -> list[list[str]]:
-        """See ``CompletedMatch``."""
+        """Parts of the actions of every seat, read from the game record."""
         by_seat: list[list[str]] = [[] for _ in self.job.seats]
         for turn in self.spec.open_record(zstandard.decompress(self.record)).turns:
             for seat, parts in turn.items():
@@ -147,7 +147,7 @@ class GameRunner:
         return self._variants[key]
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """See ``MatchRunner.make_tombstone``; None without ``rollout.group_size``."""
+        """A trajectory without steps in the match's group; None without ``rollout.group_size``."""
         size = self._context.config.rollout.group_size
         if size == 1:
             return None
@@ -167,7 +167,7 @@ class GameRunner:
         )
 
     async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedGame:
-        """See ``MatchRunner.play``."""
+        """Play the game, with a player for each seat."""
         started = time.monotonic()
         variant = self._find_variant(job)
         spec = variant.game if job.purpose == "training" else variant.evaluation_game

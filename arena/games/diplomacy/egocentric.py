@@ -108,7 +108,7 @@ class EgocentricText:
         return EgocentricText(msgspec.structs.replace(self._settings, analysis=free_tokens), self._with_lists)
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Every piece of orders and prompts, sorted; white space is part of them."""
         observable = " ".join(
             (*VIEW_KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789")
         )
@@ -118,7 +118,7 @@ class EgocentricText:
         return sorted(written | {*_WORD.findall(observable), *'{}[]",:/ \n-'})
 
     def messages(self, game: Game, seat: int) -> list[Message]:
-        """See ``Chat.messages``."""
+        """The rules and the question as a conversation."""
         return build_game_messages(self._words, game, seat)
 
     def prompt(self, game: Game, seat: int) -> Pieces:
@@ -134,7 +134,7 @@ class EgocentricText:
         return _with_opening(order_trie.adjustment_completions(position, seat, _pieces))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
+        """Write orders line by line, builds before waives; ``GameError`` if they are not legal."""
         table = require_turn(game, seat)
         if not table.is_legal(seat, action):
             raise GameError(f"diplomacy text, {table.position.phase}: seat {seat} cannot play {action!r}")
@@ -144,7 +144,7 @@ class EgocentricText:
         return (OPEN, END, *(piece for order in orders for piece in _pieces(order)), CLOSE)
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """See ``TextFormat.read``."""
+        """Read orders line by line; ``GameError`` if they are not one of ``completions``."""
         order_trie.check_completion(self.completions(game, seat), completion)
         return tuple(sorted("".join(completion[2:-1]).splitlines()))
 

@@ -79,7 +79,7 @@ class DiplomacyGame:
         self._to_move = ()
 
     def to_move(self) -> tuple[int, ...]:
-        """See ``Game.to_move``: the seats with orders to give in this phase."""
+        """The seats with orders to give in this phase."""
         return self._to_move
 
     def _seats_to_move(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class DiplomacyGame:
         return self._legal_orders[seat]
 
     def random_action(self, seat: int, rng: Random) -> Action:
-        """See ``Game.random_action``."""
+        """Draw orders of every unit; of adjustments, one set of builds or disbands."""
         self.check_to_move(seat)
         position = self.position
         if position.kind != "A":
@@ -119,7 +119,7 @@ class DiplomacyGame:
         return len(action) == len(choices) and all(order in unit for order, unit in zip(action, choices, strict=True))
 
     def apply(self, actions: Mapping[int, Action]) -> None:
-        """See ``Game.apply``; adjudicates one phase."""
+        """Adjudicate one phase; ``GameError`` for missing or illegal orders, and nothing changes."""
         turn = {
             self.seats[seat]: action for seat, action in validate_actions(self, actions, lambda: self.position.phase)
         }
@@ -148,11 +148,11 @@ class DiplomacyGame:
         ]
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
-        """See ``SupportsCredits.credits``; ``unit_credit`` computes them."""
+        """Credit of every unit's order, phase by phase, by ``unit_credit``."""
         return UnitCredit(self._saved, self._turns, self.seats[seat]).credits()
 
     def outcome(self) -> Outcome:
-        """See ``Game.outcome``."""
+        """The result by supply centres, or of an agreed end; ``GameError`` while the game is not over."""
         if not self.is_over():
             raise GameError(f"diplomacy: no outcome in {self.position.phase}; the game is not over")
         outcome = self.position.outcome(self.settings)
@@ -167,7 +167,7 @@ class DiplomacyGame:
         return replace(outcome, scores=scores, ranks=ranks(scores), winner=None, reason="draw")
 
     def answer_fields(self, seat: int) -> Sequence[AnswerField]:
-        """See ``SupportsAnswerFields.answer_fields``."""
+        """Fields of the seat's orders, one per unit, build or disband; ``GameError`` if it is not to move."""
         self.check_to_move(seat)
         return order_fields(self.position, seat, self.legal_orders(seat))
 
@@ -176,11 +176,11 @@ class DiplomacyGame:
         return self._engine.results()
 
     def save(self) -> bytes:
-        """See ``Game.save``."""
+        """The engine's position as canonical JSON."""
         return _encode(self.position.saved)
 
     def record(self) -> bytes:
-        """See ``Game.record``: settings, seed, and per phase the orders and the resulting position's checksum."""
+        """The play-through as canonical JSON: settings, seed, and per phase the orders and the position's checksum."""
         start = None if self._start is None else _encode(self._start.saved).decode()
         # Computed here and not in apply: most play-throughs are never recorded.
         checks = [position_checksum(_encode(saved)) for saved in self._saved[1:]]

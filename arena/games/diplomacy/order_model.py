@@ -66,7 +66,7 @@ class OrderModel:
         """The option chosen in each of ``_features``."""
 
     def observe(self, game: Game, seat: int) -> None:
-        """See ``OpponentModel.observe``."""
+        """Add the other seats' orders since the last call, and fit the weights anew."""
         turns = cast(DiplomacyGame, game).history()
         for position, actions in turns[self._turns :]:
             self.add({other: action for other, action in actions.items() if other != seat}, position)
@@ -109,7 +109,7 @@ class OrderModel:
             self.weights_F = self.weights_F + step_F * min(1.0, MAX_STEP / max(float(np.abs(step_F).max()), 1e-9))
 
     def act(self, game: Game, seats: Sequence[int], rng: Random) -> dict[int, Action]:
-        """See ``OpponentModel.act``."""
+        """Draw where each unit goes by the fitted weights."""
         table = cast(DiplomacyGame, game)
         if table.position.kind != "M":
             return {seat: unit_preserving_action(table, seat, rng) for seat in seats}
@@ -197,7 +197,7 @@ class OpponentMixture:
         self._probabilities: dict[int, list[float]] = {}
 
     def observe(self, game: Game, seat: int) -> None:
-        """See ``OpponentModel.observe``."""
+        """Judge every model by the other seats' orders since the last call, then fit the one that is fitted."""
         table = cast(DiplomacyGame, game)
         turns = table.history()
         for number, (position, actions) in enumerate(turns[self._turns :], self._turns):
@@ -226,7 +226,7 @@ class OpponentMixture:
         return [float(share) for share in _normalise(self._log_likelihoods.get(seat, 0) + prior)]
 
     def act(self, game: Game, seats: Sequence[int], rng: Random) -> dict[int, Action]:
-        """See ``OpponentModel.act``."""
+        """Draw a model for each seat by its probability, and that model's action."""
         models = range(len(self._models))
         drawn = {seat: rng.choices(models, self._probabilities.get(seat))[0] for seat in seats}
         actions: dict[int, Action] = {}

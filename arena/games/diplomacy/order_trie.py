@@ -57,7 +57,7 @@ class TrieState(Mapping[str, Phrases]):
         self._made: dict[str, Phrases] = {}
 
     def options(self) -> Mapping[str, Phrases]:
-        """See ``Phrases.options``."""
+        """The state itself, which is the mapping."""
         return self
 
     def __getitem__(self, piece: str) -> Phrases:

@@ -184,18 +184,18 @@ class SignpostedText(DiplomacyText):
     turn_type = SignpostedTurn
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Pieces of the compact format and the signposts, sorted."""
         return sorted({*super().vocabulary(), *_SIGNS})
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """See ``TextFormat.completions``."""
+        """The walk with signposts before each unit's order."""
         table = require_turn(game, seat)
         if table.position.kind != "M":
             return super().completions(game, seat)
         return self._get_turn(table, seat).next_state(())
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
+        """Write the orders behind their signposts; ``GameError`` if they are not legal."""
         table = require_turn(game, seat)
         if table.position.kind != "M" or not table.is_legal(seat, action):
             return super().write(game, seat, action)
@@ -317,11 +317,11 @@ class SurroundingsText(SignpostedText):
     turn_type = _SurroundingsTurn
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Pieces of the compact format and the signs of surroundings, sorted."""
         return sorted({*super(SignpostedText, self).vocabulary(), *_SURROUNDINGS_SIGNS})
 
     def prompt(self, game: Game, seat: int) -> Pieces:
-        """See ``TextFormat.prompt``."""
+        """Power, season, years left and lead; no board, which the signposts of each unit describe."""
         table = require_turn(game, seat)
         position = table.position
         years_left = YEARS_LEFT[min(table.settings.max_year - position.year, MAX_YEARS_LEFT)]

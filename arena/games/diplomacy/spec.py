@@ -41,11 +41,11 @@ class DiplomacySpec(GameSpec):
         return DiplomacyGame(self.settings, seed)
 
     def load(self, saved: bytes) -> DiplomacyGame:
-        """See ``GameSpec.load``."""
+        """Restore a saved position; ``DecodeError`` for other bytes."""
         return DiplomacyGame(self.settings, 0, decode_position(saved, self.seats))
 
     def open_record(self, record: bytes) -> Recording:
-        """See ``GameSpec.open_record``."""
+        """Decode a record under its own settings, without playing it; ``DecodeError`` for other bytes."""
         try:
             decoded = msgspec.json.decode(record, type=Record)
         except DECODE_ERRORS as error:
@@ -97,16 +97,16 @@ class DiplomacySpec(GameSpec):
         return turns
 
     def bot(self, name: str) -> Bot:
-        """See ``GameSpec.bot``."""
+        """The scripted agent of this name; ``GameError``, which lists the names, if there is none."""
         return bots.make_bot(name, self.name)
 
     def opponent_model(self, known: Sequence[str]) -> OpponentModel:
-        """See ``SupportsOpponentModel``; the prior is fitted once a process, which takes some seconds."""
+        """A model fitted to the bots' orders, once a process, which takes some seconds; mixed with ``known`` bots."""
         fitted = OrderModel(_bot_weights())
         return OpponentMixture(fitted, [self.bot(name) for name in known]) if known else fitted
 
     def expected_value(self, game: Game, seat: int) -> float:
-        """See ``SupportsValueFunction``."""
+        """Expected final ``squares`` of the seat, 0 to 1."""
         return expected_value(cast(DiplomacyGame, game).position, seat, self.settings.max_year)
 
     def text(self) -> TextFormat:

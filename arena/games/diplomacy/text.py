@@ -39,11 +39,11 @@ class DiplomacyText:
     """The ``TextFormat`` of Diplomacy."""
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Every piece of prompts and orders, sorted."""
         return sorted({*_FIXED_PIECES, *SEASONS.values(), *POWER_PIECES.values(), *YEARS_LEFT, *board.LOCATIONS})
 
     def prompt(self, game: Game, seat: int) -> Pieces:
-        """See ``TextFormat.prompt``."""
+        """Power, season, years left and the board as ``seat`` sees it."""
         table = require_turn(game, seat)
         position = table.position
         years_left = min(table.settings.max_year - position.year, len(YEARS_LEFT) - 1)
@@ -51,14 +51,14 @@ class DiplomacyText:
         return (POWER_PIECES[table.seats[seat]], season, YEARS_LEFT[years_left], *_board_pieces(position, seat), OPEN)
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """See ``TextFormat.completions``."""
+        """The walk over the orders of each unit in turn; of adjustments, over builds or disbands."""
         table = require_turn(game, seat)
         if table.position.kind == "A":
             return order_trie.adjustment_completions(table.position, seat)
         return order_trie.chain_tries(map(order_trie.unit_trie, table.legal_orders(seat)))
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
+        """Write the orders in pieces; ``GameError`` if they are not legal."""
         table = require_turn(game, seat)
         if not table.is_legal(seat, action):
             raise GameError(f"diplomacy text, {table.position.phase}: seat {seat} cannot play {action!r}")
@@ -68,7 +68,7 @@ class DiplomacyText:
         return (*(piece for code in codes for piece in code), order_trie.CLOSE)
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """See ``TextFormat.read``."""
+        """Read the orders; ``GameError`` if they are not one of ``completions``."""
         order_trie.check_completion(self.completions(game, seat), completion)
         return tuple(sorted(order for order, _ in self.split_orders(cast(DiplomacyGame, game), seat, completion)))
 

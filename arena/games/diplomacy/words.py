@@ -55,7 +55,7 @@ class DiplomacyWords:
         self._settings = settings
 
     def rules(self) -> str:
-        """See ``Words.rules``."""
+        """The rules in brief, bonuses included, and the form of a reply."""
         return _RULES.format(**self._rule_terms(_BONUS))
 
     def _rule_terms(self, bonus: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class DiplomacyWords:
         return "\n".join([first, *_power_lines(position, seat), "", *_legal_order_lines(table, seat)])
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """See ``Words.understand``; if a reply gives a unit several orders, the last one counts."""
+        """Parse orders leniently; if a reply gives a unit several, the last one counts."""
         table = cast(DiplomacyGame, game)
         position = table.position
         clauses = split_clauses(strip_thinking(reply))

@@ -54,7 +54,7 @@ class NimGame(ListedGame[State]):
 
     @property
     def moment(self) -> str:
-        """See ``ListedGame.moment``."""
+        """The turn, counted from 0."""
         return f"turn {self.state.turns}"
 
     @property
@@ -68,7 +68,7 @@ class NimGame(ListedGame[State]):
         return self.state.turns
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``: one seat, or none once all heaps are empty."""
+        """The seat to move; none once all heaps are empty."""
         return (self.state.mover,) if any(self.state.heaps) else ()
 
     def moves(self, seat: int) -> Sequence[str]:
@@ -143,7 +143,7 @@ class NimSpec(ListedSpec[State]):
         return State(self.settings.heaps, mover, 0, (0,) * seats, None)
 
     def is_possible(self, state: State) -> bool:
-        """See ``ListedSpec.is_possible``."""
+        """Whether the seats are those of the settings, and no heap is negative."""
         seats = range(len(self.seats))
         takers = (state.mover, *([] if state.last is None else [state.last]))
         return len(state.taken) == len(seats) and set(takers) <= {*seats} and all(heap >= 0 for heap in state.heaps)
@@ -202,7 +202,7 @@ class NimWords(ListedWords):
         self._form = form
 
     def rules(self) -> str:
-        """See ``Words.rules``."""
+        """The game's rules and the form of a reply."""
         return f"{self._definition.rules()}\n{self._form}"
 
     def question(self, game: Game, seat: int) -> str:
@@ -211,11 +211,11 @@ class NimWords(ListedWords):
         return f"You are {table.seats[seat]}. {table.tells(seat)}"
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
-        """See ``Listing.replies``."""
+        """One reply per legal move."""
         return [f"MOVE {move}" for move in require_turn(game, seat).moves(seat)]
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """See ``Words.understand``: the last move after the word MOVE, else the last move mentioned."""
+        """Parse the last move after the word MOVE, else the last move mentioned."""
         move = _find_mentioned_move(strip_thinking(reply))
         if move is not None and game.is_legal(seat, (move,)):
             return ParsedAction((move,), 1, 0)
@@ -261,16 +261,16 @@ class NimLanguage(ListedText):
         return NimLanguage(self._definition, self._kind, free_tokens)
 
     def vocabulary(self) -> Sequence[str]:
-        """See ``TextFormat.vocabulary``."""
+        """Pieces of positions and of replies in the language, sorted."""
         more = _JSON_PIECES if self._kind == "json" else (":",)
         return sorted({*super().vocabulary(), *more, *"0123456789"})
 
     def messages(self, game: Game, seat: int) -> list[Message]:
-        """See ``Chat.messages``."""
+        """The rules and the question as a conversation."""
         return build_game_messages(self._words, game, seat)
 
     def grammar(self, game: Game, seat: int) -> Grammar:
-        """See ``SupportsGrammar.grammar``."""
+        """The language of legal moves: a JSON schema or a regular expression."""
         heaps = {i: stones for i, stones in enumerate(require_turn(game, seat).state.heaps, 1) if stones}
         if self._kind == "json":
             return Grammar(schema={"anyOf": [_heap_schema(heap, stones) for heap, stones in heaps.items()]})
@@ -278,12 +278,12 @@ class NimLanguage(ListedText):
         return Grammar(regex="|".join(moves), closing=CLOSE)
 
     def write_reply(self, game: Game, seat: int, action: Action) -> str:
-        """See ``SupportsGrammar.write_reply``."""
+        """Write a legal move in the form of the language."""
         heap, stones, _ = self.write(game, seat, action)
         return f'{{"heap":{heap},"stones":{stones}}}' if self._kind == "json" else f"{heap}:{stones}"
 
     def read_reply(self, game: Game, seat: int, reply: str) -> Action:
-        """See ``SupportsGrammar.read_reply``."""
+        """Read a move from a reply; ``GameError`` if it is illegal or of another form."""
         action = (reply,)
         if self._kind == "json":
             try:

@@ -167,7 +167,7 @@ class OpenSpielGame(LetteredGame[State]):
         return len(self._start.turns) + len(self._chosen)
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``: one seat, or those that move simultaneously."""
+        """The seat to move, or those that move simultaneously."""
         return self._to_move
 
     def moves(self, seat: int) -> Sequence[str]:
@@ -182,7 +182,7 @@ class OpenSpielGame(LetteredGame[State]):
         self._history_lengths.append(len(self._history))
 
     def state_after(self, turns: int) -> State:
-        """See ``InPlaceGame.state_after``."""
+        """The position after so many turns: all moves until then and OpenSpiel's history."""
         for turn in self._chosen[len(self._written) :]:
             self._written.append({str(seat): move for seat, move in turn.items()})
         played = [*self._start.turns, *self._written[:turns]]

@@ -143,7 +143,7 @@ class PettingZooGame(LetteredGame[State]):
         self.label = spec.settings.env
         self._moves: dict[int, dict[str, int]] = {}
         self._played = [*start.turns]
-        """As ``State.turns``."""
+        """Action numbers by seat, turn by turn, those before the first position included."""
         if running is None:
             self.restore()
         else:
@@ -161,7 +161,7 @@ class PettingZooGame(LetteredGame[State]):
         return len(self._played)
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``: one seat, or those that act simultaneously."""
+        """The seat to move, or those that act simultaneously."""
         return [self._running.agents.index(agent) for agent in self._running.moving]
 
     def moves(self, seat: int) -> Sequence[str]:
@@ -169,7 +169,7 @@ class PettingZooGame(LetteredGame[State]):
         return tuple(self._legal_moves(seat))
 
     def play(self, moves: Mapping[int, str]) -> None:
-        """See ``LetteredGame.play``."""
+        """Step the running environment by legal moves."""
         chosen = {seat: self._legal_moves(seat)[move] for seat, move in moves.items()}
         self._moves = {}
         self._running.step({self._running.agents[seat]: number for seat, number in chosen.items()})
@@ -177,7 +177,7 @@ class PettingZooGame(LetteredGame[State]):
         self._seen.append(self._running.seen)
 
     def replay(self) -> None:
-        """See ``LetteredGame.replay``."""
+        """Play all actions so far in a new environment; ``GameError`` for one that is illegal there."""
         self._moves = {}
         self._running = running = RunningEnvironment(self.spec.settings, self._start.seed)
         for turn in self._played:
@@ -189,7 +189,7 @@ class PettingZooGame(LetteredGame[State]):
             running.step(chosen)
 
     def state_after(self, turns: int) -> State:
-        """See ``InPlaceGame.state_after``."""
+        """The position after so many turns: the actions until then and their observations' digest."""
         return State(self._start.seed, self._played[: len(self._start.turns) + turns], self._seen[turns])
 
     def progress(self, seat: int) -> float:
@@ -239,7 +239,7 @@ class PettingZooSpec(LetteredSpec[State]):
                 )
 
     def new(self, seed: int) -> PettingZooGame:
-        """See ``GameSpec.new``; ``GameError`` if the environment does not begin with this seed."""
+        """Start a play-through; ``GameError`` if the environment does not begin with this seed."""
         running = RunningEnvironment(self.settings, seed)
         return PettingZooGame(self, seed, State(seed, [], running.seen), running)
 

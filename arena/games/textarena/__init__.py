@@ -121,7 +121,7 @@ class TextArenaGame(LetteredGame[State]):
         self._observed: list[tuple[int, bool, str]] = []
         """Mover, end and observation after each message."""
         self._digests = [digest(env.observation.encode())]
-        """See ``State.told``; at the start and after messages, as far as they were needed."""
+        """Digest of all observations, at the start and after messages, as far as they were needed."""
         self._moves: list[str] | None = None
         for message in messages:
             self.play({env.mover: message})
@@ -132,7 +132,7 @@ class TextArenaGame(LetteredGame[State]):
         return len(self._said)
 
     def to_move(self) -> Sequence[int]:
-        """See ``Game.to_move``: always one seat; simultaneous choices are made one after the other."""
+        """The seat to move: always one, as simultaneous choices are made one after the other."""
         return () if self._env.done else (self._env.mover,)
 
     def moves(self, seat: int) -> Sequence[str]:
@@ -160,7 +160,7 @@ class TextArenaGame(LetteredGame[State]):
         return message not in (self._moves or ()) and self._env.refuses(message)
 
     def play(self, moves: Mapping[int, str]) -> None:
-        """See ``LetteredGame.play``."""
+        """Submit the mover's message to the environment."""
         (message,) = moves.values()
         env, seat = self._env, self._env.mover
         refused = env.step(message)
@@ -172,11 +172,11 @@ class TextArenaGame(LetteredGame[State]):
         self._moves = None
 
     def replay(self) -> None:
-        """See ``LetteredGame.replay``."""
+        """Submit all messages so far to a new environment."""
         self._begin(TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
 
     def state_after(self, turns: int) -> State:
-        """See ``InPlaceGame.state_after``."""
+        """The position after so many turns: the messages until then and their observations' digest."""
         start, played = self._start, len(self._start.said) + turns
         return State(self.environment, start.seed, self._said[:played], self._digest_after(played), start.players)
 
@@ -241,16 +241,16 @@ class TextArenaSpec(LetteredSpec[State]):
         return TextArenaSpec(msgspec.structs.replace(self.settings, env=listed, evaluation_env=()))
 
     def seat_counts(self) -> SeatCounts:
-        """See ``SupportsEnvironments``."""
+        """The environments with their numbers of seats."""
         return self._counts
 
     def environment_prompts(self) -> Mapping[str, Mapping[str, str]]:
-        """See ``SupportsEnvironments``."""
+        """Prompts that differ by environment, evaluation's included."""
         listed = (*list_environments(self.settings.env), *list_environments(self.settings.evaluation_env))
         return {each.name: each.prompts for each in listed if each.prompts}
 
     def new(self, seed: int) -> TextArenaGame:
-        """See ``GameSpec.new``; the seed chooses among environments. ``GameError`` if one does not begin."""
+        """Start a play-through in an environment chosen by the seed; ``GameError`` if it does not begin."""
         chosen = self._counts.choose(seed)
         env = TextArenaEnvironment(*chosen, seed)
         players = {each.seats for each in self._counts.environments if each.name == env.name}

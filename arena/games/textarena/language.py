@@ -52,11 +52,11 @@ class TextArenaText(ListedText):
     """Observations letter by letter; completions are candidate moves, or short text in brackets if there are none."""
 
     def completions(self, game: Game, seat: int) -> Phrases:
-        """See ``TextFormat.completions``: candidate moves, else any text in brackets."""
+        """The walk over the candidate moves, else over any text in brackets."""
         return super().completions(game, seat) if _found_moves(game, seat) else _BRACKETED_TEXT
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """See ``TextFormat.write``."""
+        """Spell the message; ``GameError`` unless it is a candidate move or, where there are none, in brackets."""
         if _found_moves(game, seat):
             if action[0:1] and action[0] not in _found_moves(game, seat):
                 raise GameError(f"{game.name} text: seat {seat} cannot say {action!r}; expected a move that was found")
@@ -66,7 +66,7 @@ class TextArenaText(ListedText):
         return pieces
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """See ``TextFormat.read``."""
+        """Read the message; ``GameError`` if it is not one of ``completions``."""
         if _found_moves(game, seat):
             return super().read(game, seat, completion)
         place: Phrases = _BRACKETED_TEXT
@@ -112,7 +112,7 @@ class TextArenaWords(ListedWords):
         return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{visibility}"
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
-        """See ``Listing.replies``: the candidate moves."""
+        """The candidate moves."""
         return list(_found_moves(game, seat))
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:

@@ -237,7 +237,7 @@ class AgentClient(InferenceClient):
         self._role = role
 
     async def complete(self, messages: Sequence[Message], *_: Any, **__: Any) -> ModelResponse:
-        """See ``InferenceClient``."""
+        """Ask the judge for a verdict, or the agent for the role's reply; an empty reply becomes ``SILENCE``."""
         if self._role is None:
             return ModelResponse(await self._conversations.verdict(messages))
         reply = await self._conversations.reply(self._role, messages)

@@ -165,7 +165,7 @@ class StdoutSink:
         self._position = 0
 
     def open(self, place: Place) -> int:
-        """See ``Sink.open``."""
+        """Resume after the last row that this sink printed."""
         return self._position
 
     def write(self, row: Row, now: Mapping[str, float]) -> None:
@@ -175,4 +175,4 @@ class StdoutSink:
         self._position = row.sequence
 
     def close(self) -> None:
-        """See ``Sink.close``; nothing to release."""
+        """Nothing to release."""
