@@ -6,6 +6,7 @@ others', with the request that would do harm.
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -24,17 +25,19 @@ from league.log.base import publication_digest
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
+from league.log.open_batches import OpenBatchWatch
 from league.log.queues import ExperienceStream, WorkQueue
 from league.queries.decisions import find_pending_trajectory
 from schemas import events as e
 from schemas.codec import encode_event, encode_job
-from schemas.errors import AccessError, ArtifactError, DecodeError, WorkerConflictError
+from schemas.errors import AccessError, ArtifactError, DecodeError, LogUnavailableError, WorkerConflictError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import blob_subject, event_subject, match_end_subject, metrics_subject, work_subject
 from tests.builders import trajectory
 from tests.integration.test_auth import Broker, subjects_of, user
 from tests.unit.league.test_metrics import heartbeat
+from workers.runtime import beside
 
 RESTRICTED = [role for role in ROLES if role != "operator"]
 
@@ -599,6 +602,43 @@ def test_batches_that_a_worker_leaves_open_hold_up_no_other(broker: Broker) -> N
             assert len(await history.append_batch(left)) == 3
 
     asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_who_leaves_batches_open_is_named(broker: Broker) -> None:
+    own = event_subject("nim", e.WorkerLeft(worker="rollout", incarnation="x", reason=""))
+
+    async def leave_open(thief: Client) -> None:
+        for number in itertools.count():
+            await thief.publish(own, b"{}", headers={"Nats-Batch-Id": f"left-{number}", "Nats-Batch-Sequence": "1"})
+            await asyncio.sleep(0.01)
+
+    async def append(trainer: Client) -> None:
+        history = JetStreamLog(trainer, "nim", "trainer")
+        for number in itertools.count():
+            left = [e.WorkerLeft("trainer", f"beside open batches {number} {n}", "") for n in range(3)]
+            with contextlib.suppress(LogUnavailableError):
+                await history.append_batch(left)
+
+    async def body() -> None:
+        async with (
+            user(broker, "rollout") as thief,
+            user(broker, "trainer") as trainer,
+            user(broker, "operator") as boss,
+        ):
+            watch = OpenBatchWatch(boss)
+            await watch.start()
+            assert await watch.find() == []
+            async with beside(append(trainer)):
+                async with beside(leave_open(thief)):
+                    while not (found := await watch.find()):  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+                assert [alarm.name for alarm in found] == ["open_batches:rollout"]
+                assert "rollout leaves atomic batches open in nim" in found[0].text
+                assert "league auth revoke rollout" in found[0].text
+                while await watch.find():  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(asyncio.wait_for(body(), 300))
 
 
 def test_a_job_whose_message_id_another_evaluator_took_is_requested_all_the_same(broker: Broker) -> None:

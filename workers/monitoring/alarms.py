@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from league.log.open_batches import OpenBatchWatch
 from league.queries.status import detect_alarms, read_status
 from players.remote.http_client import HttpClient, RequestFailedError
 from schemas.config import AlarmsConfig, parse_http_url
@@ -63,12 +64,15 @@ async def watch_alarms(context: "Context", announce: Callable[[str], None]) -> N
     watch = AlarmWatcher(report)
     sending = asyncio.create_task(hook.run()) if hook is not None else None
     last_error = ""
+    batches = OpenBatchWatch(context.client)
+    await batches.start()
     try:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             try:
+                left_open = await batches.find()
                 status = await read_status(context.log, context.state, run=context.run)
-                watch.update(detect_alarms(status, context.state))
+                watch.update(left_open + detect_alarms(status, context.state))
             except LogError:
                 continue
             except Exception as error:  # what cannot be measured must not end the league that is watched

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -258,7 +259,8 @@ def test_a_status_that_cannot_be_measured_does_not_end_the_watch(monkeypatch: py
 
     async def body() -> str:
         announced: asyncio.Queue[str] = asyncio.Queue()
-        context: Any = SimpleNamespace(config=LeagueConfig(), log=None, state=state, run=None)
+        client = SimpleNamespace(subscribe=AsyncMock())
+        context: Any = SimpleNamespace(config=LeagueConfig(), client=client, log=None, state=state, run=None)
         async with asyncio.timeout(300), beside(alarms.watch_alarms(context, announced.put_nowait)):
             return await announced.get()
 
