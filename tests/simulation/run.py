@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,8 +18,10 @@ import structlog
 
 from league.log.base import publication_digest
 from league.run import Run
-from schemas.errors import LeagueError, UsageError, VersionError
-from schemas.subjects import LEAGUE_STREAM, WORK_STREAM
+from schemas.codec import decode_event
+from schemas.errors import DecodeError, LeagueError, UsageError, VersionError
+from schemas.events import WorkerJoined
+from schemas.subjects import LEAGUE_STREAM, WORK_STREAM, worker_event_subject
 from tests.simulation import league, upgrade
 from tests.simulation.broker.roles import Role
 from tests.simulation.broker.server import URL
@@ -104,6 +106,7 @@ class Simulation(World):
         self.disks = LocalDisks(self.loop, str(folder.parent), seed)
         self.schema = upgrade.NEW
         self.network.observe = self.trace.observe_data
+        self.trace.observe_error = self._check_lost_name
         self.loop.programs = partial(league.run_program, folder)
         self.loop.set_exception_handler(self._unhandled)
         self.loop.on_spawn = self._spawned
@@ -124,6 +127,18 @@ class Simulation(World):
         process.schema = self.schema
         self.trace.note(f"{process.name} starts as process {process.pid}")
         process.on_end.append(lambda code: self.trace.note(f"{process.name} ({process.pid}) ends with code {code}"))
+
+    def _check_lost_name(self, process: Process, error: str) -> None:
+        """A worker ends because its name was taken over only if another process has joined under it."""
+        if "has taken over this name" not in error:
+            return
+        stream = self.disk.streams[LEAGUE_STREAM]
+        joined = None
+        for sequence in stream.subjects.get(worker_event_subject(league.NAME, WorkerJoined, process.name), ()):
+            with suppress(DecodeError):
+                joined = decode_event(stream.messages[sequence].data)
+        if isinstance(joined, WorkerJoined) and joined.pid == process.pid:
+            self.trace.unexpected.append(f"{process.name} ({process.pid}) ended, and nobody has joined since: {error}")
 
     def _unhandled(self, loop: Any, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -4,12 +4,12 @@ import hashlib
 import sys
 import traceback
 import zlib
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import structlog
 
-from tests.simulation.loop import SimulatedLoop, current_process
+from tests.simulation.loop import Process, SimulatedLoop, current_process
 from tests.simulation.network import Connection
 
 
@@ -23,6 +23,8 @@ class Trace:
         self.lines: list[str] = []
         self.unexpected: list[str] = []
         """Errors that no process should have had."""
+        self.observe_error: Callable[[Process, str], None] = lambda process, error: None
+        """Called with a process and the error that ends it."""
 
     def observe_data(self, connection: Connection, data: bytes) -> None:
         """Bytes have arrived at one end of a connection."""
@@ -39,6 +41,8 @@ class Trace:
         error = event.pop("exc_info", None)
         facts = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
         name = process.name if process is not None else "?"
+        if process is not None and method == "error":
+            self.observe_error(process, str(event.get("error") or event.get("reason", "")))
         self._add(f"{name}: [{method}] {event.get('event')} {facts}".rstrip())
         if error:
             self._add_exception(name)
