@@ -76,12 +76,13 @@ async def import_registry(
     elsewhere too, and what they reach beyond the run's folder is left off, but for these keys.
 
     Raises:
-        UsageError: the league cannot do without a setting that is not trusted.
+        UsageError: the registry names files outside its folder, or the league cannot do without a setting that is not
+            trusted.
         ModelError: the base model cannot be used, or the digest of a model or adapter is not the registry's.
     """
     left_off: dict[str, str] = {}
+    _check_inside(registry, folder)
     if trusted is not None:
-        _check_inside(registry, folder)
         config, reaches = trusted_settings(config, trusted)
         left_off = dict(reaches)
     registry = msgspec.structs.replace(registry, outsiders=_unknown_bots(registry, config))
@@ -138,7 +139,7 @@ def _unknown_bots(registry: ImportedRegistry, config: LeagueConfig) -> list[str]
 
 
 def _check_inside(registry: ImportedRegistry, folder: Path) -> None:
-    """Raise ``UsageError`` where a registry from elsewhere names files outside its folder, or links lead there."""
+    """Raise ``UsageError`` where a registry names files outside its folder, or links lead there."""
     named = {f"agents.{each.name}.path": folder / each.path for each in registry.checkpoints if each.path is not None}
     for key, path in {BASE_FOLDER: folder / BASE_FOLDER, **named}.items():
         inner = path.iterdir() if path.is_dir() else ()

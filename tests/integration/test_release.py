@@ -366,7 +366,11 @@ def test_what_a_releases_settings_reach_is_shown_left_off_and_recorded(released:
     refused = opened("mine", tmp_path / "mine.toml", "--trust", "agents.gpt")
     assert isinstance(refused.exception, UsageError)
     assert "expected it with a release's own settings" in str(refused.exception)
-    for run, has in (("alone", False), ("named", True), ("mine", True)):
+    taken = command("import", released, "--config", folder / "league.toml", "--run", tmp_path / "borrowed")
+    assert "left off: agents.gpt, which sends prompts to https://attacker.example/v1" in taken.output
+    own = command("import", released, "--config", tmp_path / "mine.toml", "--run", tmp_path / "owned")
+    assert "left off" not in own.output
+    for run, has in (("alone", False), ("named", True), ("mine", True), ("borrowed", False), ("owned", True)):
         found = command("sql", "SELECT config->'agents' FROM configuration", "--run", tmp_path / run).output
         assert ("gpt" in found) == has
 

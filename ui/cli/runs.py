@@ -12,6 +12,7 @@ from league.queries.tables import resolve_sequence
 from league.queries.terminal import Console, say
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
+from lifecycle.trust import is_released
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, TrustOption, print_left_off
@@ -69,7 +70,7 @@ def import_league(
     if file.is_dir():
         file = file / REGISTRY_FILE
     released = file.with_name(SETTINGS_FILE)
-    is_own = config is not None and config.resolve() != released.resolve()
+    is_own = config is not None and config.resolve() != released.resolve() and not is_released(config)
     if trust and is_own:
         raise UsageError(f"--trust {trust[0]}: expected it with a release's own settings, not with --config {config}")
     config = config or (released if released.is_file() else None)
