@@ -6,6 +6,7 @@
 - ``streams``       the configuration of all streams
 - ``queues``        the work queue (``WORK``) and the bounded stream of trajectories (``EXPERIENCE``)
 - ``metrics``       heartbeats of processes (``METRICS``)
+- ``open_batches``  who leaves atomic batches open
 - ``dead_letters``  messages that could not be decoded, and jobs that were given up (``DEAD``)
 - ``connection``    connections to a broker and its errors; ``access`` presents credentials; ``pull`` reads a stream,
                     ``consumers`` names what it reads with
