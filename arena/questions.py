@@ -26,7 +26,7 @@ ANSWER_MARK = "####"
 """Precedes the answer to a word problem, as in GSM8K."""
 
 _MAX_NUMBER_LENGTH = 100
-"""Characters of a number; longer ones are no answers, and Python refuses to convert them."""
+"""Characters of a number; longer ones are no answers, and Python does not convert them."""
 _NUMBER = re.compile(r"(?<![\w.])-?\$?\d[\d,]*(?:\.\d+)?")
 _MARKED_ENDING = re.compile(rf"{ANSWER_MARK}\s*-?\$?\d[\d,]*(?:\.\d+)?\.?\s*\Z")
 _ARTICLES = frozenset({"a", "an", "the"})

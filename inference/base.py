@@ -23,8 +23,8 @@ class SamplingParameters(msgspec.Struct, frozen=True):
     max_tokens: int = 512
     top_p: float = 1.0
     """Nucleus sampling mass: the most likely allowed tokens that together have this probability. Below 1 it changes the
-    distribution that is sampled from, so ``Generation.allowed`` then holds the nucleus; a backend that does not know
-    the nucleus refuses."""
+    distribution that is sampled from, so ``Generation.allowed`` then holds the nucleus; a backend without nucleus
+    sampling rejects the request."""
 
 
 class Timing(msgspec.Struct, frozen=True):

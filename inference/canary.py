@@ -9,7 +9,7 @@ of training), has the other's weights, or is so sure of every token that nothing
 Every process that holds a model checks what it loads itself, before the first match that uses it: ``local``, ``vllm``
 in process, and the league's inference servers. Nothing is recorded, so that no trainer has to compute with a sampler's
 numerics, nor is any tolerance between them needed: equal weights give equal numbers on one engine. Beside other
-requests in one batch, sums may be rounded otherwise and a fault go unnoticed; no sound adapter is refused.
+requests in one batch, sums may be rounded otherwise and a fault go unnoticed; no sound adapter is rejected.
 """
 
 import asyncio

@@ -42,11 +42,11 @@ _SMALL_BODY = 64 * 1024
 IDLE_TIMEOUT_S = 75.0
 """Time-out of a connection without a complete request's headers; longer than clients keep idle connections."""
 _LINGERING_S = 5.0
-"""Longest time in which the rest of a refused body is discarded, so that its sender reads the answer."""
+"""Longest time in which the rest of a rejected body is discarded, so that its sender reads the answer."""
 
 
 def check_origin(request: web.Request, is_local: bool, body_types: Sequence[str] = BODY_TYPES) -> None:
-    """Refuse what a web page makes the browser of a user of this machine send.
+    """Reject what a web page makes the browser of a user of this machine send.
 
     That is: requests to a loopback server under a foreign name (DNS rebinding), and forms and scripts of other sites.
 
@@ -103,7 +103,7 @@ def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedE
 
 
 def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, RefusedError], web.Response]) -> Middleware:
-    """A server's outermost middleware, which answers every request; ``render`` formats a refusal."""
+    """A server's outermost middleware, which answers every request; ``render`` formats a rejection."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -52,7 +52,7 @@ class LocalConfig(Table, frozen=True):
     """Largest rank of an adapter that is loaded; None for any."""
     adapter_bytes: Count = 0
     """Memory for the weights of adapters, low-rank matrices and what is merged of them; one that would need more is
-    refused as if there were none left. 0 sets no bound but the machine's."""
+    rejected as if there were none left. 0 sets no bound but the machine's."""
     cache_bytes: Count = 0
     """Memory for keys and values of running requests; where more rows would need more, half as many run from then on,
     as when the machine's memory is short. 0 sets no bound but the machine's."""

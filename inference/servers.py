@@ -69,7 +69,7 @@ class ResumedCompletion:
             for token in generation.completion_ids:
                 self._place = self._place.advance(token)
         if reply.is_truncated and self._place is not None:
-            # No server is needed for forced tokens. The next one refuses those that the model lacks.
+            # No server is needed for forced tokens. The next one rejects those that the model lacks.
             limit = self._request.sampling.max_tokens
             self._place, _, self.finished = self._completion.follow_forced(self._place, limit, sys.maxsize)
         else:

@@ -117,7 +117,7 @@ def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[Environmen
         raise UsageError(f"--until {until}: {environment.name} has no last year; expected it for a game with years")
     has_years = last_year is not None and not isinstance(environment, ArenaSpec)
     settings: dict[str, Any] = {_LAST_YEAR: last_year if until is None else until} if has_years else {}
-    # An unplayable year is refused here, before it is recorded.
+    # An unplayable year is rejected here, before it is recorded.
     environment = make_environment(config.game.name, config.game.settings | settings)
     bots = environment.bots
     held_out = [bot for bot in bots if bot not in config.agents]

@@ -147,7 +147,7 @@ def _check_agents(config: LeagueConfig, contest: EnvironmentSpec) -> None:
 def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSpec:
     """Check that a base model can be computed and prompted with the league's game or conversations; returns the game.
 
-    A first prompt is written, so that a chat template that fails is refused here and not by every match.
+    A first prompt is written, so that a chat template that fails is rejected here and not by every match.
 
     Raises:
         ConfigError: the learner or the inference backend does not compute it.

@@ -207,6 +207,6 @@ def _draft_folder(folder: Path, free_gb: float) -> Iterator[Path]:
 
 
 def check_ready(found: list[Shortcoming]) -> None:
-    """Refuse to start with shortcomings that do not pass by themselves; the ConfigError names each."""
+    """Reject to start with shortcomings that do not pass by themselves; the ConfigError names each."""
     if lasting := [each.text for each in found if not each.passes]:
         raise ConfigError("; ".join(lasting))

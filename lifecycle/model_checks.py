@@ -33,7 +33,7 @@ def check_model(config: LeagueConfig, base: Path) -> None:
 
 
 def _check_weights(config: LeagueConfig, base: Path) -> None:
-    """Refuse pickled or damaged weights, and targets of adapters that a model's weights are not named after."""
+    """Reject pickled or damaged weights, and targets of adapters that a model's weights are not named after."""
     if not any(base.glob("*.safetensors")):
         if pickles := sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in base.glob(pattern)):
             raise ModelError(
@@ -86,7 +86,7 @@ def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -
 
 
 def _check_native(config: LeagueConfig, reason: str) -> None:
-    """Refuse parts that only the native decoder computes, for a model that it does not compute."""
+    """Reject parts that only the native decoder computes, for a model that it does not compute."""
     inference, trainer = config.inference, config.trainer
     if inference.backend == "local" and not inference.urls:
         raise ConfigError(f"inference.backend: 'local' does not compute the base model ({reason}); expected 'vllm'")
@@ -100,7 +100,7 @@ def _check_native(config: LeagueConfig, reason: str) -> None:
 
 
 def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> None:
-    """Refuse an architecture that only code of the model's own computes, without consent, or nothing does."""
+    """Reject an architecture that only code of the model's own computes, without consent, or nothing does."""
     # Here, since it takes seconds and few leagues need it.
     from transformers import __version__
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

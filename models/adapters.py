@@ -5,7 +5,7 @@ reduction then each touch one tensor instead of dozens of tiny ones.
 
 Shape suffixes: P parameters of the adapter, R rank, I/O input and output features of a linear.
 
-One file, since loading has to refuse whatever saving cannot have written, and both name the same tensors.
+One file, since loading has to reject whatever saving cannot have written, and both name the same tensors.
 """
 
 import contextlib

@@ -57,7 +57,7 @@ class PolicyPlayer(SeatPlayer):
 
         Raises:
             GameError: the reply is invalid and the rule is to fail.
-            ModelError: the backend refused, or a constrained completion was cut off.
+            ModelError: the backend rejected the request, or a constrained completion was cut off.
         """
         question = self._prompter.make_prompt(game, seat)
         version, adapter = self._provider()

@@ -6,9 +6,9 @@
     │   └── NoLeagueError           no league was opened there (exit code 2)
     ├── LogError                    the event log
     │   ├── LogUnavailableError     no broker at that address, or it went away
-    │   ├── StoreFullError          the broker's store refused a write for want of space
+    │   ├── StoreFullError          the broker's store rejected a write for want of space
     │   │   └── DiskError           a disk of this machine is full or read-only
-    │   ├── AccessError             the broker refuses these credentials, or what was tried with them
+    │   ├── AccessError             the broker rejects these credentials, or what was tried with them
     │   ├── MissingStreamError      the broker has no such stream
     │   ├── ConflictError           an expected-sequence condition failed: another writer was first
     │   ├── MessageIdError          a message id is taken by another message: a bug, or an attempt to hide an event
@@ -59,7 +59,7 @@ class ExitCode(IntEnum):
     STORE_FULL = 74
     """The broker's store is full; a supervisor does not restart the worker (``EX_IOERR`` of sysexits.h)."""
     REFUSED = 77
-    """The broker refuses a supervised worker's credentials; not restarted either (``EX_NOPERM``)."""
+    """The broker rejects a supervised worker's credentials; not restarted either (``EX_NOPERM``)."""
     INTERRUPTED = 130
     """Ended by Ctrl-C (SIGINT), after it has cleaned up."""
     TERMINATED = 143
@@ -101,7 +101,7 @@ class LogUnavailableError(LogError, ConnectionError):
 
 
 class StoreFullError(LogError):
-    """The broker refused a write for want of space; nothing was recorded."""
+    """The broker rejected a write for want of space; nothing was recorded."""
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -129,7 +129,7 @@ class DiskError(StoreFullError):
 
 
 class AccessError(LogError):
-    """The broker refuses the credentials, or an operation with them; retrying does not help."""
+    """The broker rejects the credentials, or an operation with them; retrying does not help."""
 
 
 class MissingStreamError(LogError):
@@ -197,7 +197,7 @@ class MissingPackageError(LeagueError, ImportError):
 
 
 class RemoteError(LeagueError, ConnectionError):
-    """A remote agent's server could not be reached, refused, or answered with something that is no reply."""
+    """A remote agent's server could not be reached, rejected the request, or sent something that is no reply."""
 
 
 class GameError(LeagueError, ValueError):

@@ -22,7 +22,7 @@ class Backoff:
     max_s: float
     """Maximum pause in seconds, before jitter."""
     jitter: tuple[float, float] = (1.0, 1.0)
-    """Range of the random factor of each pause; clients that were refused together then return apart."""
+    """Range of the random factor of each pause; clients that were rejected together then return apart."""
     uniform: Callable[[float, float], float] = random.uniform
     """Draws the factor; tests give their own."""
 

@@ -84,7 +84,7 @@ class CreditedBatch:
     advantage_std: float = 0.0
     """Standard deviation over the steps of the usable ones."""
     refused_at: list[int] = field(default_factory=list)
-    """Indices of the refused in the given batch."""
+    """Indices of the rejected in the given batch."""
     credits: list[TrajectoryCredit] = field(default_factory=list)
     """Credit of every usable trajectory, filtered ones included."""
     zero_advantage_share: float = 0.0
@@ -112,7 +112,7 @@ class AdvantagePipeline:
     ) -> CreditedBatch:
         """Compute the advantage of every step; pure in its arguments.
 
-        Invalid trajectories are refused one by one. ``memory`` is the state after the last batch that was trained on,
+        Invalid trajectories are rejected one by one. ``memory`` is the state after the last batch that was trained on,
         ``values`` those of a critic, for estimators that use one.
         """
         reasons = [self._refusal_reason(trajectory) for trajectory in trajectories]

@@ -64,9 +64,9 @@ class Learner:
     def step(self, trajectories: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
         """Train on a batch of trajectories, all epochs of it.
 
-        Invalid trajectories are refused one by one. If a loss or gradient is not finite, weights, optimiser, critic and
-        estimator state are restored to what they were before the step, and the report says so. ``progress`` is the used
-        share of the training budget, 0 to 1.
+        Invalid trajectories are rejected one by one. If a loss or gradient is not finite, weights, optimiser, critic
+        and estimator state are restored to what they were before the step, and the report says so. ``progress`` is the
+        used share of the training budget, 0 to 1.
         """
         began = time.perf_counter()
         self.steps += 1

@@ -124,11 +124,11 @@ def recompute_choices(
     """Log-probabilities of every choice: the learner's [W], as ``evaluate`` gives them, and the recorded ones [W].
 
     The order depends on the steps' tokens and choices alone, so that results for the same steps under other masks are
-    comparable element by element. Raises ``ModelError`` for steps that the learner would refuse.
+    comparable element by element. Raises ``ModelError`` for steps that the learner would reject.
     """
     trajectory = Trajectory("parity", "", "", 0, "", "", list(steps), steps[-1].clock, 0.0, 0.0, 1)
     if (reason := rejection_reason(trajectory, shape.vocab_size, shape.max_positions)) is not None:
-        raise ModelError(f"parity: the learner would refuse what the backend sampled: {reason}")
+        raise ModelError(f"parity: the learner would reject what the backend sampled: {reason}")
     batch = flatten([trajectory], [np.zeros(len(steps))])
     if not len(batch):
         return np.empty(0, np.float32), np.empty(0, np.float32)

@@ -78,7 +78,7 @@ class FlatAdamW:
     def state(self) -> OptimizerState:
         """Parameters and moments; the tensors are those in use."""
         moments = self._adamw.state.get(self._flat_P, {})
-        # Separate zeros for each moment: the file format refuses tensors that share memory.
+        # Separate zeros for each moment: the file format rejects tensors that share memory.
         tensors = {key: moments.get(key, torch.zeros_like(self._flat_P)) for key in MOMENTS}
         return OptimizerState(self.updates, tensors | {"flat": self._flat_P.detach()})
 

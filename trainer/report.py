@@ -38,7 +38,7 @@ class StepReport(msgspec.Struct, frozen=True):
     refused: list[tuple[str, str]] = []
     """Match id and reason of every trajectory that could not be used."""
     refused_at: list[int] = []
-    """Batch indices of the refused trajectories."""
+    """Batch indices of the rejected trajectories."""
     filtered: list[int] = []
     """Indices in the batch of trajectories left out because all their advantages are 0."""
     credits: list[TrajectoryCredit] = []

@@ -87,7 +87,7 @@ class LeagueModels:
 
 
 async def serve(context: Context, port: int = 0, host: str | None = None) -> None:
-    """Serve until the worker is stopped; then finish running requests and refuse new ones.
+    """Serve until the worker is stopped; then finish running requests and reject new ones.
 
     Port 0 takes a free one; without a ``host`` it is ``inference.host``.
 
@@ -101,7 +101,7 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
     try:
         if turns is not None and not await turns.acquire(context.stopping.is_set):
             return
-        # While the model loads, requests are refused with that reason.
+        # While the model loads, requests are rejected with that reason.
         models = await ModelManager.load(context)
         await models.load_newest()
         await context.fold_through(await context.persistently(context.log.last_sequence))

@@ -3,7 +3,7 @@
 A process joins by appending ``WorkerJoined`` on the condition that no other process of its name joined since it read
 the history; all its later appends carry that event as their condition, so the history rejects a process whose name was
 taken over. Where the history has another process of the name that did not leave, the newcomer listens for its
-heartbeats: one heartbeat refuses the newcomer; silence, counted while the broker is connected, lets it take over.
+heartbeats: one heartbeat rejects the newcomer; silence, counted while the broker is connected, lets it take over.
 No clock of another machine is involved.
 
 Silent processes are recorded as left by the rater, with the matches that they did not finish; when the rater ends, so
@@ -254,7 +254,7 @@ class SilenceRecorder:
                     await self.record_due()
 
     async def record_due(self, at_end: bool = False) -> None:
-        """Append what is due; nothing once the broker has refused it.
+        """Append what is due; nothing once the broker has rejected it.
 
         ``at_end``, when no silence is waited for any more, processes of this machine that have ended count as gone too.
         """

@@ -77,7 +77,7 @@ class WorkerProcess:
         self.name = process.name
         self.policy = process.policy
         self.has_ended = False
-        """Whether it has finished its work, or the broker refuses it."""
+        """Whether it has finished its work, or the broker rejects it."""
         self.is_refused = False
         self.is_stopping = False
         self._creds = process.creds

@@ -103,7 +103,7 @@ async def worker_main(
     except AccessError as error:
         if supervisor is None:
             raise
-        log.error("refused by the broker", error=str(error))
+        log.error("rejected by the broker", error=str(error))
         return ExitCode.REFUSED
 
 

@@ -94,7 +94,7 @@ def _refuse(what: str, call: Callable[[], object], words: str = "", kind: type[L
     try:
         call()
     except kind as error:
-        _require(words in str(error), f"{what}: refused with {str(error)!r}; expected {words!r} in the message")
+        _require(words in str(error), f"{what}: rejected with {str(error)!r}; expected {words!r} in the message")
     else:
         raise GameError(f"{what}: accepted; expected {kind.__name__}")
 
@@ -141,7 +141,7 @@ def equal_seeds_give_equal_games(spec: GameSpec) -> None:
 
 
 def bad_actions_are_refused(spec: GameSpec) -> None:
-    """Bad actions are refused and change nothing."""
+    """Bad actions are rejected and change nothing."""
     game, rng = spec.new(1), Random(1)
     for now in random_play(game, rng):
         good = random_actions(now, rng)
@@ -161,7 +161,7 @@ def bad_actions_are_refused(spec: GameSpec) -> None:
         _require(not now.is_legal(seat, ("nonsense",)), "is_legal: true for ('nonsense',)")
         for other in idle:
             _require(not now.is_legal(other, good[seat]), f"is_legal: true for seat {other}, which is not to move")
-        _expect("save() and record() after refused actions", (now.save(), now.record()), before)
+        _expect("save() and record() after rejected actions", (now.save(), now.record()), before)
 
 
 def loaded_positions_continue(spec: GameSpec) -> None:
@@ -223,7 +223,7 @@ def transcripts_name_every_turn(spec: GameSpec) -> None:
 
 
 def broken_bytes_are_refused(spec: GameSpec) -> None:
-    """Broken bytes are refused."""
+    """Broken bytes are rejected."""
     readers: tuple[Callable[[bytes], object], ...] = (spec.load, spec.replay, spec.transcript)
     for read in readers:
         # A position whose fields all have defaults may be empty; a record may not.
@@ -282,7 +282,7 @@ def _check_text(text: TextFormat, vocabulary: set[str], game: Game, seat: int, r
 
 
 def text_refuses_what_it_cannot_say(spec: GameSpec) -> None:
-    """Text refuses what it cannot say."""
+    """Text rejects what it cannot say."""
     game, text = spec.new(7), spec.text()
     seat = game.to_move()[0]
     completion = random_walk(text.completions(game, seat), Random(7))

@@ -39,7 +39,7 @@ class _Body:
 
 
 class AdmissionControl:
-    """Counts what is in flight, and refuses more, so that admitted requests are answered in time within bounded memory.
+    """Counts what is in flight, and rejects more, so that admitted requests are answered in time within bounded memory.
 
     In flight are at most ``most`` completions, and requests whose bodies have ``most_bytes`` together.
     """
@@ -52,7 +52,7 @@ class AdmissionControl:
         """Bytes of the bodies of all requests in flight, as far as they have come."""
         self.phase = ServerPhase.LOADING
         self.refused = 0
-        """Requests refused so far, because of the phase or a limit."""
+        """Requests rejected so far, because of the phase or a limit."""
         self._requests = InFlight()
         self._resumed = asyncio.Event()
         self._bodies: dict[int, _Body] = {}
@@ -137,7 +137,7 @@ class AdmissionControl:
             self.phase = phase
 
     async def drain(self) -> None:
-        """Refuse new requests, and wait for those in flight."""
+        """Reject new requests, and wait for those in flight."""
         self.phase = ServerPhase.DRAINING
         self._resumed.set()
         await self.completions.wait_until_idle()

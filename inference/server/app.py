@@ -197,7 +197,7 @@ def check_token(host: str, setting: str, local_token: str = "") -> dict[str, str
 
 
 def _request_guard(expected: Mapping[str, str], is_local: bool) -> Middleware:
-    """Refuse what web pages send, and requests without the token, except for ``/health``, which tells nothing."""
+    """Reject what web pages send, and requests without the token, except for ``/health``, which tells nothing."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,6 +1,6 @@
 """Requests in OpenAI's form, as far as they are supported, with vLLM's further fields; errors in the same form.
 
-Every field is honoured, or refused by an error that names it, since ignoring it would give other samples than
+Every field is honoured, or rejected by an error that names it, since ignoring it would give other samples than
 requested. ``HARMLESS`` are the fields that change no sample, and are ignored.
 """
 
@@ -59,7 +59,7 @@ HARMLESS = frozenset(
         "user",
     }
 )
-"""Fields that change no sample: labels, caching and accounting; ``parallel_tool_calls`` concerns refused tools."""
+"""Fields that change no sample: labels, caching and accounting; ``parallel_tool_calls`` concerns rejected tools."""
 
 _IGNORED_VALUES: Mapping[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
@@ -183,9 +183,9 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str | list[ContentPart] | None = None
     """None is an empty text."""
     tool_calls: list[Any] | None = None
-    """Refused unless empty."""
+    """Rejected unless empty."""
     function_call: Any = None
-    """Refused unless None."""
+    """Rejected unless None."""
 
 
 class TemplateKwargs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

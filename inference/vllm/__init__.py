@@ -84,7 +84,7 @@ class VllmSample(NamedTuple):
 
 
 VllmClient = Callable[[VllmRequest], Awaitable[VllmSample]]
-"""Sends a request to a vLLM; raises ``ModelError`` where that refuses, or has ended."""
+"""Sends a request to a vLLM; raises ``ModelError`` where that rejects it, or has ended."""
 
 
 def max_slice_tokens(constraint_slice: ConstraintSlice) -> int | None:

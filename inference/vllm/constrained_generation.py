@@ -183,6 +183,6 @@ class CompletionSampler:
 
 
 def check_vllm_request(request: Request, model: ModelLimits) -> None:
-    """Raise ``ModelError`` for what vLLM would refuse with messages of its own, or not at all."""
+    """Raise ``ModelError`` for what vLLM would reject with messages of its own, or not at all."""
     check_request(request, model.limit)
     check_token_ids(min(request.prompt_ids), max(request.prompt_ids), model.vocabulary)

@@ -136,7 +136,7 @@ def vllm_environment(config: VllmConfig) -> dict[str, str]:
         # Forking would copy the locks of this process's threads as they are.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         # The logits processor implements the interface of vLLM's first model runner. The second one, the default on
-        # GPUs, refuses to start with it, and ends over a request that allows more than 1,024 tokens.
+        # GPUs, does not start with it, and ends over a request that allows more than 1,024 tokens.
         "VLLM_USE_V2_MODEL_RUNNER": "0",
     }
     if config.device == "cpu":

@@ -147,7 +147,7 @@ class BucketBlobStore(StreamedBlobStore):
                 raise StoreFullError(f"{self.where}: no space left, {what}") from error
             if _REFUSED.search(text) or isinstance(error, PermissionError):
                 raise AccessError(
-                    f"{self.where} refuses these credentials, {what}; expected AWS_ACCESS_KEY_ID and "
+                    f"{self.where} rejects these credentials, {what}; expected AWS_ACCESS_KEY_ID and "
                     "AWS_SECRET_ACCESS_KEY of a user who may list, read, write and delete there"
                 ) from error
             if _STATUS_4XX.search(text):

@@ -166,7 +166,7 @@ def amend_ratings(ratings: RatingsConfig, otherwise: Counterfactual) -> RatingsC
 
 
 def _check_settings(connection: Any, until: int, otherwise: Counterfactual) -> None:
-    """Refuse settings of a system that no configuration of the history has as its official one."""
+    """Reject settings of a system that no configuration of the history has as its official one."""
     rows = connection.execute(
         "SELECT system FROM configurations WHERE sequence BETWEEN 1 AND ? ORDER BY sequence", [until]
     )

@@ -164,7 +164,7 @@ def parse_registry(data: bytes, source: str, form: str = "") -> ImportedRegistry
     if not isinstance(value, dict):
         raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
     _check_release(value)
-    # A missing key is refused like null, under its name.
+    # A missing key is rejected like null, under its name.
     file = convert({"agents": None, **to_specification(value, form)}, _File, "")
     baselines, checkpoints = list[ImportedBaseline](), list[ImportedCheckpoint]()
     for name, fields in file.agents.items():

@@ -1,4 +1,4 @@
-"""Credentials for a broker, and a client to which its refusals are errors."""
+"""Credentials for a broker, and a client to which its rejections are errors."""
 
 import collections
 import errno
@@ -21,8 +21,8 @@ log = get_logger()
 _ENDED = ("user authentication expired", "user authentication revoked", "account authentication expired")
 _REFUSED = "authorization violation"
 _REFUSALS = 3
-"""Refused connections in a row that count: a broker that reads its configuration anew refuses connections that have not
-shown their credentials yet, good ones too."""
+"""Rejected connections in a row that count: a broker that reads its configuration anew rejects connections that have
+not shown their credentials yet, good ones too."""
 _PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of reading a file that may be gone at the next attempt."""
 SILENCE_S = 20.0
@@ -59,7 +59,7 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
         except (OSError, UnicodeDecodeError) as error:
             what = f"{self.creds}: credentials cannot be read ({error})"
             if isinstance(error, OSError) and error.errno in _PASSING:
-                # A worker that counted as refused would not be started again.
+                # A worker that counted as rejected would not be started again.
                 raise LogUnavailableError(what) from None
             raise AccessError(what) from None
         return parse_credentials(text, str(self.creds))
@@ -80,7 +80,7 @@ class BrokerCredentials(msgspec.Struct, frozen=True):
 class FailFastClient(Client):  # type: ignore[misc]
     """The library's client with four fixes.
 
-    Refused requests fail at once with an ``AccessError``: the library only logs a refusal. Requests fail when their
+    Rejected requests fail at once with an ``AccessError``: the library only logs a rejection. Requests fail when their
     connection does, not at their timeout. A connection ends when sent data stays unacknowledged for long: the library
     waits without end for a lost one to close. Headers are parsed in a fifth of the time: they were half the cost of
     reading the history.
@@ -98,7 +98,7 @@ class FailFastClient(Client):  # type: ignore[misc]
         self.consumers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
         """Names of the consumers by which this connection reads, by stream (``pull``)."""
         self._refusals = 0
-        """Refused connections since the last accepted one."""
+        """Rejected connections since the last accepted one."""
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
@@ -135,7 +135,7 @@ class FailFastClient(Client):  # type: ignore[misc]
             has_ended = self._refusals >= _REFUSALS
         if has_ended and self.access_error is None:
             self.access_error = AccessError(
-                f"the broker refuses the credentials of {name}: {why or 'none, unknown, expired or revoked'}; expected "
+                f"the broker rejects the credentials of {name}: {why or 'none, unknown, expired or revoked'}; expected "
                 "good ones with --creds or LEAGUE_CREDS, which `league auth add` writes"
             )
             self._fail(self._resp_map.values(), self.access_error)
@@ -150,7 +150,7 @@ class FailFastClient(Client):  # type: ignore[misc]
                     what = f"the broker does not let {name} publish on {sent}: another role may"
                     self._fail([waiting], AccessError(what))
         elif "permissions violation" in text:
-            log.warning("refused by the broker", what=message)
+            log.warning("rejected by the broker", what=message)
 
     async def fail_pending_requests(self) -> None:
         """Fail the pending requests of a lost connection: no reply will come."""

@@ -64,7 +64,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.
-        AccessError: it refuses these credentials, or its certificate is not trusted.
+        AccessError: it rejects these credentials, or its certificate is not trusted.
     """
     client = FailFastClient()
     access = access or BrokerCredentials()

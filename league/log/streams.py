@@ -116,7 +116,7 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, 
     """Create missing streams, and give those of a broker that became a cluster their replicas.
 
     Without ``limits`` the experience stream is left out; a new one begins after ``consumed``. LogError if the broker
-    refuses, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
+    rejects, e.g. because JetStream is off, or a cluster has too few nodes for the replicas.
     """
     is_cluster = is_clustered(js._nc)
     copies = REPLICAS if is_cluster else 1

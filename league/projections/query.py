@@ -57,7 +57,7 @@ class QueryLimits(NamedTuple):
     """DuckDB's limit on memory, e.g. ``512MB``."""
     max_rows: int = MAX_ROWS
     cut: bool = False
-    """Whether further rows are dropped; otherwise the query is refused."""
+    """Whether further rows are dropped; otherwise the query is rejected."""
     arrow: bool = False
     """Whether the rows are returned as an Arrow table, with the types of their columns."""
 

@@ -62,7 +62,7 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
     settings: dict[str, str | int | bool] = {
         "python_enable_replacements": False,
         "memory_limit": memory,
-        # Nothing is spilled to disk: queries that exceed the memory are refused.
+        # Nothing is spilled to disk: queries that exceed the memory are rejected.
         "max_temp_directory_size": "0B",
         "temp_directory": "",
         "home_directory": ".",

@@ -444,7 +444,7 @@ CREATE VIEW rollout_ledger AS
            coalesce(d.step, u.step) AS step, g.sequence
     FROM generated g FULL JOIN used u USING (policy, match_id) FULL JOIN dropped d USING (policy, match_id)
          LEFT JOIN begun b USING (policy, match_id);
-COMMENT ON VIEW rollout_ledger IS 'every rollout, its `fate`, the step that decided it, and the `sequence` of its match';
+COMMENT ON VIEW rollout_ledger IS 'every trajectory, its `fate`, the step that decided it, and the `sequence` of its match';
 
 -- Two sources that must agree: the matches, each of which is followed to its end, and what the steps counted.
 CREATE VIEW ledger AS
@@ -474,7 +474,7 @@ CREATE VIEW ledger AS
            unrecorded,
            coalesce(followed, 0) = trained AND pending = coalesce(waiting, 0) AS balanced
     FROM summed ORDER BY policy;
-COMMENT ON VIEW ledger IS 'per policy, what became of its rollouts; `balanced`: what steps counted and each one''s fate agree';
+COMMENT ON VIEW ledger IS 'per policy, what became of its trajectories; `balanced`: what steps counted and each one''s fate agree';
 
 CREATE VIEW spending AS
     WITH budgets AS (

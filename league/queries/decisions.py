@@ -208,7 +208,7 @@ async def find_pending_trajectory(
 ) -> Trajectory | None:
     """The waiting trajectory of a seat; None when it is not in the stream (any more), or cannot be decoded.
 
-    LogError where the broker cannot be asked, or refuses.
+    LogError where the broker cannot be asked, or rejects it.
     """
     subject, label, seen = experience_subject(league, policy), f"{match_id}:{seat}", 0
     labels = present_messages(client, EXPERIENCE_STREAM, subject, headers_only=True)

@@ -143,7 +143,7 @@ class MatchesInPlay(msgspec.Struct):
     """Worker, by match, of matches that had not ended when their worker left or restarted."""
 
     def matches_ahead(self, policy: str) -> int:
-        """Number of a policy's matches begun and not yet used, stale or refused."""
+        """Number of a policy's matches begun and not yet used, stale or rejected."""
         playing = sum(hero == policy for matches in self.playing.values() for hero in matches.values())
         return playing + self.waiting.get(policy, 0)
 

@@ -195,7 +195,7 @@ class RemoteModel:
         return (await self._request_with_retries(body, RemoteUsage(), kind))[0]
 
     async def get_page(self, url: str) -> bytes | None:
-        """A page of the same server, requested once; None if there is none, ``RemoteError`` if the server refuses."""
+        """A page of the same server, requested once; None if there is none, ``RemoteError`` if the server denies it."""
         try:
             response = await self._http_client.send("GET", url)
             if not response.is_success and response.status not in _MISSING_PAGE_STATUSES:
@@ -211,7 +211,7 @@ class RemoteModel:
     async def _request_with_retries(
         self, body: dict[str, Any], tally: RemoteUsage, kind: type[CompletionT]
     ) -> tuple[CompletionT, float]:
-        # Jitter, so that requests which were refused together don't come back together.
+        # Jitter, so that requests which were rejected together don't come back together.
         backoff = Backoff(self._first_pause_s, _MAX_PAUSE_S, jitter=(0.5, 1.0))
         content = msgspec.json.encode(body)
         async with self._request_slots:

@@ -43,7 +43,7 @@ class OpenAIClientConfig(msgspec.Struct, frozen=True):
     first_pause_s: float = 0.5
     """Before the second try; doubled for each further one, with jitter."""
     asks_tokens: bool = False
-    """Whether the server supports vLLM's ``return_token_ids`` and its names for neutral sampling. Others refuse unknown
+    """Whether the server supports vLLM's ``return_token_ids`` and its names for neutral sampling. Others reject unknown
     fields."""
     processed_logprobs: bool = False
     """Whether its log-probabilities are those of the distribution that was sampled, as vLLM's are with

@@ -191,7 +191,7 @@ class InferenceConfig(Table, frozen=True):
     and without ``urls``, every worker loads the model in its own process."""
     host: str = "127.0.0.1"
     """Address that servers listen on. They require the token in the environment variable ``LEAGUE_INFERENCE_TOKEN``,
-    without which a non-loopback address is refused and a loopback one takes the token in the run's
+    without which a non-loopback address is rejected and a loopback one takes the token in the run's
     ``inference.token``."""
     urls: tuple[str, ...] = ()
     """Addresses of inference servers that this league does not manage: ``http://host:8000``."""

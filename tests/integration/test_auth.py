@@ -231,7 +231,7 @@ def test_no_credentials_and_expired_ones_are_refused_with_a_clear_error(broker: 
 
     async def body() -> None:
         for name, access in (("late", BrokerCredentials(broker.authority.credentials_path("late"))), ("nobody", None)):
-            with pytest.raises(AccessError, match=f"refuses the credentials of {name}"):
+            with pytest.raises(AccessError, match=f"rejects the credentials of {name}"):
                 await connect(broker.url, name, access)
 
     asyncio.run(body())
@@ -276,7 +276,7 @@ def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None
             await asyncio.wait_for(following, 300)
         with pytest.raises(AccessError, match="credentials of bad: revoked"):
             await JetStreamLog(bad, "nim", "bad").last_sequence()
-        with pytest.raises(AccessError, match="refuses the credentials of bad"):
+        with pytest.raises(AccessError, match="rejects the credentials of bad"):
             await connect(broker.url, "bad", BrokerCredentials(broker.authority.credentials_path("bad")))
         await JetStreamLog(good, "nim", "rollout").append(e.WorkerLeft(worker="rollout", incarnation="y", reason=""))
         await flush_and_close(good)
@@ -298,7 +298,7 @@ def test_a_broker_that_comes_back_with_other_keys_ends_a_worker_by_the_reason_al
         following = asyncio.create_task(to_its_end(JetStreamLog(client, "nim", "rater")))
         await asyncio.sleep(0.1)
         running.restart(Authority.create(tmp_path / "other"))
-        with pytest.raises(AccessError, match="refuses the credentials of rater"):
+        with pytest.raises(AccessError, match="rejects the credentials of rater"):
             await following
         await flush_and_close(client)
 

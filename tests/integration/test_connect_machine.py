@@ -204,18 +204,18 @@ def test_credentials_that_are_refused_or_missing_say_so(broker: Broker, tmp_path
             break
         assert wait < 1_999
         time.sleep(0.05)
-    with pytest.raises(AccessError, match="refuses the credentials of join: none, unknown, expired or revoked"):
+    with pytest.raises(AccessError, match="rejects the credentials of join: none, unknown, expired or revoked"):
         refused(broker.url, tmp_path / "a")
     broker.revoke("rollout-3")
     creds, said = broker.authority.credentials_path("rollout-3"), ""
     deadline = time.monotonic() + 300
-    while "refuses the credentials of rollout-3" not in said and time.monotonic() < deadline:
+    while "rejects the credentials of rollout-3" not in said and time.monotonic() < deadline:
         # Until the broker has read anew whose were revoked, it lets them in, and there is no league.
         with pytest.raises((AccessError, UsageError)) as failure:
             refused(broker.url, tmp_path / "a", creds=creds)
         said = str(failure.value)
         broker.reload()
-    assert "refuses the credentials of rollout-3" in said
+    assert "rejects the credentials of rollout-3" in said
     with pytest.raises(UsageError, match="--workers 2: found credentials for 1; expected a file for each worker"):
         refused(broker.url, tmp_path / "a", creds=creds, workers=2)
 

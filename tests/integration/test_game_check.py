@@ -56,7 +56,7 @@ def test_the_rules_that_a_plugin_breaks_are_named_with_what_was_found(plugins: P
     assert len(lines) == len(RULES) + len(TEXT_RULES)
     assert any(line.startswith("MISS Equal seeds and actions give equal bytes: save() of a second") for line in lines)
     assert any(re.match(r"MISS Random play is legal.*noughts\.py:11: KeyError: 'corner'", line) for line in lines)
-    assert "ok   Text refuses what it cannot say" in lines
+    assert "ok   Text rejects what it cannot say" in lines
     told = json.loads(check(plugins, "noughts", "--json").stdout)
     assert [not finding["found"] for finding in told] == [line.startswith("ok") for line in lines]
 

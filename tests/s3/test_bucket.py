@@ -249,7 +249,7 @@ def test_a_check_of_the_machine_tries_the_bucket_and_leaves_nothing(server: str)
         async with proxy(refuse) as address:
             blobs = {"url": "s3://blobs", "endpoint": address}
             (refused,) = await find_shortcomings(convert({"blobs": blobs}, LeagueConfig, ""))
-            assert "refuses these credentials" in refused.text
+            assert "rejects these credentials" in refused.text
             assert not refused.passes
 
     run(body())

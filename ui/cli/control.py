@@ -50,7 +50,7 @@ async def config_set(
     """Change settings of an open league, for all its workers, from the next decision on.
 
     Values are TOML, or a word; an empty one removes the setting. Changes are checked as when a league is opened, and
-    refused where they would make it another league. A settings file given to `league up` later replaces all of them.
+    rejected where they would make it another league. A settings file given to `league up` later replaces all of them.
     """
     late: dict[str, tuple[str, ...]] = {}
 

@@ -76,7 +76,7 @@ def import_league(
     config = config or (released if released.is_file() else None)
     registry = read_registry(file, form)
     settings = load_config(config) if config is not None else LeagueConfig()
-    # After the checks: torch takes seconds to import, and a wrong file should be refused at once.
+    # After the checks: torch takes seconds to import, and a wrong file should be rejected at once.
     from lifecycle.import_registry import import_registry
 
     with show_progress(Console(stderr=True), "importing") as report:

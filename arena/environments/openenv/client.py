@@ -125,7 +125,7 @@ class Session:
     _socket: Any
 
     async def step(self, action: Mapping[str, Any]) -> Result:
-        """Apply an action; ``ServerError`` if the server refuses it, or its environment raises."""
+        """Apply an action; ``ServerError`` if the server rejects it, or its environment raises."""
         async with self._server.translate_errors():
             return await self.exchange("step", action)
 

@@ -2,7 +2,7 @@
 
 Their protocol and rewards run here, and their agents call this arena's model. An environment sees agents with the
 methods ``run`` and ``interaction`` and finished traces. It gets no program, no container and no tools: one that needs
-them is refused. There is no default environment, so this is not among ``arena_names``.
+them is rejected. There is no default environment, so this is not among ``arena_names``.
 """
 
 import inspect

@@ -10,7 +10,7 @@ export function api(path, query = {}) {
   return `/api${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
 }
 
-/** The answer to a question: get("/leaderboard", {at: 5}). What the server refuses is an error with its words. */
+/** The answer to a question: get("/leaderboard", {at: 5}). What the server rejects is an error with its words. */
 export async function get(path, query = {}, signal = undefined) {
   return manifest ? answer(path, query) : read(await fetch(api(path, query), { signal }));
 }
