@@ -276,7 +276,7 @@ def test_two_machines_work_for_a_league_and_lose_workers_in_every_way(
         one.process.send_signal(signal.SIGTERM)
     assert [one.ended() for one in deciders] == [0, 0]
     assert first.ended() == 1
-    assert "lets rollout-2 in no more" in first.said
+    assert "rejects the credentials of rollout-2" in first.said
     history = broker.history()
     left = [(r.event.worker, r.event.reason) for r in history if isinstance(r.event, e.WorkerLeft)]
     assert ("rollout-1", "ended with code -9") in left
