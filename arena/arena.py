@@ -59,7 +59,7 @@ class Arena:
         self.limits = limits or Limits()
         self.verbose = verbose
         self.role_clients: Mapping[str, InferenceClient] = {}
-        """Clients of single roles in place of the arena's, such as that of a frozen judge."""
+        """Clients of single roles in place of the arena's, such as a frozen judge's."""
         self.observer: LoggingObserver | None = None
         self.credit_state: dict[str, float] = {}
         """State of the credit assigner; set it to the recorded one to continue after a restart."""

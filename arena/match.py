@@ -28,7 +28,7 @@ class Player(Protocol):
 
 
 class SeatPlayer(Player, Protocol):
-    """A player of a league's match: what a subclass does not define says that no model was called."""
+    """A player of a league's match; by default no model was called."""
 
     model_calls: Sequence[ModelCall] = ()
     """The seat's model calls, in order."""
@@ -96,7 +96,7 @@ def decision_seed(match_seed: int, turn: int, seat: int) -> int:
 async def _collect_actions(
     game: Game, players: Sequence[Player], moving: Sequence[int], seeds: tuple[int, int], turn: int
 ) -> dict[int, Action]:
-    """Every seat's action, in the order of seats; ``seeds`` are those of bots and of other players."""
+    """Every seat's action, in the order of seats; ``seeds`` are for bots and other players."""
     actions: dict[int, Action] = {}
     waiting: dict[int, asyncio.Task[Action]] = {}
     try:

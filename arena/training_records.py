@@ -133,7 +133,7 @@ class TrainedSeat(NamedTuple):
     match_id: str
     game: str
     policy: str
-    """Without a version."""
+    """Name of the policy, without a version."""
     number: int
     name: str
     roles: Collection[str]

@@ -126,7 +126,7 @@ class AdapterCache:
                 raise
 
     async def _wait_for_room(self, requested: Sequence[str], instead: str | None) -> None:
-        """Where memory is short, wait until these fit beside the adapters in use; raises where they never will."""
+        """Wait, if memory is short, until these fit beside the adapters in use; raises if they never will."""
         try:
             while self._memory_capacity is not None:
                 needed = {*requested, *(adapter for adapter in self._pinned() if adapter != instead)}

@@ -1,4 +1,4 @@
-"""Conversations as tokens, in the model's own chat template or that of a family."""
+"""Conversations as tokens, in the model's chat template or a family's."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -52,7 +52,7 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
 
 @cache
 def _log_family(folder: str, family: str) -> None:
-    """Log once that a folder has no chat template of its own."""
+    """Log once that a folder has no chat template."""
     log.info("the model has no chat template of its own; conversations are in a family's", model=folder, family=family)
 
 
@@ -75,7 +75,7 @@ def encode_conversation(
 def render_conversation(
     tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig, continues: bool = False
 ) -> str:
-    """Render a conversation with the chat template in the model's folder, or else with that of its family.
+    """Render a conversation with the chat template in the model's folder, or else with its family's.
 
     Thinking is switched off, unless configured, where a model has the switch: any reasoning before the answer is up to
     the game's prompt. ``continues`` leaves the last message open, which must be the assistant's, with text.

@@ -43,7 +43,7 @@ class Engine:
         reuse_tokens: int,
         cache_bytes: int = 0,
     ) -> None:
-        """An empty batch of the base model; adapters come with the rows. Bounds are those of ``LocalConfig``."""
+        """An empty batch of the base model; adapters come with the rows. Bounds as in ``LocalConfig``."""
         self.counters = Counters()
         self._base = base
         self._cache = KvCache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype, cache_bytes)

@@ -108,7 +108,7 @@ def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, Refus
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            # By what it says of itself, before anything of it is read or counted.
+            # By its own header, before anything of it is read or counted.
             if (request.content_length or 0) > request.client_max_size:
                 raise _too_large(request)
             return await handler(request)

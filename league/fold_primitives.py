@@ -60,7 +60,7 @@ class SeenIds:
         return byte < len(bitmap) and bool(bitmap[byte] >> bit & 1)
 
     def to_snapshot(self) -> SeenIdsSnapshot:
-        """Equal sets give equal snapshots."""
+        """The set as a snapshot; equal sets give equal ones."""
         return SeenIdsSnapshot({prefix: bytes(bits) for prefix, bits in self._bitmaps.items()}, sorted(self._others))
 
     @classmethod
@@ -135,7 +135,7 @@ def takes_effect(event: e.LeagueOpened | e.LeagueConfigured, *, opened: bool, si
 
 
 class ConfigFold:
-    """The configuration in force: that of the event at ``since``, 0 for none; ``opened`` if the league has been."""
+    """The configuration in force, set by the event at ``since`` (0 for none); ``opened`` if the league has been."""
 
     def __init__(self, *, opened: bool = False, since: int = 0) -> None:
         self.opened = opened

@@ -116,7 +116,7 @@ class Run:
 
     @property
     def access(self) -> "BrokerCredentials":
-        """Credentials for the broker: those of the environment, or the ones the folder's league was opened with."""
+        """Credentials for the broker, from the environment, or else the ones the folder's league was opened with."""
         if self._access is None:
             from league.log.access import BrokerCredentials
 

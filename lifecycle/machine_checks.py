@@ -163,7 +163,7 @@ def _needed_packages(config: LeagueConfig) -> Iterator[tuple[str, str, str]]:
 
 
 async def _try_store(place: BlobLocation, size: int, free_gb: float) -> None:
-    """Store, read and delete a blob in a place of its own."""
+    """Store, read and delete a test blob."""
     is_bucket = place.url.startswith("s3://")
     if is_bucket and find_spec("obstore") is None:
         return

@@ -1,7 +1,7 @@
 """Settings files to start from, by game, hardware, model and training time.
 
 Tables for a kind of machine are those of a file in ``configs/presets``. For an arena of this package on a made model
-all settings are those of its own file in ``configs``.
+all settings come from its file in ``configs``.
 """
 
 import re

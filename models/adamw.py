@@ -13,7 +13,7 @@ from torch.optim.adamw import adamw
 
 
 class ParameterGroup(TypedDict):
-    """Parameters with settings of their own, changed between updates as needed."""
+    """Parameters with their settings, changed between updates as needed."""
 
     params: list[Tensor]
     lr: float

@@ -204,7 +204,7 @@ def _pad(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
 
 
 def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor) -> tuple[Tensor, float]:
-    """Summed cross-entropy of the choices among the allowed tokens, and that of uniform guesses."""
+    """Summed cross-entropy of the choices among the allowed tokens, and of uniform guesses."""
     constrained = [
         (b, len(row.prompt_ids) - 1 + branch, row.completion_ids[branch], tokens)
         for b, row in enumerate(rows)

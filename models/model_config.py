@@ -159,7 +159,7 @@ def unsupported_reason(folder: Path) -> str | None:
 
 @contextlib.contextmanager
 def _open_config(folder: Path) -> Iterator[dict[str, Any]]:
-    """The content of ``config.json``, for a block whose errors are those of the file."""
+    """The content of ``config.json``, for a block whose errors name the file."""
     path = Path(folder) / "config.json"
     try:
         config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])

@@ -130,7 +130,7 @@ class Tokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the folder has a chat template of its own."""
+        """Whether the folder has a chat template."""
         if any((self.folder / name).is_file() for name in TEMPLATE_FILES):
             return True
         return bool(self._settings("tokenizer_config.json").get("chat_template"))

@@ -66,7 +66,7 @@ class DecisionPrompt(NamedTuple):
     must_end: bool = True
     """Whether a reply that was cut off is an error."""
     ask_again: Callable[[Sequence[int], str], list[int]] | None = None
-    """The prompt of a second question after a reply (its tokens, its fault); None where there is none."""
+    """The prompt of a second question after a reply (its tokens, its fault); None if none is asked."""
 
 
 class Prompter(Protocol):

@@ -1,7 +1,7 @@
 """Structs to bytes and back: JSON for events and jobs, compressed msgpack for trajectories.
 
 An event carries its schema version in a header. Older versions are upcast to the current one (``UPCASTERS``); a newer
-version is rejected with a message that says which side to upgrade.
+version is rejected with a message that names the side to upgrade.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The core types, all of them importable from here; ``docs/internals.md`` says what each is."""
+"""The core types, all of them importable from here; ``docs/internals.md`` lists their meaning."""
 
 from schemas.batches import Credit as Credit
 from schemas.batches import CreditAssigner as CreditAssigner

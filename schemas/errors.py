@@ -67,7 +67,7 @@ class ExitCode(IntEnum):
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and message of an error; for one without a message the type, and what it means where that says little."""
+    """Type and message of an error; for one without a message the type, and what it means where that is unclear."""
     meaning = "the operating system refused this process memory" if isinstance(error, MemoryError) else ""
     return ": ".join(part for part in (type(error).__name__, str(error) or meaning) if part)
 
@@ -157,7 +157,7 @@ class BackpressureError(LogError):
 
 
 class VersionError(LeagueError):
-    """This process and the league are too far apart; the message says which side to upgrade."""
+    """This process and the league are too far apart; the message names the side to upgrade."""
 
 
 class DecodeError(LeagueError, ValueError):

@@ -138,7 +138,7 @@ def _make_draft(target: Path) -> tuple[Path, int]:
 
 
 def remove_abandoned_drafts(folder: Path) -> None:
-    """Remove the drafts in a folder whose processes were killed; those of live processes are locked."""
+    """Remove the drafts in a folder whose processes were killed; drafts of live processes are locked."""
     try:
         names = [entry.name for entry in os.scandir(folder) if _DRAFT.fullmatch(entry.name)]
     except OSError:

@@ -56,7 +56,7 @@ class SeatCounts(msgspec.Struct, frozen=True):
     """The environments of a game. The seed of a match chooses among them, and so decides its number of seats."""
 
     environments: tuple[EnvironmentSeats, ...]
-    """At least one."""
+    """One environment or more."""
 
     @property
     def most(self) -> int:

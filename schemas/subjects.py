@@ -64,7 +64,7 @@ _WORKER_EVENTS: dict[type[e.Event], str] = {
     e.InferenceServing: "inference.serving",
     e.AdapterSlotsReduced: "inference.reduced",
 }
-"""Events of single workers, each on a subject of its own."""
+"""Events of single workers, each on its own subject."""
 
 MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFailed: "failed"}
 """Events on a subject per purpose and worker."""

@@ -1,4 +1,4 @@
-"""Critic: the value of a prompt, from a LoRA adapter of its own on the policy's base and a linear head.
+"""Critic: the value of a prompt, from a separate LoRA adapter on the policy's base and a linear head.
 
 The value is read from the hidden state of the prompt's last token. All parameters are one flat vector, as an adapter's.
 

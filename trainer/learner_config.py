@@ -46,7 +46,7 @@ class LearnerConfig(Table, frozen=True):
     minibatch_tokens: PositiveInt = 65_536
     """About so many tokens per optimiser update at most; unlimited by default for a pretrained model."""
     rectangle_tokens: PositiveInt = 2_048
-    """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
+    """Tokens computed at once, padding included; more suits a GPU, but not a CPU's cache."""
     layout: Literal["auto", "packed", "prefix_tree", "rectangles"] = "auto"
     """``rectangles``: sequences of similar length side by side, padded. ``packed``: one after the other in a row.
     ``prefix_tree``: in a row in which common beginnings (equal prompts, rules, earlier turns) are computed once.
@@ -92,7 +92,7 @@ class LearnerConfig(Table, frozen=True):
 
 
 def resolve_trainer(config: LeagueConfig) -> TrainerConfig:
-    """The trainer's settings, those of the learner completed by the defaults for the kind of base model."""
+    """The trainer's settings; the learner's are completed by the defaults for the kind of base model."""
     trainer = config.trainer
     if config.model.base == "made":
         return trainer

@@ -34,7 +34,7 @@ class OptimizerState(NamedTuple):
     tensors: Mapping[str, Tensor] = {}
     """``flat``, ``exp_avg`` and ``exp_avg_sq``; none where a server keeps them."""
     path: str = ""
-    """Where the server keeps them."""
+    """Path of the tensors on a server; empty without one."""
 
     def copy(self) -> "OptimizerState":
         """Copy the state into new memory."""
@@ -115,7 +115,7 @@ class LearnerState(msgspec.Struct, frozen=True):
     critic_updates: int = 0
     """Optimiser updates of the critic, where there is one."""
     path: str = ""
-    """Where a server keeps weights and moments; empty where they are the tensors beside this."""
+    """Path of weights and moments on a server; empty where they are the tensors beside this."""
 
 
 def save_state(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> None:

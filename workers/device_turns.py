@@ -4,7 +4,7 @@
     trainer     waiting for a batch ─▶ waiting for its turn ─▶ training ─▶ waiting for a batch
 
 The turn is a lock on a file of the run's folder; a process that waits for it holds a second one, the queue's, by which
-the process that has the turn sees that another one wants it. The kernel releases both when their holder ends, at
+the process that has the turn sees that another one waits for it. The kernel releases both when their holder ends, at
 whichever of these states that is, and the other process goes on. A stopped process keeps its turn, as it keeps its
 memory on the GPU: a lease that expires would let two processes allocate what only one of them can have.
 """

@@ -137,7 +137,7 @@ class LeagueOpponents:
         return self._context.state.sessions
 
     async def _resolve_agent(self, body: str) -> str:
-        """The version of an external agent that a request names; that of the default agent is added when needed."""
+        """The version of an external agent that a request names; the default agent's is added when needed."""
         versions = self._context.state.external_versions
         member = self._context.state.agents.get(body)
         if body == DEFAULT_AGENT and body not in versions:

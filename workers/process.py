@@ -66,7 +66,7 @@ class WorkerSpec(NamedTuple):
     policy: str | None = None
     """The policy of a rollout worker or trainer where it is not ``trainer.policy``."""
     creds: Path | None = None
-    """Its own credentials; None for those of the environment, if any."""
+    """Credentials of this worker; None for the environment's, if any."""
 
 
 class WorkerProcess:

@@ -96,7 +96,7 @@ class RolloutWorker:
             await self.executor.append_result(match, trainable, experience, kept_seats=[hero])
 
     def _make_match(self) -> tuple[PlayMatch, OpponentsSampled]:
-        """The next match; those of a group are drawn from the same standings."""
+        """The next match; all matches of a group are drawn from the same standings."""
         if self._begins_group:
             self._group_standings = self._context.state.standings()
         index = self._next_match_index

@@ -100,7 +100,7 @@ class Plan:
         self._orders_by_unit: dict[str, str] = {}
 
     def orders(self) -> Action:
-        """The orders of all units, sorted; each step sees those of the steps before."""
+        """The orders of all units, sorted; each step sees the orders of the steps before."""
         self._rng.shuffle(self._units)
         for unit in self._units:
             if unit.unit[2:5] in self._target_centers:
@@ -185,7 +185,7 @@ class _SupportedPlan(Plan):
         self._seat = seat
 
     def _needed_strength(self, center: str) -> int:
-        """Strength that is likely to take the centre: above that of its holder, or of the rivals beside it."""
+        """Strength that is likely to take the centre: above its holder's, or the rivals' beside it."""
         rivals = self._rivals[center]
         if center in self._occupied:
             return 2 + min(rivals, 1) * (self._rng.random() < 0.5)

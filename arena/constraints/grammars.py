@@ -67,7 +67,7 @@ class GrammarCompiler:
     def compile_regex(self, pattern: str, closing: str = "") -> Constraint:
         r"""Completions that match a regular expression as a whole, followed by the literal text ``closing``.
 
-        The syntax is that of Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold the digits and
+        The syntax is Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold the digits and
         letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token. ``ModelError`` for
         another text, or an expression that matches only the empty text.
         """

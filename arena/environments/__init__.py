@@ -133,7 +133,7 @@ class ArenaSpec(ABC):
         return arena
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
-        """The requests from which a league's evaluation matches are drawn by seed: by default those of a step.
+        """The requests from which a league's evaluation matches are drawn by seed: by default a step's.
 
         Where training plays tasks that the policy itself proposed, it is a fixed set, to compare versions by the same.
         """

@@ -39,7 +39,7 @@ class Episode(ABC):
         """
 
     def new_state(self) -> EpisodeState:
-        """An empty state; overridden by episodes with fields of their own."""
+        """An empty state; overridden by episodes with further fields."""
         return EpisodeState()
 
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:

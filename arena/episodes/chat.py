@@ -75,7 +75,7 @@ class MultiTurnEpisode(ChatEpisode):
     """A conversation of at most ``max_turns`` calls; by default one role goes on until then."""
 
     def __init__(self, max_turns: int | None = None) -> None:
-        """At most ``max_turns`` model calls, one or more; None leaves the end to ``is_done`` and ``state.done``."""
+        """Allow ``max_turns`` model calls, one or more; None leaves the end to ``is_done`` and ``state.done``."""
         if max_turns is not None and max_turns < 1:
             raise UsageError(f"{type(self).__name__}: max_turns = {max_turns}; expected 1 or more, or None")
         self.max_turns = max_turns
@@ -104,7 +104,7 @@ class AlternatingRolesEpisode(MultiTurnEpisode):
     """The roles in the order in which they speak; empty for all of the arena, as they were registered."""
 
     def __init__(self, role_ids: Sequence[str] = (), max_turns: int | None = None) -> None:
-        """Two or more different roles, by default those of the class, and the total of model calls."""
+        """Two or more different roles, by default the class's, and the total of model calls."""
         super().__init__(max_turns)
         self.role_ids = tuple(role_ids or self.role_ids)
         if self.role_ids:

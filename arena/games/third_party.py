@@ -119,7 +119,7 @@ class Watchdog:
 
     def __init__(self) -> None:
         self.began: float | None = None
-        """When the main thread's call began; None outside of one."""
+        """Start of the main thread's call; None outside of one."""
         self._is_running = False
 
     def run(self) -> None:

@@ -79,7 +79,7 @@ class ServerClient:
         self._owed: dict[asyncio.Timeout, None] = {}
         """Scopes of the requests that wait for an answer."""
         self._last_answer_at = 0.0
-        """When the last answer came, or the first was owed."""
+        """Time of the last answer, or at which the first was owed."""
 
     async def send(self, posted: HttpRequest) -> bytes:
         """Send a request; returns the body of the answer.

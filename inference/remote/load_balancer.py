@@ -151,7 +151,7 @@ class LoadBalancer:
     async def send(self, key: bytes, posted: HttpRequest, why: str = _NO_SERVER) -> bytes:
         """Send a request to a server, and to others where it fails; returns the answer.
 
-        Requests of the same ``key`` go to the same server while it is up. ``why`` says why the last try failed.
+        Requests of the same ``key`` go to the same server while it is up. ``why`` is the reason of the last failure.
 
         Raises:
             ModelError: the request is at fault.

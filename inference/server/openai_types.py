@@ -133,7 +133,7 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     """0 takes the most likely token."""
     top_p: float | None = 1.0
     seed: int | None = None
-    """Without one, every request draws anew. The choices of one request have seeds one after the other."""
+    """Seed of the first choice; the others' follow it. Without one, every request draws anew."""
     n: int | None = 1
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -166,7 +166,7 @@ class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
     prompt: str | list[int | str | list[int]]
     """A text or its tokens, or several of these."""
     logprobs: int | None = None
-    """0 or 1: that of the sampled token."""
+    """0 or 1: the sampled token's."""
 
 
 class ContentPart(msgspec.Struct, frozen=True):
@@ -218,7 +218,7 @@ class ChatCompletionRequest(CommonRequest, frozen=True, kw_only=True):
     league_seat: int = 0
     """Seat of the external agent; the opponent has all others."""
     league_roles: list[str] = []
-    """Names of the seats; by default those of the league's game, and of other games ``seat 0`` and ``seat 1``."""
+    """Names of the seats; by default the league's game's, or ``seat 0`` and ``seat 1`` for other games."""
     league_position: Any = None
     """Position of the league's game, as ``Game.save`` wrote it (the JSON, or its text): what bots reply to."""
     league_role: str = ""

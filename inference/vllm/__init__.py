@@ -37,7 +37,7 @@ class VllmRequest(msgspec.Struct, frozen=True):
     tokens: int
     """Most tokens to sample."""
     seed: int | None
-    """Seed of a generator of its own; None samples with the engine's."""
+    """Seed of the request's own generator; None samples with the engine's."""
     sampling: SamplingParameters
     logprobs: int = 0
     """Tokens whose log-probabilities are returned, besides the sampled one; -1 for the whole vocabulary."""

@@ -31,7 +31,7 @@ MAX_STRETCH_TOKENS = 16
 MAX_STOP_TOKENS = 128
 """Most stop tokens of one request: the bound of vLLM's second model runner."""
 IMPOSSIBLE_LOGPROB = -9000.0
-"""Log-probabilities below are those of tokens that could not come: vLLM writes -9999 for minus infinity."""
+"""Log-probability below which a token could not come: vLLM writes -9999 for minus infinity."""
 
 
 class ModelLimits(NamedTuple):
@@ -43,7 +43,7 @@ class ModelLimits(NamedTuple):
     limit: int
     """Longest prompt and completion together."""
     seeded: bool = True
-    """Whether each request gets the seed of a generator of its own."""
+    """Whether each request seeds its own generator."""
 
 
 class CompletionSampler:
@@ -183,6 +183,6 @@ class CompletionSampler:
 
 
 def check_vllm_request(request: Request, model: ModelLimits) -> None:
-    """Raise ``ModelError`` for what vLLM would reject with messages of its own, or not at all."""
+    """Raise ``ModelError`` for what vLLM would reject with less clear messages, or not at all."""
     check_request(request, model.limit)
     check_token_ids(min(request.prompt_ids), max(request.prompt_ids), model.vocabulary)

@@ -81,7 +81,7 @@ class VllmConfig(Table, frozen=True):
 
     @property
     def is_seeded(self) -> bool:
-        """Whether each request is sampled with a generator of its own."""
+        """Whether each request is sampled with its own generator."""
         return self.device == "cpu" if self.request_seeds is None else self.request_seeds
 
     def max_length(self, model: int) -> int:

@@ -107,7 +107,7 @@ class _Block(NamedTuple):
     """Pairs of sides of some matches."""
 
     match_P: Ints
-    """From 0 in the block."""
+    """Number of the match, from 0 in the block."""
     own_P: Ints
     """Line-up of the first side."""
     other_P: Ints

@@ -8,7 +8,7 @@ from league.analysis.bradley_terry import MatchResults, Strength, fit_strengths
 from schemas.errors import UsageError, format_choices
 
 BRADLEY_TERRY = "bradley_terry"
-"""Name of the default order; the others are those of the configured rating systems."""
+"""Name of the default order; the others are named after the configured rating systems."""
 
 _CONFIGURED = "SELECT game, system, systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
 _ROWS = """

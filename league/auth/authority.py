@@ -64,7 +64,7 @@ class _Secrets(msgspec.Struct, frozen=True):
     league: str
     """League in the users' subjects; ``*`` for all on the broker."""
     begun: int
-    """When the keys were made. Fixed, since a broker accepts a changed operator token only after a restart."""
+    """Time at which the keys were made; fixed, since a broker accepts a changed operator token only after a restart."""
 
 
 class Authority:

@@ -222,7 +222,7 @@ class BrokerBlobStore(StreamedBlobStore):
 
 
 def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
-    """The entry in a message; None without one. Name, area and writer are those of its subject.
+    """The entry in a message; None without one. Its subject gives name, area and writer.
 
     Permissions guard the subject, except its last token, the name: a broker takes ``*`` for one, too.
     """

@@ -62,7 +62,7 @@ class BlobLocations:
     def __init__(self, league: str) -> None:
         self.config = BlobsConfig()
         self.copy_to = ""
-        """Where the archive is copied to (``history.copy_to``); empty for nowhere."""
+        """Location of the archive's copy (``history.copy_to``); empty for none."""
         self.url = ""
         """Address of the store of large blobs, by the opening; empty for the broker."""
         self._league = league

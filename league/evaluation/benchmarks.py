@@ -76,7 +76,7 @@ class BenchmarkGames:
         self._waiting = {match_id: game for match_id, game in own.items() if game in set(self._needed)}
         self._played: dict[_PlannedGame, GameResult] = {}
         self.failures: list[MatchFailed] = []
-        """Matches that could not be completed; their games are missing again, like those of voided matches."""
+        """Matches that could not be completed; their games are missing again, like the games of voided matches."""
         for end in ends:
             game = self._waiting.pop(end.match_id, None)
             if game is None or end.match_id in voided:

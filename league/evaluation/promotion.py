@@ -40,9 +40,9 @@ class Sprt(NamedTuple):
     llr: float
     """Log-likelihood ratio, H1 over H0, after the last of them."""
     lower: float
-    """At or below this ratio the incumbent is kept."""
+    """Ratio at or below which the incumbent is kept."""
     upper: float
-    """At or above this ratio the candidate is promoted."""
+    """Ratio at or above which the candidate is promoted."""
     verdict: Literal["undecided", "promote", "keep"]
 
 

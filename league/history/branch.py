@@ -57,7 +57,7 @@ class CopyReport(msgspec.Struct):
 
 
 def event_references(event: e.Event | None) -> Iterator[BlobReference]:
-    """Blobs that an event refers to; see ``manifest_references`` for those of a manifest."""
+    """Blobs that an event refers to; ``manifest_references`` gives a manifest's."""
     match event:
         case e.LeagueOpened(model=model) if model.startswith("artifact:"):
             yield BlobReference("model", model.removeprefix("artifact:"))

@@ -163,7 +163,7 @@ class BlobReferences:
             self._require(event.model.removeprefix("artifact:"), "the base model", sequence)
 
     def required_blobs(self) -> dict[str, str]:
-        """Required blobs with their descriptions: those of the events so far, without the files of the archive."""
+        """Blobs that the events so far require, with descriptions, without the files of the archive."""
         trainers = {
             states[step]: f"the trainer of {policy} after step {step}"
             for policy, states in self._states.items()

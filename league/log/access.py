@@ -194,7 +194,7 @@ class FailFastClient(Client):  # type: ignore[misc]
 
 
 def user_name(client: Client) -> str:
-    """Name of a connection's user: that of its credentials, or the connection's own."""
+    """Name of a connection's user, from its credentials, or else the connection's name."""
     identity: UserIdentity | None = getattr(client, "identity", None)
     return str(client.options.get("name") or "") if identity is None else identity.name
 

@@ -49,7 +49,7 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
 
     number: int
     time_ns: int
-    """When it was set aside, in nanoseconds since 1970."""
+    """Time at which it was set aside, in nanoseconds since 1970."""
     letter: DeadLetter
 
 

@@ -87,7 +87,7 @@ class Publisher:
     async def _send(self, messages: Sequence[OutgoingMessage], conditions: Mapping[str, str]) -> tuple[int, bool]:
         """Send messages; returns the first one's sequence, and whether the broker calls it a duplicate.
 
-        Id and condition are those of the first message: the broker then looks for duplicates before it checks the
+        Id and condition belong to the first message: the broker then looks for duplicates before it checks the
         condition, and stores all messages or none.
         """
         if len(messages) == 1:

@@ -37,7 +37,7 @@ _MAX_DEAD_LETTERS = 2_000
 
 
 def _stream_configs(is_cluster: bool) -> list[StreamConfig]:
-    """All streams but that of experience, in the order of their making."""
+    """All streams except experience, in the order in which they are made."""
     removed_when_idle = StreamConsumerLimits(inactive_threshold=_MAX_IDLE_S)
     buckets = [
         StreamConfig(

@@ -88,7 +88,7 @@ def make_match(
 
 
 def match_group(match_id: str, size: int) -> str:
-    """Name of the group of a training match, ``<worker>-group-<number>``; empty where a match is a group of its own."""
+    """Name of the group of a training match, ``<worker>-group-<number>``; empty where a match is a group by itself."""
     worker, _, index = match_id.rpartition("-")
     return f"{worker}-group-{int(index) // size}" if size > 1 else ""
 

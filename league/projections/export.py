@@ -41,7 +41,7 @@ class ExportReport(msgspec.Struct, frozen=True):
 
 
 def export_tables(path: Path, to: Path, report: Callable[[str, int, float], None] = lambda *_: None) -> ExportReport:
-    """Write every table and view of a projection into a folder of its own, whole or not at all.
+    """Write every table and view of a projection into a new folder, whole or not at all.
 
     ``report`` is called after each table with its name, its rows and the seconds it took.
 

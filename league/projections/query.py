@@ -93,7 +93,7 @@ class QueryProcess:
         """The file's position; None when there is no file, or one of another version.
 
         Raises:
-            BusyError: another process is writing the file; the message says which.
+            BusyError: another process is writing the file; the message names it.
             UsageError: it is no DuckDB file.
         """
         answer = self._read_answer(self._child.stdout.readline() if self._child.stdout else b"")

@@ -45,7 +45,7 @@ class TableFiles(AbstractFileSystem):  # type: ignore[misc]
     """A projection's file, which is locked against writers, and its segments: ``league://NAME``.
 
     Raises:
-        BusyError: another process is writing the file; the message says which.
+        BusyError: another process is writing the file; the message names it.
     """
 
     protocol = "league"

@@ -118,7 +118,7 @@ def connect_duckdb(
     """Connect to a file, or to memory (None).
 
     Raises:
-        BusyError: another process has the file open; the message says which.
+        BusyError: another process has the file open; the message names it.
         DamagedFileError: the file cannot be opened or is no DuckDB file.
     """
     # Names of segments' files are relative to the folder of the tables: no path of this machine is in them.

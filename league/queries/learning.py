@@ -13,7 +13,7 @@ _BENCHMARKS_SQL = """
 
 
 def paired_benchmarks(connection: Any, at: int) -> list[dict[str, Any]]:
-    """Pair the first benchmark of each policy and opponent, or the base model's, with that of the newest version.
+    """Pair the first benchmark of each policy and opponent, or the base model's, with the newest version's.
 
     ``verdict`` compares the 95 % Wilson intervals: ``better`` or ``worse`` where they are apart, else ``open``.
     """

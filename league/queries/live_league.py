@@ -209,7 +209,7 @@ class LiveLeague:
         self._connections: list[Any] = []
 
     async def _reopen(self, failed: Projection, error: Exception) -> None:
-        """Replace tables that failed, by those of their file or, if these fail too, by new ones; until it succeeds."""
+        """Replace tables that failed, from their file or, if that fails too, by new ones; until it succeeds."""
         async with self._write_lock:
             pause_s = 0.0
             while self._projection is failed:

@@ -195,7 +195,7 @@ def played_turns(result: MatchFinished, record: bytes, config: LeagueConfig | No
 
 
 def _episode_turns(episode: RecordedEpisode) -> Iterator[PlayedTurn]:
-    """A turn for each call, those of child episodes after their parent's."""
+    """A turn for each call; child episodes follow their parent."""
     for call in episode.calls:
         yield {call.role: PlayedCall(call.prompt, call.said, call.said)}
     for child in episode.children:

@@ -165,7 +165,7 @@ async def explain_match(history: EventReader, artifacts: BlobReader, match: Matc
     if played is not None:
 
         def count_seats(config: LeagueConfig) -> SeatCounts:
-            """Those of the evaluated game, or of the match where the game cannot be made on this machine."""
+            """Seats of the evaluated game, or of the match where the game cannot be made on this machine."""
             try:
                 return evaluation_seat_counts(config.game.name, config.game.settings)
             except ConfigError:

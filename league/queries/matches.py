@@ -244,11 +244,11 @@ class MatchReplay(msgspec.Struct, frozen=True):
     turns: list[Turn] = []
     episodes: list[EpisodeNode] = []
     pictures: list[MapPosition] = []
-    """One more than there are turns: the last shows the end."""
+    """Maps, one more than there are turns: the last shows the end."""
     colors: dict[str, str] = {}
     """Colours of the powers on the maps."""
     replies: list[KeptReply] = []
-    """Those that were kept; none where there are maps."""
+    """Replies that were kept; none where there are maps."""
 
 
 @lru_cache(maxsize=16)

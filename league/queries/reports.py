@@ -66,7 +66,7 @@ async def compare_counterfactual(
 
 
 async def _matching_matches(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[str]:
-    """Ids of the matches for which a condition holds; a user's SQL is evaluated in a process of its own."""
+    """Ids of the matches for which a condition holds; a user's SQL is evaluated in a separate process."""
     # On a line of its own, so that an error points into what was typed, and a comment at its end ends there.
     statement = f"SELECT list(match_id) FROM matches WHERE (\n{predicate}\n) AND sequence <= {until}"
     [(match_ids,)] = (await query_history(run, history, statement)).rows

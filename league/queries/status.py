@@ -335,7 +335,7 @@ def _settled(evaluation: Evaluation) -> tuple[str, int] | None:
 
 
 def _rating_deviation(state: LeagueState, agent: str) -> float:
-    """Standard deviation of a rating: the system's own, or, under Elo, that of chance in the results."""
+    """Standard deviation of a rating: the system's own or, under Elo, the effect of chance in the results."""
     ratings = state.rating_table
     if not isinstance(ratings.system, Elo):
         return ratings.deviation(agent)

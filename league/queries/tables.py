@@ -68,7 +68,7 @@ async def query_history(
 
     Raises:
         UsageError: the statement is invalid, writes, or reads anything but the tables.
-        BusyError: another process has held the file for a minute; the message says which.
+        BusyError: another process has held the file for a minute; the message names it.
         LeagueError: a limit was reached.
     """
     from league.projections.decision_files import names_decisions
@@ -253,7 +253,7 @@ async def resolve_sequence(run: Run, history: "JetStreamLog", text: str, option:
     Times are in ISO 8601, UTC unless they have an offset; messages name the command line's ``option``.
 
     Raises:
-        UsageError: it is neither, or outside the history; the message says what the history has.
+        UsageError: it is neither, or outside the history; the message names what the history has.
     """
     if is_sequence(text):
         return await parse_sequence(history, text, option)

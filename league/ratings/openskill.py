@@ -20,7 +20,7 @@ from schemas.plugins import PluginStruct
 
 _BETA = 400 / (log(10) * sqrt(2))
 _MAX_GAP = 500.0
-"""Largest difference of skills that is told from larger ones: its exponential is a float."""
+"""Largest difference of skills that is distinguished from larger ones: its exponential is a float."""
 
 
 @SYSTEMS.register("openskill")

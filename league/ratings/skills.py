@@ -27,7 +27,7 @@ class SideGame(NamedTuple):
 
 
 def side_games(sides: Sequence[Side]) -> Iterator[SideGame]:
-    """Split a match into games: that of all sides for agents on one side; of the others, one for each of their sides.
+    """Split a match into games: one of all sides for agents on one side, and one per side for agents on several.
 
     The latter is without the agent's seats on the other sides.
     """

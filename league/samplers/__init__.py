@@ -179,7 +179,7 @@ def mix_buckets(mix: Mapping[str, float], weights: Mapping[str, dict[str, float]
 
 
 def pool_buckets(weights: Mapping[str, dict[str, float]], hero: str) -> Distribution:
-    """Buckets of one pool, in which every agent is drawn by its weight: a bucket's share is that of its agents.
+    """Buckets of one pool, in which every agent is drawn by its weight: a bucket's share is its agents' total.
 
     ``mirror`` has share 1 without any other agent, and share 0 otherwise.
     """

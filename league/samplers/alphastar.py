@@ -1,4 +1,4 @@
-"""AlphaStar's samplers: opponents by how often the policy beats them, and those of a main exploiter."""
+"""AlphaStar's samplers: opponents by how often the policy beats them, and a main exploiter's opponents."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal

@@ -159,7 +159,7 @@ class MatchQuality(OpponentSampler, frozen=True):
 
 
 def match_quality(gap: float, scale: float, deviation: float = 0.0, performance: Performance = "logistic") -> float:
-    """Chance of a draw relative to that of equals with known skills, as the draw margin goes to 0.
+    """Chance of a draw relative to equals with known skills, as the draw margin goes to 0.
 
     For normal performances this is TrueSkill's formula (Herbrich, Minka and Graepel 2007, "TrueSkill: A Bayesian skill
     rating system", on matchmaking): ``sqrt(v / (v + σ²)) exp(-d² / (2 (v + σ²)))`` with v = 2β², the variance of the

@@ -51,7 +51,7 @@ class LeagueState:
         self.sequence = 0
         self.league = ""
         self.model = ""
-        """Where workers find the base model."""
+        """Source of the base model, for workers."""
         self.rules = 1
         """Version of the rules of the game."""
         self.config: LeagueConfig | None = None

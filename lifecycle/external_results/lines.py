@@ -83,7 +83,7 @@ class Line(NamedTuple):
     """File and line, for messages."""
     fields: dict[str, Any]
     identity: str
-    """Digest of the line, and its occurrence in the file: for results without an id of their own."""
+    """Digest of the line, and its occurrence in the file: for results without an id."""
 
 
 def read_lines(data: bytes, source: str) -> Iterator[Line]:

@@ -27,7 +27,7 @@ class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of ``league arena``."""
 
     config: LeagueConfig
-    """Only ``game``, ``model``, ``prompts``, ``inference``, ``episodes`` and ``trainer`` are used."""
+    """Settings, of which ``game``, ``model``, ``prompts``, ``inference``, ``episodes`` and ``trainer`` are used."""
     steps: int
     seed: int
     """Seed of all draws; a made model's is ``config.seed``, so that another seed can play with the same model."""

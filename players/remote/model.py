@@ -44,7 +44,7 @@ class TokenUsage(msgspec.Struct, frozen=True):
     prompt: int
     completion: int
     total: int
-    """At least the sum of the two; more where the server does not break it down."""
+    """Total, at least the sum of the two; more where the server does not break it down."""
 
     def cost(self, config: RemoteAgentConfig) -> float:
         """Cost in the currency of the prices; tokens that are not broken down cost the higher price."""

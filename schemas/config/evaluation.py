@@ -91,7 +91,7 @@ class RolloutConfig(Table, frozen=True):
     group_size: PositiveInt = 1
     """Training matches of a game that are played from one start, in one seat and against one line-up, so that
     ``group_relative`` and ``leave_one_out`` compare them. The trainer waits for all of them (``trainer.gathering``).
-    Arenas have a setting of their own."""
+    Arenas have their own setting."""
     filter_opponent_invalid: bool = False
     """Whether matches ended by another seat's invalid move are left out of training, in games with the metric
     ``ended_by_invalid`` (TextArena). They count everywhere else."""

@@ -56,14 +56,14 @@ def _check_store_url(key: str, url: str, otherwise: str) -> bool:
 
 
 class BlobsConfig(Table, frozen=True):
-    """Where large blobs are stored: adapters, trainer states, game records, base models.
+    """Storage of large blobs: adapters, trainer states, game records, base models.
 
     Credentials of a bucket are no setting: every process takes them from its environment, as AWS's own tools do.
     """
 
     url: str = ""
     """``s3://bucket/prefix``, or a folder as ``file:///path`` or ``/path`` that all machines share; empty for the
-    broker. Each league uses a folder of its own there. Fixed when the league is opened."""
+    broker. Each league uses its own folder there. Fixed when the league is opened."""
     endpoint: str = ""
     """Address of an S3-compatible service, like ``https://host:9000``; empty for AWS."""
     region: str = "us-east-1"

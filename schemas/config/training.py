@@ -129,7 +129,7 @@ class StopCriterion(Table, frozen=True):
 
 
 class StopConfig(Table, frozen=True):
-    """When training ends, for ``trainer.policy`` and all other policies.
+    """Conditions that end the training of ``trainer.policy`` and all other policies.
 
     The first condition met ends it. None set means never.
     """
@@ -214,7 +214,7 @@ class PromptsConfig(Table, frozen=True):
 
     template: str = "auto"
     """Chat template: a family of ``arena/prompts`` by name, or ``auto`` for the template in the model's folder, else
-    that of its family, else ``plain``."""
+    its family's, else ``plain``."""
     thinking: bool = False
     """Whether the model may think before it answers, if its chat template has the switch (Qwen3)."""
     system: str = ""

@@ -106,7 +106,7 @@ class MatchFinished(Event, frozen=True, tag=True):
     match_id: str
     game: str
     purpose: str
-    """``training``, ``evaluation``, ``exhibition`` (requested, and rated only where ``ratings.purposes`` says so),
+    """``training``, ``evaluation``, ``exhibition`` (requested, and rated only where ``ratings.purposes`` names it),
     ``benchmark`` (likewise, and never used for matchmaking), ``session`` (played elsewhere against an opponent of the
     pool, and rated likewise), ``external`` (played by another system, and rated likewise) or ``imported``."""
     worker: str

@@ -43,7 +43,7 @@ class Advantage(Protocol):
 
 
 class CriticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The value function: an adapter of its own on the policy's base, and a linear head on the prompt's last token."""
+    """The value function: a separate adapter on the policy's base, and a linear head on the prompt's last token."""
 
     rank: PositiveInt = 8
     alpha: PositiveFloat = 16.0
@@ -113,7 +113,7 @@ def group_relative(
 ) -> Array:
     """A_i = R_i - mean(R of i's group) (Shao et al. 2024, section 4.1.2); a group of one gets 0.
 
-    Groups are numbered from 0 without gaps. The options are those of ``GroupRelative``.
+    Groups are numbered from 0 without gaps. Options as in ``GroupRelative``.
     """
     counts_U = np.bincount(group_G)
     means_U = np.bincount(group_G, weights=returns_G) / counts_U

@@ -128,7 +128,7 @@ class NativeBackend:
 
 @BACKENDS.register("native")
 class NativeSettings(PluginStruct, frozen=True):
-    """No settings of its own."""
+    """No settings."""
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> NativeBackend:
         """Load the base model into a ``Decoder``."""

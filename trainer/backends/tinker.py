@@ -219,7 +219,7 @@ class _TinkerAdapter:
         self.gradient: list[_Request] = []
         """Requests whose backward pass is to be made with the next update."""
         self.path = ""
-        """Where the server has saved the present weights and moments; empty if it has not."""
+        """Path at which the server has saved the present weights and moments; empty if it has not."""
         self._saves = 0
         self._base: Any = None
 
@@ -436,7 +436,7 @@ class _Request(NamedTuple):
 
 
 def _distribution(logprob_E: Tensor, chunk: Microbatch) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy [W] of each choice, from those of tokens under the whole vocabulary."""
+    """Log-probability and entropy [W] of each choice, from log-probabilities under the whole vocabulary."""
     listed_K, whole_U, temperature_W = chunk.listed_K, chunk.whole_U, chunk.temperature_W
     if bool((temperature_W[whole_U] != 1).any()):
         raise ConfigError(
@@ -477,7 +477,7 @@ def _fetch(url: str, headers: dict[str, str] | None = None) -> bytes:
 
 @contextlib.contextmanager
 def _server_errors(action: str) -> Iterator[None]:
-    """Raise the client library's errors, and those of an incomplete download, as ``ModelError``."""
+    """Raise the client library's errors, and an incomplete download's, as ``ModelError``."""
     import tinker
 
     try:

@@ -1,4 +1,4 @@
-"""Groups whose members come from different workers, in any order, some never; those of a buffer survive restarts.
+"""Groups whose members come from different workers, in any order, some never; a buffer's groups survive restarts.
 
 The rule, by counts and versions only, so that the same arrivals give the same outcomes on every day:
 

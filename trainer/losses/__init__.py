@@ -145,7 +145,7 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
 
 
 class Clipping(Objective, frozen=True, kw_only=True):
-    """A loss with bounds on the importance ratio, that of each token by default."""
+    """A loss with bounds on the importance ratio, by default per token."""
 
     low: float = 0.8
     high: float = 1.2
@@ -255,7 +255,7 @@ class Gspo(Clipping, frozen=True, kw_only=True):
     normalize: Normalization = "sample"
 
     def policy(self, terms: LossInputs) -> LossValue:
-        """Loss of each choice: that of its sequence, which the mean over the sequence thus preserves."""
+        """Loss of each choice: its sequence's loss, which the mean over the sequence thus preserves."""
         ratio_W = terms.sequence_mean(terms.logprob_W - terms.old_logprob_W).exp()
         return self.clip(ratio_W, terms.advantage_W)
 

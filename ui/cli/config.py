@@ -122,7 +122,7 @@ def check_game(
     """Check that a game keeps the contract of games; exits 1 if it breaks a rule.
 
     It is played at random by fixed seeds: legal and to an end, repeatable, saved and replayed with equal bytes; bad
-    actions change nothing, bots play legally, and the text for models says every action.
+    actions change nothing, bots play legally, and the text for models can express every action.
     """
     from arena.games import make_game
     from arena.games.contract import check_contract

@@ -143,7 +143,7 @@ async def agent_retire(
 
 async def match_request(
     seats: Annotated[str, Option(help="An agent for each seat, with commas; a policy stands for its newest version.")],
-    count: Annotated[int, Option(min=1, max=100_000, help="Number of matches, each with a seed of its own.")] = 1,
+    count: Annotated[int, Option(min=1, max=100_000, help="Number of matches, each with its own seed.")] = 1,
     kind: Annotated[str, Option(help="exhibition, or evaluation: rated like other evaluations.")] = ("exhibition"),
     rotate: Annotated[bool, Option("--rotate", help="Rotate the agents by one seat from match to match.")] = False,
     *,

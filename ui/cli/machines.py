@@ -104,8 +104,7 @@ def worker(
         str | None, Option(help="For inference workers: the address to listen on; by default inference.host.")
     ] = None,
     sink: Annotated[
-        list[str] | None,
-        Option(help="For trackers: jsonl, stdout or wandb; repeatable. By default what tracker.sinks says."),
+        list[str] | None, Option(help="For trackers: jsonl, stdout or wandb; repeatable. By default tracker.sinks.")
     ] = None,
     supervised: Annotated[
         bool, Option("--supervised", help="Log to the run's folder only; exit when the parent process ends.")

@@ -214,7 +214,7 @@ class HumanMatchLobby:
     def start_match(self, seat: int, agents: Sequence[str]) -> tuple[str, HumanMatch]:
         """Start a match; return it with the secret that authorises the player's further requests.
 
-        ``agents`` has the agents of all seats; that of the person's seat is ignored.
+        ``agents`` has the agents of all seats; the one in the person's seat is ignored.
 
         Raises:
             UsageError: there are no such seats or agents.

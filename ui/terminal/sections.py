@@ -21,7 +21,7 @@ class Column(NamedTuple):
     name: str
     number: bool = False
     most: int | None = None
-    """Maximum width in cells; None for that of the texts."""
+    """Maximum width in cells; None for the texts' width."""
 
 
 class Table(NamedTuple):

@@ -70,7 +70,7 @@ async def serve_web(
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """Names of runs: those of their folders, with as much of the paths as tells them apart; no folder twice."""
+    """Names of runs: their folders' names, with as much of the paths as tells them apart; no folder twice."""
     if len(set(folders)) < len(folders):
         raise UsageError("--run: a folder is given twice; expected a different folder each time")
     for length in range(1, max(len(folder.parts) for folder in folders) + 1):
@@ -237,7 +237,7 @@ class RequestGuard:
 
 
 async def add_security_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Complete every response, those of the server's errors too."""
+    """Complete every response, the server's errors included."""
     for name, value in _SECURITY_HEADERS.items():
         # Pages in one file have stricter policies of their own.
         response.headers.setdefault(name, value)

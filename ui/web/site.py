@@ -72,7 +72,7 @@ class SiteFolder:
         self._old = [] if listed is None else listed.files
 
     async def write(self, files: AsyncIterator[SiteFile]) -> tuple[int, int]:
-        """Write the files and remove those of the earlier site that are not among them; returns number and bytes."""
+        """Write the files and remove the earlier site's others; returns number and bytes."""
         written, size = [], 0
         try:
             (self.path / ANSWERS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class SiteFolder:
 async def make_site(
     league: LiveLeague, matches: int, report: Callable[[str, float], None] = lambda stage, share: None
 ) -> AsyncIterator[SiteFile]:
-    """The files of a league's site, with the pages of so many ``matches``: the newest, and those of benchmarks."""
+    """The files of a league's site, with the pages of so many ``matches``: the newest, and benchmarks'."""
     report("reading the league", 0.0)
     for name, content in {"index.html": make_site_page(), **site_static_files()}.items():
         yield SiteFile(name, content.encode())
@@ -122,7 +122,7 @@ async def make_site(
 
 
 async def _ask_pages(answers: FrozenAnswers, matches: Sequence[dict[str, Any]]) -> list[str]:
-    """Ask what the pages but those of agents and matches ask; returns the agents, the best first."""
+    """Ask what all pages except agents' and matches' ask; returns the agents, the best first."""
     found = {question: await answers.ask(question) for question in _QUESTIONS}
     await answers.ask("/events", limit=200)
     answers.put("/matches", {"rows": matches, "next": None})

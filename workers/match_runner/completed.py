@@ -28,7 +28,7 @@ class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
     """The league's tokenizer; None if no model has been loaded."""
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
-        """The seat's trajectory; None where there is nothing to train on."""
+        """The seat's trajectory; None if there is nothing to train on."""
         raise NotImplementedError
 
     def seat_metrics(self, seat: int) -> dict[str, float]:

@@ -209,7 +209,7 @@ class HeartbeatPublisher:
             await self.publish()
 
     def _measure(self, name: str, gauge: Callable[[], T] | None) -> T | None:
-        """The gauge's value; None where there is no gauge or it fails."""
+        """The gauge's value; None if it is missing or fails."""
         try:
             return None if gauge is None else gauge()
         except Exception as error:  # a failed gauge must not end the process

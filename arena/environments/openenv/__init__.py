@@ -107,7 +107,7 @@ def _last_value(text: str, kind: str) -> Any:
 
 
 def _first_type(schema: Mapping[str, Any]) -> str:
-    """A schema's type, or that of its first alternative."""
+    """A schema's type, or its first alternative's."""
     alternatives = [schema, *schema.get("anyOf", ())]
     return next((each["type"] for each in alternatives if "type" in each), "string")
 

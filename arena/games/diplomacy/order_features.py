@@ -31,7 +31,7 @@ UNREACHABLE, MOST_DETOUR = 9, 3
 """Distance in moves of an unreachable province, and the most detour in moves that is distinguished."""
 PLACE_FEATURES = 13
 CONDITIONS = ("one friend", "two friends", "occupant stays", "occupant goes")
-"""At least one or two friendly units choose the option too; a friendly unit stands there and stays, or goes."""
+"""Conditions: at least one or two friendly units choose the option too; a friendly unit there stays, or goes."""
 JOINT_FEATURES = 11
 FEATURES = 2 * MAPS * len(ROUNDS) + AUTUMN_MAPS + 2 * GOALS + PLACE_FEATURES + JOINT_FEATURES
 LEAST_LOG = 0.01

@@ -1,6 +1,6 @@
 """Model of how the other powers order their units, fitted to the orders of the match so far.
 
-Each unit chooses the province that it wants to have or to keep: it stays, moves there, or supports a friendly unit that
+Each unit chooses a province to have or to keep: it stays, moves there, or supports a friendly unit that
 does. Given what friendly units choose, the choice is a conditional logit (McFadden 1974, "Conditional logit analysis of
 qualitative choice behavior") over ``order_features``. The weights maximise the pseudo-likelihood (Besag 1975,
 "Statistical analysis of non-lattice data") with a normal prior around those of bots that play each other; orders are
@@ -51,9 +51,9 @@ _Model = Callable[[Game, Sequence[int], Random], Mapping[int, Action]]
 
 
 class OrderModel:
-    """An ``OpponentModel`` of Diplomacy; retreats and adjustments are those of the bots.
+    """An ``OpponentModel`` of Diplomacy; retreats and adjustments are the bots'.
 
-    ``mean`` is that of the weights' prior, shape (F,).
+    ``mean`` is the mean of the weights' prior, shape (F,).
     """
 
     def __init__(self, mean: Floats | None = None) -> None:
@@ -75,7 +75,7 @@ class OrderModel:
         self._turns = len(turns)
 
     def add(self, actions: Mapping[int, Action], position: Position) -> None:
-        """Add the orders of a movement phase to the data; those of other phases tell nothing."""
+        """Add the orders of a movement phase to the data; other phases carry no information."""
         if position.kind != "M":
             return
         for seat, units in unit_choices(position, actions).items():

@@ -179,7 +179,7 @@ _TURNS: WeakKeyDictionary[Position, dict[tuple[type, int], SignpostedTurn]] = We
 
 
 class SignpostedText(DiplomacyText):
-    """The ``TextFormat`` of Diplomacy with signposts; retreats and adjustments are those of the compact format."""
+    """The ``TextFormat`` of Diplomacy with signposts; retreats and adjustments are as in the compact format."""
 
     turn_type = SignpostedTurn
 

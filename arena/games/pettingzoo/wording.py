@@ -154,5 +154,5 @@ WORDINGS: Mapping[str, Wording] = {
 
 
 def wording_of(env_id: str) -> Wording:
-    """The wording of an environment, the generic one where there is none of its own."""
+    """The wording of an environment; the generic one if it has none."""
     return WORDINGS.get(env_id.rpartition("-v")[0], GENERIC)

@@ -33,7 +33,7 @@ class EnvironmentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     name: str
     players: int | None = None
-    """Number of players; None for that of all environments."""
+    """Number of players; None for the number of all environments."""
     observation: str = ""
     """Override of ``prompts.observation``."""
     extractor: str = ""

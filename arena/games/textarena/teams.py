@@ -34,7 +34,7 @@ _SIDES: dict[str, Callable[[Any, range], SeatSides]] = {
     "SecretMafiaEnv": _secret_mafia,
     "TabooEnv": _taboo,
 }
-"""By the name of the environment's class."""
+"""Sides of the seats, by the name of the environment's class."""
 
 
 def seat_sides(env: Any, players: int) -> SeatSides:

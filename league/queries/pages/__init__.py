@@ -25,7 +25,7 @@ from schemas.errors import UsageError, format_choices
 MAX_ROWS = 500
 """Rows of one response; longer lists are paged."""
 MAX_INTEGER = 2**62
-"""Bound in queries without a limit of their own: above every sequence and gradient step."""
+"""Bound in queries without a limit: above every sequence and gradient step."""
 _MAX_TEXT_LENGTH = 1_000
 
 

@@ -212,7 +212,7 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
 
 @route("/matchmaking/audit", stays_s=15.0)
 async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
-    """Target and realised shares of buckets in a ``policy``'s matches up to ``at``; ``why`` says why there is none."""
+    """Target and realised shares of buckets in a ``policy``'s matches up to ``at``, or ``why`` there are none."""
     policy, at = params.text("policy"), params.as_of(league)
     (steps,) = await league.rows(
         "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
