@@ -157,6 +157,20 @@ def trajectory(match_id: str = "m-0", steps: Sequence[ModelCall] = (), **fields:
 # ── Projections
 
 
+def encode_decisions(*rows: Mapping[str, Any]) -> bytes:
+    """A segment of ``decisions``: rows of a poker player, with what a test is about."""
+    from workers.decisions import decision_schema, write_parquet
+
+    default: dict[str, Any] = {
+        **{"purpose": "training", "time": 0, "seat": 0, "agent": "main@1", "policy": "main", "call": 0, "version": 1},
+        **{"clock": 0, "prompt": "Your card is the king.", "thoughts": "", "second_reply": "", "move": "bet"},
+        **{"fault": "", "legal_moves": ["bet", "check"], "logprob": -0.7, "choices": 1, "temperature": 1.0},
+        **{"opponents": ["random_bot"], "ratings": [800.0], "score": 1.0, "rank": 1},
+    }
+    full = [default | dict(row) for row in rows]
+    return write_parquet({name: [row[name] for row in full] for name in decision_schema().names}, decision_schema())
+
+
 def run_query(
     path: Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY, max_rows: int = MAX_ROWS
 ) -> QueryResult:

@@ -23,6 +23,7 @@ from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.episodes import Message
 from schemas.metrics import Heartbeat, MatchMetrics
+from tests.builders import encode_decisions
 from tests.simulated_history import Simulation
 
 MARK = "pwned"
@@ -141,6 +142,10 @@ async def store(folder: Path, records: list[RecordedEvent], told: list[Told], wo
         for match, record in told:
             kept = await run.open_blob_store(client, "league").put(zstandard.compress(record))
             await log.append(msgspec.structs.replace(match, record=kept))
+        said = {"match_id": "nim-1", "worker": "rollout-0", "prompt": word, "thoughts": word, "reply": word}
+        segment = encode_decisions(said)
+        name = await run.open_blob_store(client, "league").put(segment)
+        await log.append(e.DecisionsStored("rollout-0", "decisions", name, 1, len(segment)))
         beat = Heartbeat("rollout-0", word, "1", word, 7, 60.0, 2**20, 0.5, 3, 1, 2, play=MatchMetrics(3, 9, 1, 1.5))
         await MetricsStream(client, "league").publish(beat)
         letter = DeadLetter("WORK", 7, word, word, 5, "m-1", payload=word.encode(), size=13)

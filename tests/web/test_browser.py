@@ -309,6 +309,14 @@ def test_a_match_begins_with_its_map_in_the_colours_of_its_chart_and_can_be_embe
     assert browser.run_script(snippet).startswith('<iframe src="dip-1.html#?phase=1" title="Match dip-1" sandbox=')
 
 
+def test_a_reply_shows_its_thoughts_once_they_are_unfolded(site: str, browser: Browser) -> None:
+    opened(browser, f"{site}/match/nim-1", ".turns .thoughts")
+    (thoughts,) = browser.driver.find_elements("css selector", ".turns .thoughts")
+    assert thoughts.text == "thoughts"
+    thoughts.find_element("tag name", "summary").click()
+    until(lambda: thoughts.text == "thoughts\na bad engine", "they stay folded")
+
+
 def test_tables_and_charts_are_downloaded_as_what_they_show(site: str, browser: Browser, tmp_path: Path) -> None:
     browser.console_messages()  # Those of other pages.
     browser.run_command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,21 +16,10 @@ from schemas.config import DecisionsConfig
 from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
 from schemas.errors import UsageError
 from schemas.events import DecisionsDropped, DecisionsStored, Event
-from tests.builders import match_finished, record_events, run_query
-from workers.decisions import decision_schema, encode_credit, split_thoughts, write_parquet
+from tests.builders import encode_decisions, match_finished, record_events, run_query
+from workers.decisions import decision_schema, encode_credit, split_thoughts
 
 DAY_NS = 86_400 * 10**9
-BASE: dict[str, Any] = {
-    **{"purpose": "training", "time": 0, "seat": 0, "agent": "main@1", "policy": "main", "call": 0, "version": 1},
-    **{"clock": 0, "prompt": "Your card is the king.", "thoughts": "", "second_reply": "", "move": "bet", "fault": ""},
-    **{"legal_moves": ["bet", "check"], "logprob": -0.7, "choices": 1, "temperature": 1.0},
-    **{"opponents": ["random_bot"], "ratings": [800.0], "score": 1.0, "rank": 1},
-}
-
-
-def encode_decisions(*rows: dict[str, Any]) -> bytes:
-    full = [BASE | row for row in rows]
-    return write_parquet({name: [row[name] for row in full] for name in decision_schema().names}, decision_schema())
 
 
 def store(folder: Path, *segments: tuple[str, bytes]) -> tuple[CachedBlobStore, list[Event]]:

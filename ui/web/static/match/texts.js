@@ -10,6 +10,11 @@ function choice(one, number) {
   return h("li", { value: number + 1 }, h("code", null, one.said), " ", chance, h("span", { class: "soft" }, allowed));
 }
 
+/** A reply's thoughts, folded: they are often longer than all else. */
+export function thoughts(reply) {
+  return reply?.thoughts && h("details", { class: "thoughts" }, h("summary", null, "thoughts"), h("pre", null, reply.thoughts));
+}
+
 function decisionText(found) {
   const source = found.source === "kept" ? `As it was sampled, by version ${found.version}.` : found.source === "rollout" ? `As it was sampled, by version ${found.version} at temperature ${found.temperature}.` : "";
   return [
@@ -17,8 +22,7 @@ function decisionText(found) {
     found.credit && h("p", null, h("strong", null, found.credit)),
     found.fault && h("p", { class: "problem" }, `No legal move in the reply: ${found.fault}.`),
     h("h4", null, "Prompt"), h("pre", null, found.prompt),
-    found.thoughts && [h("h4", null, "Thoughts"), h("pre", null, found.thoughts)],
-    h("h4", null, "Reply"), h("pre", null, found.reply),
+    h("h4", null, "Reply"), thoughts(found), h("pre", null, found.reply),
     found.choices.length > 0 && [h("h4", null, "Choices"), h("ol", { class: "choices" }, found.choices.map(choice))],
   ];
 }
@@ -43,7 +47,7 @@ function decision(match, turn, seat, open = false) {
 /** A reply as it was kept, with its thoughts and what it earned. */
 function kept(reply) {
   return reply && [
-    reply.thoughts && [h("p", { class: "soft" }, "thoughts"), h("pre", null, reply.thoughts)],
+    thoughts(reply),
     h("pre", null, reply.reply),
     reply.fault && h("p", { class: "problem" }, `No legal move in the reply: ${reply.fault}.`),
     reply.credit && h("p", { class: "credit" }, reply.credit),
@@ -88,7 +92,7 @@ export function transcript(match, turns, replies) {
 function call(one, reply) {
   return h("div", { class: "card" },
     h("h4", null, one.role),
-    reply?.thoughts && [h("p", { class: "soft" }, "thoughts"), h("pre", null, reply.thoughts)],
+    thoughts(reply),
     h("pre", null, one.said),
     reply?.credit && h("p", { class: "credit" }, reply.credit),
     h("details", null, h("summary", null, "prompt"), one.prompt.map((message) => [h("h5", null, message.role), h("pre", null, message.content)])));

@@ -56,7 +56,7 @@ const STEPS = [
   { name: "matches", of: (r) => whole(r.matches), number: true, sort: (r) => r.matches },
   { name: "accepted", of: (r) => whole(r.accepted), number: true, sort: (r) => r.accepted },
   { name: "stale", of: (r) => whole(r.stale), number: true, sort: (r) => r.stale },
-  { name: "refused", of: (r) => whole(r.refused), number: true, sort: (r) => r.refused },
+  { name: "rejected", of: (r) => whole(r.refused), number: true, sort: (r) => r.refused },
   { name: "seats trained on", text: true, of: (r) => Object.entries(r.roles).map(([role, count]) => `${role} ×${count}`).join(", ") },
   { name: "note", of: (r) => (r.tainted.length ? `tainted by ${r.tainted.join(", ")}` : r.skipped ? "skipped" : "") },
 ];

@@ -13,8 +13,7 @@ const ROWS = [
   { name: "met", of: (r) => (r.met === null ? "" : r.met ? "✓" : "✗") },
   { name: "figure", of: (r) => r.figure },
   { name: "measured", of: (r) => r.measured, text: true },
-  { name: "expected", of: (r) => r.expected, text: true },
-  { name: "to do", of: (r) => r.advice, text: true },
+  { name: "expected", of: (r) => [r.expected, r.advice && h("p", { class: "advice" }, r.advice)], text: true },
 ];
 
 export async function show(main, context) {
@@ -32,8 +31,7 @@ export async function show(main, context) {
 }
 
 function section(criterion) {
-  const isAdvised = criterion.figures.some((one) => one.advice);
-  const rows = table(isAdvised ? ROWS : ROWS.slice(0, -1), { key: (r) => r.figure, empty: "nothing was measured" });
+  const rows = table(ROWS, { key: (r) => r.figure, empty: "nothing was measured" });
   rows.update(criterion.figures);
   return h("section", null, h("h2", null, `${criterion.title}: `, h("span", { class: criterion.passed ? "good" : "soft" }, criterion.passed ? "met" : "not met")), rows.node);
 }

@@ -17,7 +17,7 @@ const VERDICTS = { better: "better", worse: "worse", open: "not certain" };
 const TONES = { better: "good", worse: "bad" };
 
 const ROWS = (system) => [
-  { name: "#", of: (r) => r.rank, number: true },
+  { name: "#", of: (r) => r.rank, number: true, wide: true },
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
   { name: "kind", of: (r) => (r.rated_games ? r.kind : `${r.kind}, unrated`), wide: true },
   { name: "rating", of: (r) => `${decimal(r.rating, 0)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
@@ -34,13 +34,13 @@ const EVENTS = [
   { name: "what", text: true, of: (e) => (e.match_id ? link(`/match/${part(e.match_id)}`, e.text) : e.text) },
 ];
 
-const share = (b) => (b ? `${percent(b.share, 1)} (${decimal(100 * b.low, 0)} … ${percent(b.high)}) of ${whole(b.games)}` : "not measured");
+const share = (b) => [h("span", { class: "wide" }, `${b.agent}: `), `${percent(b.share, 1)} of ${whole(b.games)} `, h("span", { class: "soft together" }, `${decimal(100 * b.low, 0)} … ${percent(b.high)}`)];
 
 const BENCHMARKS = [
   { name: "against", of: (b) => b.opponent },
   { name: "verdict", of: (b) => h("strong", { class: { better: "good", worse: "bad" }[b.verdict] }, b.before ? VERDICTS[b.verdict] : "nothing to compare with") },
-  { name: "before", text: true, of: (b) => (b.before ? `${b.before.agent}: ${share(b.before)}` : "not measured") },
-  { name: "newest version", text: true, of: (b) => `${b.after.agent}: ${share(b.after)}` },
+  { name: "before", text: true, of: (b) => (b.before ? share(b.before) : "not measured") },
+  { name: "after", text: true, of: (b) => share(b.after) },
 ];
 
 export async function show(main, context) {
@@ -92,11 +92,17 @@ async function criteria(context) {
   async function update() {
     const found = await get("/criteria", { at: context.at });
     fill(place, h("ul", { class: "plain" }, found.criteria.map((one) =>
-      h("li", null, h("strong", { class: one.passed ? "good" : "soft" }, one.passed ? "✓ " : "– "), one.title, h("span", { class: "soft" }, one.passed ? ": met" : ": not met")))));
+      h("li", null, h("strong", { class: one.passed ? "good" : "soft" }, one.passed ? "✓ " : "– "), one.title, h("span", { class: "soft" }, one.passed ? ": met" : `: not met${advice(one)}`)))));
   }
 
   await update();
   return { node: h("section", null, h("h2", null, link("/criteria", "Success criteria")), place), live: paced(update) };
+}
+
+/** What would let a criterion be met: the first thing to do. */
+function advice(criterion) {
+  const first = criterion.figures.find((one) => one.advice);
+  return first ? ` (${first.advice})` : "";
 }
 
 /** Rates and queues of the running processes; they are of now, whatever the slider says. */

@@ -12,7 +12,7 @@ const KEPT = "league-game";
 const RETRY_MS = 1000;
 
 export async function show(main) {
-  const place = h("div");
+  const place = h("div", { class: "stack" });
   fill(main, h("h1", null, "Play"), place);
   // `game` is the current match: views of an earlier one are ignored.
   const here = { place, open: true, game: null };
@@ -79,7 +79,7 @@ function offered(offer, here) {
   const alone = offer.seats.length < 2;
   return [
     h("p", null, `${about(offer, alone)} There is half an hour for each answer. `, notes(offer)),
-    h("form", { onsubmit: begin }, h("div", { class: "form" }, h("label", null, "your seat", seat)), !alone && h("fieldset", { class: "form" }, h("legend", null, "the others"), others), button, said),
+    h("section", null, h("form", { onsubmit: begin }, h("div", { class: "form" }, h("label", null, "your seat", seat)), !alone && h("fieldset", { class: "form" }, h("legend", null, "the others"), others), button, said)),
   ];
 }
 

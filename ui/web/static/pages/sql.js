@@ -20,7 +20,7 @@ export async function show(main, context) {
   const page = Array.from(crypto.getRandomValues(new Uint32Array(2)), (n) => n.toString(36)).join("");
   const text = h("textarea", { id: "statement", rows: 7, spellcheck: "false", autocapitalize: "off", autocomplete: "off", class: "statement", value: context.query.get("q") ?? "SELECT role, avg(score) AS score FROM match_seats GROUP BY role" });
   const said = h("p", { class: "soft", role: "status" });
-  const result = h("div");
+  const result = h("div", { class: "stack" });
   const run = h("button", { type: "submit" }, "Run");
   const stop = h("button", { type: "button", hidden: true, onclick: () => post("/sql/stop", { page }).catch(() => {}) }, "Stop");
   const save = h("button", { type: "button", onclick: () => file() }, "Download CSV");
@@ -77,8 +77,8 @@ export async function show(main, context) {
   }
 
   fill(main, h("h1", null, "SQL"), h("div", { class: "beside" },
-    h("div", null, form, said, result),
-    h("aside", { "aria-label": "What can be asked" }, saved, await tables(text))));
+    h("div", { class: "stack" }, h("section", null, form, said), result),
+    h("aside", { class: "stack", "aria-label": "What can be asked" }, saved, await tables(text))));
   if (context.query.get("q")) ask();
   return {
     close: () => asking && post("/sql/stop", { page }).catch(() => {}),
@@ -120,7 +120,7 @@ function chart(found, query) {
   });
   const label = (name, select) => h("label", null, name, select);
   draw();
-  return h("details", { open: true }, h("summary", null, "Chart"), h("div", { class: "form" }, label("x", x), label("y", y), label("series", series)), drawn);
+  return h("section", null, h("h2", null, "Chart"), h("div", { class: "form" }, label("x", x), label("y", y), label("series", series)), drawn);
 }
 
 function choice(name, columns, indices, chosen) {
@@ -171,7 +171,10 @@ async function tables(text) {
     h("button", { type: "button", onclick: () => put(text, `FROM ${t.name} LIMIT 100`) }, "look at it"),
     h("ul", { class: "plain" }, t.columns.map(column)));
   const macro = (m) => h("li", null, h("code", null, m.name), " ", h("span", { class: "soft" }, marked(m.comment)));
-  return h("section", null, h("h2", null, "Tables"), found.tables.map(table), h("h2", null, "Macros"), h("ul", { class: "plain" }, found.macros.map(macro)));
+  return [
+    h("section", null, h("h2", null, "Tables"), found.tables.map(table)),
+    h("section", null, h("h2", null, "Macros"), h("ul", { class: "plain" }, found.macros.map(macro))),
+  ];
 }
 
 function put(text, statement) {

@@ -5,6 +5,7 @@ import { fill, h, link, part, problem } from "../dom.js";
 import { clock, decimal, whole } from "../format.js";
 import { manifest } from "../frozen.js";
 import { get } from "../league.js";
+import { thoughts } from "../match/texts.js";
 import { again } from "../pace.js";
 import { table } from "../table.js";
 
@@ -43,7 +44,7 @@ const MARKS = [
 const DECISIONS = [
   { name: "advantage", of: (d) => decimal(d.advantage, 3), number: true, sort: (d) => d.advantage },
   { name: "reward", of: (d) => decimal(d.reward, 3), number: true, sort: (d) => d.reward },
-  { name: "reply", text: true, of: (d) => [d.thoughts && h("details", null, h("summary", null, "thoughts"), h("pre", null, d.thoughts)), h("code", null, d.reply)] },
+  { name: "reply", text: true, of: (d) => [thoughts(d), h("code", null, d.reply)] },
   { name: "move", of: (d) => d.move ?? "–" },
   { name: "fault", of: (d) => d.fault },
   { name: "prompt", text: true, of: (d) => h("details", null, h("summary", null, "prompt"), h("pre", null, d.prompt)) },

@@ -21,7 +21,7 @@ export function board(secret, another) {
   const said = h("div");
   const troubled = h("div");
   const leave = h("button", { type: "button", onclick: leaving }, "Leave the game");
-  const node = h("div", { class: "playing" }, h("div", null, heading, state, result, picture), h("div", null, question, said, troubled, h("p", null, leave), moves, rules));
+  const node = h("div", { class: "playing" }, h("div", { class: "stack" }, heading, state, result, picture), h("div", { class: "stack" }, question, said, troubled, h("p", null, leave), moves, rules));
   let drawn = 0;
   let asked = null;
 
