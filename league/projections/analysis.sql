@@ -80,5 +80,6 @@ CREATE VIEW regressions AS
     SELECT v.policy, v.version, v.agent, v.sequence, v.rating, map_from_entries(list((b.agent, b.rating))) AS below
     FROM version_ratings v JOIN version_ratings b
          ON b.policy = v.policy AND b.version = v.version AND b.baseline AND b.rating > v.rating
-    WHERE NOT v.baseline GROUP BY ALL ORDER BY v.sequence;
-COMMENT ON VIEW regressions IS 'evaluated versions that were rated below a baseline: `below` says which, and at what rating';
+    WHERE NOT v.baseline AND v.version > (SELECT min(version) FROM version_ratings f WHERE f.policy = v.policy)
+    GROUP BY ALL ORDER BY v.sequence;
+COMMENT ON VIEW regressions IS 'evaluated versions, after the first, that were rated below a baseline: `below` says which, and at what rating';

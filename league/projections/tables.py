@@ -19,7 +19,7 @@ from schemas.config import LeagueConfig
 from schemas.decisions import CREDIT, DECISIONS
 from schemas.errors import BusyError, UsageError
 
-VERSION = 20
+VERSION = 21
 
 _FILES = [Path(__file__).with_name(f"{name}.sql") for name in ("schema", "analysis")]
 _STATEMENTS = [

@@ -66,8 +66,9 @@ def learning_verdict(pairs: Sequence[dict[str, Any]], seats: int) -> dict[str, A
     losing = _names([row for row in measured if row["high"] < equal])
     uncertain = _names([row for row in measured if row["low"] <= equal <= row["high"]])
     if seats > 1:
-        text += f" It still loses to {losing}." if losing else " It loses to no benchmark opponent."
-        text += f" Not yet certain to be better than {uncertain}." if uncertain and not losing else ""
+        text += f" It still loses to {losing}." if losing else ""
+        text += f" Undecided against {uncertain}: equals win {100 * equal:.0f} %." if uncertain else ""
+        text += "" if losing or uncertain else " It loses to no benchmark opponent."
     return {"verdict": verdict, "headline": headlines[verdict], "text": text, "pair": pair}
 
 

@@ -303,21 +303,18 @@ def _collapse(step: GradientStepTaken) -> str:
 def _rating_alarms(state: LeagueState) -> Iterator[Alarm]:
     """An alarm per policy whose newest evaluated version is rated below a baseline by more than chance explains.
 
-    Exploiters have none: they target one opponent, and start again at the base model's strength.
+    The first version has none: it is hardly trained. Nor have exploiters: they target one opponent, and start again at
+    the base model's strength.
     """
     for policy, role in sorted(state.config_or_default.trained_policies.items()):
-        newest = max(
-            (
-                (named[1], evaluation)
-                for evaluation in state.evaluations.values()
-                if (named := _settled(evaluation)) and named[0] == policy
-            ),
-            key=lambda pair: pair[0],
-            default=None,
-        )
-        if newest is None or role.is_exploiter or (verdict := newest[1].verdict) is None:
+        settled = {
+            named[1]: evaluation
+            for evaluation in state.evaluations.values()
+            if (named := _settled(evaluation)) and named[0] == policy
+        }
+        if len(settled) < 2 or role.is_exploiter or (verdict := settled[max(settled)].verdict) is None:
             continue
-        agent = newest[1].agent
+        agent = settled[max(settled)].agent
         own = _rating_deviation(state, agent)
         surely = {
             name: rating

@@ -32,7 +32,7 @@ _RECOMPUTED_DRAWS = 400
 _WHOLE_HISTORY = 1_000_000_000
 _SEATS_SQL = """
     SELECT sequence, seat, side, score, 1.0 AS weight, CASE WHEN named.policy = ? AND named.step::BIGINT > 0
-           THEN '#' || (named.step::BIGINT * 10 // (? + 1)) ELSE agent END AS agent
+           THEN '#' || ((named.step::BIGINT - 1) * 10 // ?) ELSE agent END AS agent
     FROM (SELECT *, regexp_extract(agent, '^(.+)@([0-9]{1,18})$', ['policy', 'step']) AS named
           FROM rated_matches_at(?) JOIN match_seats USING (sequence))
 """

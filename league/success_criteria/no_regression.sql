@@ -24,6 +24,7 @@ WITH strengths AS (
     SELECT v.version, v.rating - max(b.rating) AS difference
     FROM version_ratings v JOIN version_ratings b ON b.policy = v.policy AND b.version = v.version AND b.baseline
     WHERE v.policy = $policy AND NOT v.baseline AND v.sequence <= $upto GROUP BY v.version, v.rating
+    QUALIFY v.version > min(v.version) OVER ()
 )
 SELECT b.agent AS figure,
        CASE WHEN b.rating IS NULL THEN 'not measured: in no rated match with the others'
@@ -33,6 +34,7 @@ SELECT b.agent AS figure,
        format('no tenth below, every interval above -{:.0f}', $margin) AS expected,
        coalesce(below = 0 AND least >= -$margin, false) AS met,
        CASE WHEN b.rating IS NULL THEN 'name it in evaluation.gatekeepers'
+            WHEN j.tenths IS NULL THEN 'train longer (stop.steps), or lower evaluation.every'
             WHEN below > 0 THEN '' ELSE 'raise evaluation.gatekeeper_games, or lower evaluation.every' END AS advice
 FROM baselines b LEFT JOIN judged j USING (agent)
 UNION ALL
