@@ -28,6 +28,7 @@ from ui.cli.options import CaOption, JsonOption, LeagueOption, TrustOption, load
 from ui.output import print_json
 from workers.compatibility import POLICY_ROLES
 from workers.logs import configure_logging
+from workers.process import THREAD_ENVIRONMENT
 from workers.progress import show_progress
 from workers.run_worker import ServeFunction, run_worker
 
@@ -113,6 +114,9 @@ def worker(
 ) -> None:
     """Run one worker process for an open league; start as many as you like."""
     _check_role(f"worker {role!r}", role, policy)
+    # As under a supervisor; the libraries that read it are loaded below.
+    for variable, value in THREAD_ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     if port is not None and (role != "inference" or not 0 <= port <= 65535):
         raise UsageError(f"--port {port}: expected 0 to 65535, and for a worker 'inference' only")
     if host is not None and role != "inference":
