@@ -73,8 +73,8 @@ class AdapterCanary:
                 raise ModelError(
                     f"adapter {adapter!r}: after it was loaded, the backend answers as "
                     f"{'the base model' if other is None else f'adapter {other!r}'} does (tokens {answer.tokens} with "
-                    f"log-probabilities {', '.join(f'{value:.7g}' for value in answer.logprobs)}); expected an answer "
-                    "of its own, since its weights differ"
+                    f"log-probabilities {', '.join(f'{value:.7g}' for value in answer.logprobs)}); expected another "
+                    "answer, since its weights differ"
                 )
         self._answers[adapter] = answer
 

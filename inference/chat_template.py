@@ -53,7 +53,7 @@ def resolve_template(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
 @cache
 def _log_family(folder: str, family: str) -> None:
     """Log once that a folder has no chat template."""
-    log.info("the model has no chat template of its own; conversations are in a family's", model=folder, family=family)
+    log.info("the model has no chat template; conversations use its family's", model=folder, family=family)
 
 
 def encode_conversation(

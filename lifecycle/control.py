@@ -104,7 +104,7 @@ def keys_needing_restart(state: LeagueState, event: e.LeagueConfigured) -> dict[
 def add_agent(state: LeagueState, name: str, agent: AgentConfig) -> list[e.Event]:
     """Register a bot, a remote agent or a searching agent."""
     if name in state.agents or split_agent(name) is not None or name in state.policies:
-        raise UsageError(f"agent {name!r}: the name is taken, or is that of a policy's version; expected another one")
+        raise UsageError(f"agent {name!r}: the name is taken, or names a policy's version; expected another one")
     if not name or any(sign.isspace() or sign == "," for sign in name):
         raise UsageError(f"agent {name!r}: expected a name without spaces and commas")
     old = _require_config(state)

@@ -210,7 +210,7 @@ def _is_known(end: MatchFinished | MatchFailed, recorded_ends: _KnownEnds) -> bo
     if seats != recorded_ends[end.match_id]:
         raise UsageError(
             f"match {end.match_id}: the history has {_describe(recorded_ends[end.match_id])}, "
-            f"the file {_describe(seats)}; expected the same, or --origin with a name of its own for another source"
+            f"the file {_describe(seats)}; expected the same, or --origin with another name for another source"
         )
     return True
 

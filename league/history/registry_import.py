@@ -187,7 +187,7 @@ def parse_registry(data: bytes, source: str, form: str = "") -> ImportedRegistry
                 f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(file.agents)}"
             )
         if (other := names_by_step.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
-            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected distinct steps")
+            raise UsageError(f"{where}.step: {checkpoint.step} is also the step of {other!r}; expected distinct steps")
     return ImportedRegistry(
         source=source,
         digest=digest(data),

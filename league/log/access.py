@@ -136,7 +136,7 @@ class FailFastClient(Client):  # type: ignore[misc]
         if has_ended and self.access_error is None:
             self.access_error = AccessError(
                 f"the broker rejects the credentials of {name}: {why or 'none, unknown, expired or revoked'}; expected "
-                "good ones with --creds or LEAGUE_CREDS, which `league auth add` writes"
+                "valid ones with --creds or LEAGUE_CREDS, which `league auth add` writes"
             )
             self._fail(self._resp_map.values(), self.access_error)
             log.error("the broker has closed this connection", error=str(self.access_error))

@@ -75,7 +75,7 @@ async def _add_consumer(
                 raise
     raise BackpressureError(
         f"reading {stream}: the {len(names)} consumers of {user_name(client)} are in use; expected at most so many "
-        "readings at once by all processes with these credentials: end some, or give others credentials of their own"
+        "readings at once by all processes with these credentials: end some, or give others their own credentials"
     )
 
 

@@ -135,5 +135,5 @@ def test_a_checkpoint_that_does_not_fit_ends_the_reset_with_its_reason(tmp_path:
             await append_published(context, [published, added])
             await LearnerFactory(context, backend, "member").make_reset(3, "weakest")
 
-    with pytest.raises(ModelError, match="expected that of the other parent"):
+    with pytest.raises(ModelError, match="as in the other parent"):
         asyncio.run(run())

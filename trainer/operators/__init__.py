@@ -69,7 +69,7 @@ def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_
     first_config, other_config = read_config(first), read_config(other)
     for key in _EQUAL_KEYS:
         if (expected := _comparable(first_config.get(key))) != (actual := _comparable(other_config.get(key))):
-            raise ModelError(f"{other}: {key} is {actual!r}, expected that of the other parent, {expected!r}")
+            raise ModelError(f"{other}: {key} is {actual!r}, expected {expected!r}, as in the other parent")
     expected_sizes, found_sizes = (
         {name: (b_OR.shape[0], a_RI.shape[1]) for name, (a_RI, b_OR) in matrices.items()}
         for matrices in (first_matrices, other_matrices)
@@ -77,8 +77,8 @@ def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_
     for name in sorted({*expected_sizes, *found_sizes}):
         if (expected := expected_sizes.get(name)) != (actual := found_sizes.get(name)):
             raise ModelError(
-                f"{other}: {name} is adapted as {actual}, expected that of the other parent, {expected} "
-                "(output and input features)"
+                f"{other}: {name} is adapted as {actual}, expected {expected} (output and input features), as in the "
+                "other parent"
             )
 
 

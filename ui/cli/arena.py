@@ -106,7 +106,7 @@ def arena(
 def _load_arena_config(name: str | None, file: Path | None, trust: list[str] | None) -> LeagueConfig:
     if file is None:
         if name is None:
-            raise UsageError("league arena: no name; expected that of an arena (league arena --list prints them)")
+            raise UsageError("league arena: no name; expected an arena's (league arena --list prints them)")
         return default_config(name, {})
     config = load_settings(file, trust)
     if name not in (None, config.game.name):

@@ -68,7 +68,7 @@ def init(
 def check(
     file: Annotated[Path, Argument(metavar="FILE", help="A settings file.")],
     gpu_gb: Annotated[
-        float | None, Option(min=1.0, help="Memory of each GPU in GB; by default that of this machine's.")
+        float | None, Option(min=1.0, help="Memory of each GPU in GB; by default this machine's.")
     ] = None,
     trust: TrustOption = None,
     as_json: JsonOption = False,

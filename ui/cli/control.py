@@ -75,7 +75,7 @@ async def config_set(
 async def agent_add(
     name: NameArgument,
     kind: Annotated[str, Option(help="bot (one of the game's), remote, search or external.")] = "bot",
-    rating: Annotated[float | None, Option(help="Rating that it starts with; by default that of its kind.")] = None,
+    rating: Annotated[float | None, Option(help="Rating that it starts with; by default its kind's.")] = None,
     baseline: Annotated[bool, Option("--baseline", help="Compare policies with it in the criteria.")] = False,
     url: Annotated[str, Option(help="For remote agents: the server's address, up to /v1.")] = "",
     model: Annotated[str, Option(help="For remote agents: the model's name on the server.")] = "",
@@ -83,7 +83,9 @@ async def agent_add(
     settings: Annotated[
         list[str] | None,
         Option(
-            "--set", metavar="KEY=VALUE", help="For remote agents and search: settings, as training=true or samples=8."
+            "--set",
+            metavar="KEY=VALUE",
+            help="Settings of remote agents and search, such as training=true or samples=8.",
         ),
     ] = None,
     version: Annotated[int, Option(min=0, help="For external agents: the version that joins.")] = 0,

@@ -58,7 +58,7 @@ def _print_criteria(report: "CriteriaReport") -> None:
 
 
 def benchmark(
-    game: Annotated[str, Argument(metavar="[GAME]", help="The run's game, to be sure of it; by default any.")] = "",
+    game: Annotated[str, Argument(metavar="[GAME]", help="Game that the run must have; by default any.")] = "",
     agent: Annotated[
         str, Option(help="An agent, a version such as main@80, or a bot; by default the policy's newest version.")
     ] = "",

@@ -166,7 +166,7 @@ async def archive(
     *,
     run: Run,
     copy_to: Annotated[
-        str, Option(help="Folder or s3://bucket/prefix for a copy; by default that of history.copy_to, if any.")
+        str, Option(help="Folder or s3://bucket/prefix for a copy; by default history.copy_to, if set.")
     ] = "",
     as_json: JsonOption = False,
 ) -> None:

@@ -93,7 +93,7 @@ def worker(
     *,
     run: Run,
     name: Annotated[
-        str | None, Option(help="Name of this worker, unique in the league; by default that of its credentials.")
+        str | None, Option(help="Name of this worker, unique in the league; by default the name in its credentials.")
     ] = None,
     policy: Annotated[
         str | None, Option(help="For rollout workers and trainers: the policy; by default the league's main one.")
@@ -216,7 +216,7 @@ def add(
     count: Annotated[
         int | None, Option(min=1, help="Number of workers: NAME-1, NAME-2, … after existing ones.")
     ] = None,
-    league: Annotated[str | None, Option(help="Only league that they open; by default that of the keys.")] = None,
+    league: Annotated[str | None, Option(help="The only league that they open; by default the keys' league.")] = None,
     to: Annotated[Path | None, Option(help="Folder to write NAME.creds to, for another machine.")] = None,
     folder: _DirOption = _DEFAULT_DIR,
 ) -> None:

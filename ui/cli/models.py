@@ -78,7 +78,7 @@ def restore_league(
     """
     check_manifest(expect)
     if nats is None and not archive and not source.is_dir():
-        raise UsageError(f"--from {source}: no such folder; expected that of the damaged run, or --archive or --nats")
+        raise UsageError(f"--from {source}: no such folder; expected the damaged run's, or --archive or --nats")
     with show_progress(Console(stderr=True), "restoring") as report:
         made = uvloop.run(restore_run(Run(source, nats=nats), archive or [], league, expect, run, report))
     print_answer(made, as_json, lambda result: _print_restored(result, run))

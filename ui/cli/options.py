@@ -37,7 +37,7 @@ NatsOption = Annotated[
 LeagueOption = Annotated[str | None, Option("--league", help="The league's name, if the broker holds several.")]
 JsonOption = Annotated[bool, Option("--json", help="Print JSON, one value for programs.")]
 AtOption = Annotated[
-    str | None, Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless it says otherwise).")
+    str | None, Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless an offset is given).")
 ]
 TrustOption = Annotated[
     list[str] | None,
@@ -102,7 +102,7 @@ def _with_run_options(command: Callable[..., Any], signature: inspect.Signature)
         if not isinstance(run, list):
             return command(run=Run(run, nats=nats, name=league), **own)
         if len(run) > 1 and nats is not None:
-            raise UsageError("--run: several runs have brokers of their own; expected a single --run with --nats")
+            raise UsageError("--run: several runs have separate brokers; expected a single --run with --nats")
         return command(runs=[Run(folder, nats=nats, name=league) for folder in run], **own)
 
     parameters: list[inspect.Parameter] = []

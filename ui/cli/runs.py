@@ -104,7 +104,7 @@ def import_match_results(
     form: Annotated[
         str, Option("--format", help="diplomacy, kaggle, textarena or verifiers; by default found in the file.")
     ] = "",
-    origin: Annotated[str | None, Option(help="Name of the source; by default that of the format.")] = None,
+    origin: Annotated[str | None, Option(help="Name of the source; by default the format's.")] = None,
     game: Annotated[str | None, Option(help="Game of the results; by default named as the format.")] = None,
     agent: Annotated[
         list[str] | None, Option(metavar="PLAYER=AGENT", help="The league's agent for a player of the file.")

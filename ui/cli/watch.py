@@ -97,7 +97,7 @@ def web(
         Path | None, Option(help="Write the pages as of now to this folder instead: new, empty, or of an earlier call.")
     ] = None,
     matches: Annotated[
-        int, Option(min=0, max=5000, help="With --to: pages of matches, the newest and those of benchmarks.")
+        int, Option(min=0, max=5000, help="With --to: pages of matches, the newest and benchmarks'.")
     ] = 50,
     *,
     runs: list[Run],

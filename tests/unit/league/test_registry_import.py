@@ -150,7 +150,7 @@ def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
         (agents(v50={**V50, "step": None}), "agents.v50.step: expected `int`, got `null`"),
         (agents(v50={**V50, "step": 1.5}), "agents.v50.step: expected `int`, got `float`"),
         (agents(v50={**V50, "step": -1}), "agents.v50.step: -1; expected 0 to"),
-        (agents(v50={**V50, "step": 40}), "agents.v40.step: 40 is that of 'v50' too"),
+        (agents(v50={**V50, "step": 40}), "agents.v40.step: 40 is also the step of 'v50'"),
         (agents(v50={**V50, "path": 3}), "agents.v50.path: expected `str | null`, got `int`"),
         (agents(v50={**V50, "parent": "v30"}), "agents.v50.parent: 'v30' is not among the agents; expected"),
         (agents(v50={**V50, "created_at": "..."}), "agents.v50.created_at: found '...'; expected a time"),
