@@ -44,6 +44,7 @@ from workers.supervisor import Supervisor, make_announcer, stop_on_signals
 _MODEL_ROLES = ("evaluator", "inference", "rollout", "trainer")
 _SCALABLE_ROLES = ("evaluator", "rollout")
 """Roles that a machine runs as many workers of as fit."""
+_LEAGUE_INTERVAL_S = 2.0
 _MEMORY_FACTOR = 1.5
 """Peak memory of a worker, relative to its memory once the model is loaded."""
 
@@ -109,11 +110,16 @@ async def connect_machine(
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
         bearer = "without credentials" if creds is None else f"as {', '.join(creds)}"
         _print_check(console, "broker", f"{nats}, {bearer}")
-        resolved = await find_league(client) if league is None else league
-        if resolved is None:
-            raise UsageError(f"{nats}: no league is open here; expected one that `league up` began")
-        if league is not None and league not in (leagues := await list_leagues(client)):
+        leagues = await list_leagues(client)
+        if not leagues:
+            console.print(f"no league at {nats} yet: waiting for `league up`", highlight=False, markup=False)
+        while not leagues:
+            await asyncio.sleep(_LEAGUE_INTERVAL_S)
+            leagues = await list_leagues(client)
+        if league is not None and league not in leagues:
             raise UsageError(f"--league {league}: no such league at {nats}; expected {format_choices(leagues)}")
+        resolved = league or await find_league(client)
+        assert resolved is not None, "one is open"
         folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ from league.log.streams import ensure_streams
 from lifecycle.connect_machine import ConnectOptions, connect_machine
 from schemas import events as e
 from schemas.config import ExperienceConfig, LeagueConfig, Plugin, load_config, to_builtins
-from schemas.errors import AccessError, LogError, LogUnavailableError, UsageError
+from schemas.errors import AccessError, LeagueError, LogError, LogUnavailableError, UsageError
 from tests.forks import run_forked
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -65,8 +66,23 @@ def test_where_there_is_no_broker_or_not_the_league_it_says_so(open_broker: str,
         refused(open_broker, tmp_path)
     with pytest.raises(UsageError, match=r"--league chess: no such league at .*; expected 'nim' or 'other'"):
         refused(open_broker, tmp_path, "chess")
-    with EmbeddedServer(tmp_path / "empty") as server, pytest.raises(UsageError, match="no league is open here"):
-        refused(server.url, tmp_path)
+
+
+def test_before_the_league_is_open_it_waits(tmp_path: Path) -> None:
+    async def join(url: str, console: Console, said: io.StringIO) -> None:
+        told = ConnectOptions("rollout", None, folder=tmp_path / "joined", room_gb=0.0)
+        joining = asyncio.create_task(connect_machine(url, None, None, told, console))
+        while "waiting for `league up`" not in said.getvalue():  # noqa: ASYNC110 - a console tells nobody
+            await asyncio.sleep(0.02)
+        assert not joining.done()
+        await opened(url, "nim")
+        with pytest.raises(LeagueError, match=r"\./nowhere"):
+            await joining
+
+    with EmbeddedServer(tmp_path / "empty") as server:
+        said = io.StringIO()
+        asyncio.run(join(server.url, Console(file=said, width=500), said))
+    assert "ok   league: nim" in said.getvalue()
 
 
 class Machine:
