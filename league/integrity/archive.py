@@ -22,7 +22,7 @@ from league.blobs import BlobStore, CachedBlobStore, find_locations
 from league.log.base import EventLog, RecordedEvent
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ArtifactError, DecodeError, LogError
-from schemas.events import Event, HistoryArchived, SnapshotTaken
+from schemas.events import HistoryArchived, SnapshotTaken
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
@@ -36,8 +36,8 @@ ProgressCallback = Callable[[int], None]
 VERSION = 1
 """Version of the manifest's schema and of the segments' content."""
 _EVENT_PARTS = {"events_bulky", "events_rest"}
-_MAX_BULK_BYTES = 16 * 2**20
-"""Bytes of a segment's large messages, beyond what any event may have: DuckDB reads 2,048 rows at a time."""
+_USUAL_BYTES, _MAX_BULK_BYTES = 4096, 16 * 2**20
+"""Bytes of a message that count as none, and of a segment's messages beyond that: DuckDB reads 2,048 rows at a time."""
 _STALE_S = 3600.0
 _UNUSABLE = "archived segment cannot be used, reading the stream instead"
 
@@ -186,7 +186,7 @@ async def archive_history(
     async for batch in history.batches(manifest.last + 1):
         for recorded in batch:
             pending.append(recorded)
-            bulk += max(len(recorded.payload) - Event.MAX_BYTES, 0)
+            bulk += max(len(recorded.payload) - _USUAL_BYTES, 0)
             if len(pending) == every or bulk >= _MAX_BULK_BYTES:
                 await store()
                 if len(done) == most:

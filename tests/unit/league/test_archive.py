@@ -4,6 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
+import duckdb
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -19,10 +20,11 @@ from league.integrity.archive import (
     next_segment_start,
 )
 from league.log.base import RecordedEvent
+from league.projections.export import export_tables
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
 from schemas.errors import DecodeError, LogError
-from schemas.events import HistoryArchived
+from schemas.events import ArtifactStored, HistoryArchived
 from schemas.ids import digest
 from tests.memory_log import MemoryLog
 from tests.simulated_history import Simulation
@@ -266,6 +268,28 @@ def test_a_manifest_that_leaves_something_out_is_passed_over(tmp_path: Path, how
         assert plain(await read_archived(log, artifacts, 1, None)) == plain([r async for r in log.read()])
 
     asyncio.run(body())
+
+
+def test_thousands_of_the_longest_artifacts_are_archived_and_exported(tmp_path: Path) -> None:
+    async def body() -> list[RecordedEvent]:
+        artifacts, log = store_in(tmp_path), await recorded_log()
+        for nth in range(3000):
+            content = {"text": f"{nth} {'x' * 60_000}"}
+            await log.append(ArtifactStored("topics", f"a{nth}", content, 1.0, f"m{nth}", 0, "rollout-1"))
+        last = await log.last_sequence()
+        done = await archive_history(log, artifacts, 50_000, rest=True)
+        assert done[-1].last >= last
+        records = [r async for r in log.read()]
+        assert plain(await read_archived(log, artifacts, last - 1, last)) == plain(records[last - 2 : last])
+        return records
+
+    records = asyncio.run(body())
+    with Projection(tmp_path / "projection.duckdb") as projection:
+        projection.apply(records)
+    export_tables(tmp_path / "projection.duckdb", tmp_path / "tables")
+    stored = f"'{tmp_path}/tables/events/*/*.parquet'"
+    found = duckdb.sql(f"SELECT count(*), count(DISTINCT sequence), max(strlen(payload)) FROM {stored}").fetchall()
+    assert found == [(len(records), len(records), max(len(r.payload) for r in records))]
 
 
 def test_what_a_killed_archivist_left_is_removed_in_time(tmp_path: Path) -> None:
