@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import tokenizers
@@ -32,7 +32,7 @@ class BaseShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest prompt and completion together, in tokens."""
     tied: bool = True
     """Whether the output head is the embedding matrix."""
-    init_std: float | None = None
+    init_std: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
     """Standard deviation of the initial weights; None for sqrt(2 / (5 * hidden)): 0.079 for a width of 64, 0.02 for
     1,000 (Nguyen and Salazar, "Transformers without Tears", IWSLT 2019, "SmallInit"). Frozen layers with smaller
     weights tell positions apart too weakly for an adapter to build on."""

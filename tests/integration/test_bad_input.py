@@ -81,6 +81,7 @@ async def broker(folder: Path, limits: ExperienceConfig | None = None, **options
         ("[trainer]\npolcy = 'x'", ["league.toml", "trainer.polcy: unknown key", "'policy'"]),
         ("[rollout]\ngames_in_flight = 'many'", ["rollout.games_in_flight", "expected `int`"]),
         ("[rollout]\ngames_in_flight = 0", ["rollout.games_in_flight: 0; expected 1 to 100,000"]),
+        ("[model.shape]\ninit_std = -1.0", ["model.shape.init_std", "expected"]),
         ("[game]\nname = 'chess'", ["'chess'", "expected", "'diplomacy'"]),
         ("[game]\nname = 'nim'\nsettings = { seats = 1 }", ["seats", "1", "expected"]),
         ("[game]\nname = 'nim'\n[matchmaking.sampler]\nname = 'luck'", ["'luck'", "'pfsp'"]),
