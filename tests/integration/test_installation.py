@@ -292,6 +292,7 @@ def complete(core: Installation) -> Installation:
 @pytest.mark.slow
 def test_the_wheel_without_extras_is_small(core: Installation) -> None:
     assert core.shell("league --version") == f"league {importlib.metadata.version('event-sourced-league')}\n"
+    assert "The game is Thirteen" in core.shell("league docs tutorial")
     names = {path.name for path in core.packages.iterdir()}
     assert names & {"torch", "pyarrow", "matplotlib", "pandas", "scipy", "transformers"} == set()
     assert names & {"huggingface_hub", "tokenizers"} == set()

@@ -3,6 +3,7 @@
 - ``machines``      ``up``, ``worker``, ``join``: processes; ``auth``, ``nats``: credentials, brokers
 - ``arena``         ``arena``: episodes in one process, without a league
 - ``config``        ``doctor``, ``config init|check``, ``game check``: before there is a league
+- ``docs``          ``docs``: the documentation
 - ``watch``         ``dash``, ``web``, ``status``, ``metrics``, ``play``: the league as it is now
 - ``control``       ``pause``, ``resume``, ``config set``, ``agent``, ``match request``: changes
 - ``history``       ``leaderboard``, ``events``, ``ledger``, ``replay``: the history as text
@@ -49,6 +50,7 @@ GROUPS = {
 
 _PANELS = {
     "Begin": {
+        "docs": "docs:docs",
         "doctor": "config:doctor",
         "config init": "config:init",
         "config check": "config:check",
