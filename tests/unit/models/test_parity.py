@@ -190,7 +190,7 @@ def test_a_number_that_is_none_is_beyond_every_bound(folders):
     def broken(request: Request, generation: Generation) -> Generation:
         return msgspec.structs.replace(generation, logprobs=[float("nan")] * len(generation.logprobs))
 
-    with pytest.raises(ModelError, match=r"the learner would refuse .* log-probability nan"):
+    with pytest.raises(ModelError, match=r"the learner would reject .* log-probability nan"):
         found(folders, alter=lambda backend: Altered(backend, broken))
 
 

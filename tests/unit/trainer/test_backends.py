@@ -172,7 +172,7 @@ def league(folder: Path, layout: str = "rectangles", trainer: str = "auto", **in
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_documented_and_what_it_cannot_do_is_refused(models: Path, family: str) -> None:
     folder = make_model(models / family, family)
-    (row,) = [line for line in DOCUMENTED.splitlines() if line.split("|")[2:3] == [f" `{family}` "]]
+    (row,) = [line for line in DOCUMENTED.splitlines() if f"`{family}`" in "".join(line.split("|")[2:3])]
     is_native = unsupported_reason(folder) is None
     assert is_native == ("`native`" in row)
     assert ("packed" in row) == (family not in UNPACKABLE)
