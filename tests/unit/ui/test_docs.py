@@ -17,4 +17,5 @@ def test_all_pages_are_listed_and_shown_by_name() -> None:
 
 def test_an_unknown_page_names_those_that_there_are() -> None:
     refused = CliRunner().invoke(app, ["docs", "tutorials"])
-    assert "tutorials: no page; expected one of architecture," in str(refused.exception)
+    assert "tutorials: no page; expected 'architecture', " in str(refused.exception)
+    assert str(refused.exception).endswith("did you mean 'tutorial'?")
