@@ -3,6 +3,8 @@
 Built from ``league.queries`` alone, which the commands use too. Calls block, also inside a running event loop as in a
 notebook: asynchronous work runs in a thread with a loop of its own. A stopped run's broker is started for each call
 that needs it, and ends with the call.
+
+One module: everything that a user of the interface may call is on one page.
 """
 
 import asyncio

@@ -5,6 +5,8 @@ The dimensions of a base model come from its ``config.json``.
 Estimates come from dimensions and from measurements of small models (``docs/results.md``). Those of a trainer's
 process and of whole leagues on a CPU are within a tenth of their measured peaks, of short leagues too, whose broker and
 archivist hold little yet; those of GPUs have not been measured. GB are 10^9 bytes.
+
+One module: ``config check`` prints its parts as one sum, and every part depends on the same dimensions.
 """
 
 import json

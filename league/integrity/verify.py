@@ -3,6 +3,8 @@
 The archive is the seal: its manifest has the SHA-256 of each segment's files, and an event has the manifest's. A
 segment's events are compared with those of the stream one by one, so what differs is located exactly. Events after the
 newest segment rest on the broker's own checksums, by which it hands out no damaged message.
+
+One module: each check adds to one report, and what one finds decides what the next one may conclude.
 """
 
 import asyncio

@@ -216,6 +216,17 @@ def test_a_hero_that_falls_below_a_baseline_is_noticed() -> None:
     assert "versions below the best baseline" in figure(found, "official rating, by chance too").measured
 
 
+def test_the_first_evaluated_version_has_not_fallen_below_anybody() -> None:
+    def weak(agent: str) -> float:
+        return 0.0 if split_agent(agent) is None else -1.5
+
+    first, second = (criterion("no_regression", simulated(weak, steps, config(every=1))) for steps in (1, 2))
+    assert not [one for one in first.figures if one.figure == "official rating, by chance too"]
+    assert figure(first, "random_bot").measured == "not measured: no version has a rated match after the warm-up"
+    assert "stop.steps" in figure(first, "random_bot").advice
+    assert figure(second, "official rating, by chance too").measured.startswith("1 of 1 evaluated versions below")
+
+
 def test_before_the_warm_up_the_hero_may_be_below() -> None:
     def rises(agent: str) -> float:
         named = split_agent(agent)
