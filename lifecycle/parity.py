@@ -34,7 +34,10 @@ RecomputeLogprobs = Callable[[Sequence[ModelCall]], tuple[Floats, Floats]]
 
 
 class ParityTolerance(msgspec.Struct, frozen=True):
-    """Largest accepted differences of log-probabilities, in nats."""
+    """Largest accepted differences of log-probabilities, in nats, at temperatures of 1 and above.
+
+    At a temperature T below 1 they are 1/T times as large.
+    """
 
     mean: float
     largest: float
@@ -172,7 +175,11 @@ async def _measure_variant(
         raise ModelError(f"parity: no {variant.kind} token was sampled at {len(prompts)} places; expected some choice")
     # A difference that is not a number exceeds every bound.
     mean, largest, kept = float(abs(difference_W).mean()), float(abs(difference_W).max()), float(kept_W.min())
-    within = mean <= bounds.mean and largest <= bounds.largest and kept >= variant.top_p - bounds.largest
+    # The two sides differ by the rounding of their logits, which sampling divides by the temperature.
+    scale = 1 / min(variant.temperature, 1.0)
+    within = (
+        mean <= scale * bounds.mean and largest <= scale * bounds.largest and kept >= variant.top_p - bounds.largest
+    )
     ratio = np.percentile(np.exp(difference_W), PERCENTILES).tolist()
     return VariantResult(variant, len(difference_W), mean, largest, ratio, kept, within)
 

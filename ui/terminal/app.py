@@ -76,6 +76,10 @@ class DashboardApp(App[None]):
         # The terminal's own colours fit its theme, dark or light.
         super().__init__(ansi_color=True)
         self._league = league
+        # Held, not looked up: a timer may still fire when the screen's widgets are already gone.
+        self._head, self._tabs, self._foot = Static(id="head"), Static(id="tabs"), Static(id="foot")
+        self._body = Sections(id="body")
+        self._search_box = Input(id="search", placeholder="filter by this text", compact=True)
         kinds = (
             *(OverviewView, TrainingView, LeaderboardView, RatingsView, PayoffView),
             *(OpponentsView, WorkersView, EventsView),
@@ -95,11 +99,7 @@ class DashboardApp(App[None]):
 
     def compose(self) -> ComposeResult:
         """Compose header, tabs, the view, the search box and a line of keys."""
-        yield Static(id="head")
-        yield Static(id="tabs")
-        yield Sections(id="body")
-        yield Input(id="search", placeholder="filter by this text", compact=True)
-        yield Static(id="foot")
+        yield from (self._head, self._tabs, self._body, self._search_box, self._foot)
 
     def on_mount(self) -> None:
         """Start the refresh."""
@@ -171,10 +171,10 @@ class DashboardApp(App[None]):
         self._update_frame()
 
     def _update_body(self) -> None:
-        body = self.query_one(Sections)
-        body.show(self._sections(max(body.size.width - 1, 20), body.size.height))
-        if not self.query_one("#search").has_focus:
-            body.focus_rows()
+        size = self._body.size
+        self._body.show(self._sections(max(size.width - 1, 20), size.height))
+        if not self._search_box.has_focus:
+            self._body.focus_rows()
 
     def _sections(self, width: int, height: int) -> Sequence[Section]:
         if self._help_visible:
@@ -189,15 +189,15 @@ class DashboardApp(App[None]):
         return self.view.draw(self._view_data, ViewOptions(width, height, self._search, sort, backwards))
 
     def _update_frame(self) -> None:
-        self.query_one("#head", Static).update(self._header_text())
-        self.query_one("#tabs", Static).update(self._tabs_text())
+        self._head.update(self._header_text())
+        self._tabs.update(self._tabs_text())
         number, backwards = self._sort_orders[self._view_index]
         foot = [
             *([f"filter {single_line(self._search, 20)!r}"] if self._search else []),
             *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
             "? help  q quit  / search  s sort  [ ] time  n now",
         ]
-        self.query_one("#foot", Static).update(Text("  ".join(foot), "dim", no_wrap=True, overflow="ellipsis"))
+        self._foot.update(Text("  ".join(foot), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _header_text(self) -> Text:
         log, newest = self._league.log, self._league.position
@@ -236,7 +236,7 @@ class DashboardApp(App[None]):
         """Show another view."""
         if number < len(self.views):
             self._view_index = number
-            self.query_one(Sections).reset()
+            self._body.reset()
             self._reload_view()
 
     def action_next(self, by: int) -> None:
@@ -278,7 +278,7 @@ class DashboardApp(App[None]):
 
     def action_search(self) -> None:
         """Open the search box."""
-        box = self.query_one("#search", Input)
+        box = self._search_box
         box.add_class("open")
         box.focus()
 
@@ -287,7 +287,7 @@ class DashboardApp(App[None]):
         if self._help_visible:
             self.action_help()
             return
-        self.query_one("#search", Input).value = ""
+        self._search_box.value = ""
         self._close_search()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -300,8 +300,8 @@ class DashboardApp(App[None]):
         self._close_search()
 
     def _close_search(self) -> None:
-        self.query_one("#search", Input).remove_class("open")
-        self.query_one(Sections).focus_rows()
+        self._search_box.remove_class("open")
+        self._body.focus_rows()
 
 
 async def run_dashboard(league: LiveLeague) -> int:

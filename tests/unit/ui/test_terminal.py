@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from textual._context import active_app
 from typer.testing import CliRunner
 
 from league.log.jetstream import JetStreamLog
@@ -249,3 +250,16 @@ def test_without_a_terminal_it_says_what_prints_once(tmp_path: Path) -> None:
     answered = CliRunner().invoke(commands, ["dash", "--run", str(tmp_path)])
     assert answered.exit_code != 0
     assert "league status" in str(answered.exception)
+
+
+def test_a_timer_that_fires_after_the_screen_is_gone_changes_nothing(
+    simulated: Simulation, on_screen: Callable[..., None]
+) -> None:
+    apps = []
+
+    async def body(screen: Screen) -> None:
+        apps.append(screen.app)
+
+    on_screen(simulated.history, body)
+    active_app.set(apps[0])
+    apps[0]._update_frame()
