@@ -42,6 +42,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     takes problems of reasoning-gym, whose verifiers score the answers."""
     first: Count = 0
     """Use only so many of them; 0 for all."""
+    held_out: Count = 0
+    """The last so many are for evaluation alone, which then draws no others; 0 trains and evaluates on all."""
     group_size: PositiveInt = 8
     """Attempts at a problem that are compared with each other."""
     problems_per_batch: PositiveInt = 4
@@ -80,7 +82,12 @@ class WordProblemsSpec(DatasetSpec):
     def __init__(self, settings: Settings) -> None:
         """Check the problems, so that a league does not begin with bad ones."""
         super().__init__(settings)
-        problems_of(settings)
+        problems = problems_of(settings)
+        if 0 < settings.held_out >= len(problems):
+            raise ConfigError(
+                f"game.settings.held_out: {settings.held_out} of {len(problems)} problems; "
+                f"expected fewer, to train on the rest"
+            )
         answer = "answer" if isinstance(settings.problems, ProblemSet) else "number"
         self.prompts = {SOLVER: f"Solve the problem. End with {ANSWER_MARK} and the {answer}."}
 
@@ -90,8 +97,19 @@ class WordProblemsSpec(DatasetSpec):
         return [QuestionEpisode("word_problem", SOLVER, rubric)]
 
     def make_items(self) -> Iterable[Any]:
-        """The problems."""
-        return map(msgspec.to_builtins, problems_of(self.settings))
+        """The problems to train on."""
+        problems = problems_of(self.settings)
+        return map(msgspec.to_builtins, problems[: len(problems) - self.settings.held_out])
+
+    def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
+        """An attempt at each problem that is held out; without any, a step's."""
+        if not self.settings.held_out:
+            return super().evaluation_batch(arena)
+        held_out = problems_of(self.settings)[-self.settings.held_out :]
+        return [
+            EpisodeRequest("word_problem", msgspec.to_builtins(problem), meta={"problem": f"held-out-{number}"})
+            for number, problem in enumerate(held_out)
+        ]
 
     def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:
         """An attempt, which names its problem."""

@@ -145,9 +145,23 @@ def test_only_the_first_problems_are_asked_where_that_is_wanted() -> None:
     assert arena.stores["problems"].count() == 5
 
 
+def test_problems_that_are_held_out_are_asked_in_evaluation_alone() -> None:
+    spec = make_arena("word_problems", {"held_out": 8, "group_size": 1, "problems_per_batch": 40})
+    arena = spec.open(ScriptedClient("#### 1"))
+    trained = {request.artifact["question"] for request in (*arena.get_batch(), *arena.get_batch())}
+    evaluated = [request.artifact["question"] for request in spec.evaluation_batch(arena)]
+
+    assert len(trained) == 40
+    assert evaluated == [question for question, _ in PROBLEMS[-8:]]
+    assert not trained.intersection(evaluated)
+    results = asyncio.run(arena.generate_rollouts(spec.evaluation_batch(arena)))
+    assert [result.rollout.rewards for result in results] == [{"Solver": pytest.approx(0.1)}] * 8
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"held_out": 48}, r"game\.settings\.held_out: 48 of 48 problems; expected fewer, to train on the rest"),
         ({"group_size": 0}, r"game\.settings\.group_size: 0; expected 1 or more"),
         ({"format_weight": 1.0}, r"game\.settings\.format_weight: 1\.0; expected 0 or more, and less than 1"),
         ({"group": 4}, "group"),
