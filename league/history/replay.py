@@ -164,14 +164,14 @@ class VerifyReport(msgspec.Struct, frozen=True):
         word = "identical" if self.is_identical else f"{self.different:,} DIFFERENCES"
         return f"{self.events:,} events folded, {self.rated:,} rated matches{corrected}{pending}: {word}"
 
-    def scope(self) -> str:
-        """Scope of the comparison, in two lines: events compared and events left out."""
+    def scope(self) -> tuple[str, str]:
+        """Scope of the comparison, a line each: events compared and events left out."""
         systems = ", ".join(f"{what} to event {through:,}" for what, through in self.compared.items()) or "no ratings"
         unknown = [f"{self.unknown:,} events that this version cannot decode"] if self.unknown else []
         unrated = [f"{self.pending:,} matches and corrections not rated yet"] if self.pending else []
         return (
-            f"compared bit for bit: {systems}; folded to event {self.sequence:,}\n"
-            f"not checked: {'; '.join([*unrated, *unknown, *self.not_checked])}"
+            f"compared bit for bit: {systems}; folded to event {self.sequence:,}",
+            f"not checked: {'; '.join([*unrated, *unknown, *self.not_checked])}",
         )
 
 

@@ -215,7 +215,8 @@ def _print_differences(report: "VerifyReport") -> None:
     say(report.summary())
     for difference in report.differences[:_MAX_DIFFERENCES]:
         say(f"  {difference}")
-    say(report.scope())
+    for line in report.scope():
+        say(line)
 
 
 def _print_replay(report: "ReplayReport") -> None:

@@ -41,10 +41,10 @@ def test_a_verification_states_its_scope() -> None:
     report = verify_events(half)
     newest = max(r.event.match_sequence for r in half if isinstance(r.event, RatingUpdated))
     assert report.compared == {"elo of diplomacy": newest}
-    assert f"elo of diplomacy to event {newest}; folded to event {len(half)}" in report.scope()
-    assert "not checked: " in report.scope()
-    assert "archive and blobs" in report.scope()
-    assert verify_events(HISTORY[:2]).scope().startswith("compared bit for bit: no ratings")
+    assert f"elo of diplomacy to event {newest}; folded to event {len(half)}" in report.scope()[0]
+    assert report.scope()[1].startswith("not checked: ")
+    assert "archive and blobs" in report.scope()[1]
+    assert verify_events(HISTORY[:2]).scope()[0].startswith("compared bit for bit: no ratings")
 
 
 async def a_log() -> MemoryLog:
