@@ -34,10 +34,7 @@ RecomputeLogprobs = Callable[[Sequence[ModelCall]], tuple[Floats, Floats]]
 
 
 class ParityTolerance(msgspec.Struct, frozen=True):
-    """Largest accepted differences of log-probabilities, in nats, at temperatures of 1 and above.
-
-    At a temperature T below 1 they are 1/T times as large.
-    """
+    """Largest accepted differences of log-probabilities, in nats; see ``VariantResult``."""
 
     mean: float
     largest: float
@@ -45,8 +42,8 @@ class ParityTolerance(msgspec.Struct, frozen=True):
 
 TOLERANCES = {
     "float32": ParityTolerance(1e-5, 1e-5),
-    "bfloat16": ParityTolerance(1e-2, 5e-2),
-    "float16": ParityTolerance(1e-2, 5e-2),
+    "bfloat16": ParityTolerance(1e-2, 3e-2),
+    "float16": ParityTolerance(1e-2, 3e-2),
 }
 """Tolerances by the data type of both sides."""
 
@@ -85,8 +82,12 @@ class VariantResult(msgspec.Struct, frozen=True):
     tokens: int
     """Number of tokens at which the constraint left a choice."""
     mean: float
-    """Mean of the absolute differences, in nats."""
+    """Mean of the absolute differences, in nats; below temperature 1 times the temperature.
+
+    The two sides differ by the rounding of their logits, which sampling divides by the temperature.
+    """
     largest: float
+    """The largest of them."""
     ratio: list[float]
     """Percentiles (``PERCENTILES``) of the importance ratio, exp(learner - backend)."""
     kept: float
@@ -174,12 +175,9 @@ async def _measure_variant(
     if not len(difference_W):
         raise ModelError(f"parity: no {variant.kind} token was sampled at {len(prompts)} places; expected some choice")
     # A difference that is not a number exceeds every bound.
-    mean, largest, kept = float(abs(difference_W).mean()), float(abs(difference_W).max()), float(kept_W.min())
-    # The two sides differ by the rounding of their logits, which sampling divides by the temperature.
-    scale = 1 / min(variant.temperature, 1.0)
-    within = (
-        mean <= scale * bounds.mean and largest <= scale * bounds.largest and kept >= variant.top_p - bounds.largest
-    )
+    rounding_W = min(variant.temperature, 1.0) * abs(difference_W)
+    mean, largest, kept = float(rounding_W.mean()), float(rounding_W.max()), float(kept_W.min())
+    within = mean <= bounds.mean and largest <= bounds.largest and kept >= variant.top_p - bounds.largest
     ratio = np.percentile(np.exp(difference_W), PERCENTILES).tolist()
     return VariantResult(variant, len(difference_W), mean, largest, ratio, kept, within)
 

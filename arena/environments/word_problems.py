@@ -86,8 +86,10 @@ class WordProblemsSpec(DatasetSpec):
         if 0 < settings.held_out >= len(problems):
             raise ConfigError(
                 f"game.settings.held_out: {settings.held_out} of {len(problems)} problems; "
-                f"expected fewer, to train on the rest"
+                "expected fewer, to train on the rest"
             )
+        trained = len(problems) - settings.held_out
+        self._trained, self._held_out = problems[:trained], problems[trained:]
         answer = "answer" if isinstance(settings.problems, ProblemSet) else "number"
         self.prompts = {SOLVER: f"Solve the problem. End with {ANSWER_MARK} and the {answer}."}
 
@@ -98,17 +100,15 @@ class WordProblemsSpec(DatasetSpec):
 
     def make_items(self) -> Iterable[Any]:
         """The problems to train on."""
-        problems = problems_of(self.settings)
-        return map(msgspec.to_builtins, problems[: len(problems) - self.settings.held_out])
+        return map(msgspec.to_builtins, self._trained)
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """An attempt at each problem that is held out; without any, a step's."""
-        if not self.settings.held_out:
+        if not self._held_out:
             return super().evaluation_batch(arena)
-        held_out = problems_of(self.settings)[-self.settings.held_out :]
         return [
             EpisodeRequest("word_problem", msgspec.to_builtins(problem), meta={"problem": f"held-out-{number}"})
-            for number, problem in enumerate(held_out)
+            for number, problem in enumerate(self._held_out)
         ]
 
     def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:

@@ -152,7 +152,9 @@ def at_temperature_one(request: Request, generation: Generation) -> Generation:
 def test_a_small_drift_is_found_and_is_nothing_in_half_precision(folders):
     drifted = found(folders, alter=lambda backend: Altered(backend, shifted(1e-4)))
     assert not any(cell.within for cell in drifted)
-    assert all(cell.mean == pytest.approx(1e-4, rel=0.2) for cell in drifted if cell.way.top_p == 1)
+    for cell in drifted:
+        if cell.way.top_p == 1:
+            assert cell.mean == pytest.approx(1e-4 * min(cell.way.temperature, 1), rel=0.2)
     assert all(cell.within for cell in found(folders, "bfloat16", lambda backend: Altered(backend, shifted(1e-4))))
 
 
