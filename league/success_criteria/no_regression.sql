@@ -10,7 +10,7 @@ WITH strengths AS (
 ), tenths AS (
     SELECT tenth, rating, half FROM strengths WHERE tenth >= $warm_up
 ), baselines AS (
-    SELECT a.agent, s.rating, s.half FROM agents a LEFT JOIN strengths s ON s.agent = a.agent AND s.tenth IS NULL
+    SELECT a.agent, a.joined_sequence, s.rating, s.half FROM agents a LEFT JOIN strengths s ON s.agent = a.agent AND s.tenth IS NULL
     WHERE a.baseline AND a.joined_sequence <= $upto
 ), differences AS (
     SELECT b.agent, t.tenth, t.rating - b.rating AS difference, sqrt(t.half * t.half + b.half * b.half) AS half
@@ -26,7 +26,7 @@ WITH strengths AS (
     WHERE v.policy = $policy AND NOT v.baseline AND v.sequence <= $upto GROUP BY v.version, v.rating
     QUALIFY v.version > min(v.version) OVER ()
 )
-SELECT b.agent AS figure,
+(SELECT b.agent AS figure,
        CASE WHEN b.rating IS NULL THEN 'not measured: in no rated match with the others'
             WHEN j.tenths IS NULL THEN 'not measured: no version has a rated match after the warm-up'
             ELSE format('{} of {} tenths of the training below; the worst, number {}: {:+.0f} ±{:.0f}', below, tenths,
@@ -36,7 +36,7 @@ SELECT b.agent AS figure,
        CASE WHEN b.rating IS NULL THEN 'name it in evaluation.gatekeepers'
             WHEN j.tenths IS NULL THEN 'train longer (stop.steps), or lower evaluation.every'
             WHEN below > 0 THEN '' ELSE 'raise evaluation.gatekeeper_games, or lower evaluation.every' END AS advice
-FROM baselines b LEFT JOIN judged j USING (agent)
+FROM baselines b LEFT JOIN judged j USING (agent) ORDER BY b.joined_sequence)
 UNION ALL
 SELECT 'baselines', 'not measured: none in this league', 'one or more', false, 'set agents.NAME.kind to bot'
 WHERE NOT EXISTS (FROM baselines)

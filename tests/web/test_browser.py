@@ -124,8 +124,9 @@ def test_the_slider_shows_the_leaderboard_as_it_was_and_the_address_keeps_the_pl
     until(lambda: browser.run_script("return Number(document.querySelector('#time').max)"), "no places")
     browser.run_script("document.querySelector('#time').focus()")
     press(browser, *[key("ARROW_LEFT")] * 3)
-    until(lambda: "at=" in browser.driver.current_url, "the address does not say it")
-    at = int(browser.driver.current_url.partition("at=")[2])
+    until(lambda: texts(browser, ".slider output")[0].startswith("event "), "the slider does not say where it is")
+    at = int(texts(browser, ".slider output")[0].split()[1].rstrip(",").replace(",", ""))
+    until(lambda: browser.driver.current_url.endswith(f"at={at}"), "the address does not say it")
     until(lambda: "past" in browser.run_script("return document.body.className"), "nothing says that it is the past")
     then = asked(browser, f"/api/leaderboard?at={at}")
     assert then["sequence"] == at

@@ -27,7 +27,7 @@ export function slider(form, moved) {
     chosen = at;
     say();
     clearTimeout(asked);
-    asked = setTimeout(() => moved(at), 120);
+    asked = setTimeout(() => { asked = null; moved(at); }, 120);
   }
 
   function say() {
@@ -48,6 +48,8 @@ export function slider(form, moved) {
 
   return {
     set(at) {
+      // A page that finishes loading while somebody moves the slider leaves it where it is.
+      if (asked !== null) return;
       chosen = at;
       show();
     },
