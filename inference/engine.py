@@ -1,14 +1,18 @@
 """Rounds of continuous batching: waiting rows join, every running row gets its next token, finished rows leave.
 
-A round is synchronous. Rows occupy consecutive cache slots: new ones are added behind the running ones, and the last
+Tensors may be computed in another thread, so that the event loop runs on while a large model computes; rows are changed
+in the event loop alone. Rows occupy consecutive cache slots: new ones are added behind the running ones, and the last
 ones move into the slots of finished ones, so that no work is done for a finished row.
 """
 
+import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Executor
 from itertools import takewhile
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -18,7 +22,7 @@ from inference.base import BackendStats, is_out_of_memory
 from inference.batch_layout import LayoutPlanner
 from inference.forward import ForwardPass
 from inference.kv_cache import BLOCK_TOKENS, BlockKey, KvCache, PrefixCache
-from inference.sampler import sample_tokens
+from inference.sampler import SampledTokens, sample_tokens
 from inference.sequence import ActiveSequence
 from inference.statistics import Counters
 from models.forward import Weights
@@ -26,6 +30,8 @@ from schemas.errors import EngineError, MemoryShortError
 from schemas.loggers import get_logger
 
 log = get_logger()
+
+Result = TypeVar("Result")
 
 MAX_WAIT_ROUNDS = 4
 """Rounds after which waiting rows join, however few."""
@@ -42,9 +48,14 @@ class Engine:
         join_share: float,
         reuse_tokens: int,
         cache_bytes: int = 0,
+        executor: Executor | None = None,
     ) -> None:
-        """An empty batch of the base model; adapters come with the rows. Bounds as in ``LocalConfig``."""
+        """An empty batch of the base model; adapters come with the rows. Bounds as in ``LocalConfig``.
+
+        Passes are computed by ``executor``, or in the event loop without one.
+        """
         self.counters = Counters()
+        self._executor = executor
         self._base = base
         self._cache = KvCache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype, cache_bytes)
         self._forward = ForwardPass(base, self._cache)
@@ -69,19 +80,18 @@ class Engine:
         """Whether a round has anything to do."""
         return bool(self._waiting or self._running)
 
-    @torch.inference_mode()
-    def run_round(self) -> None:
+    async def run_round(self) -> None:
         """Admit waiting rows, then sample one token for every running row."""
         started = time.perf_counter()
         running = len(self._running)
         try:
-            with contextlib.closing(self._admit_batches()) as batches:
-                for batch in batches:
+            async with contextlib.aclosing(self._admit_batches()) as batches:
+                async for batch in batches:
                     first = len(self._running)
                     self._running += batch
-                    self._advance_safely(first, len(self._running), joining=True)
+                    await self._advance_safely(first, len(self._running), joining=True)
             if running:
-                self._advance_safely(0, running)
+                await self._advance_safely(0, running)
             self._remove_finished()
         except MemoryShortError as error:
             self._shrink_batch(error)
@@ -132,7 +142,7 @@ class Engine:
         self._cache.release()
         self._prefixes.clear()
 
-    def _admit_batches(self) -> Generator[list[ActiveSequence], None, None]:
+    async def _admit_batches(self) -> AsyncGenerator[list[ActiveSequence], None]:
         """The rows that join now, in order of arrival, in batches that fit into one pass."""
         free = self._max_rows - len(self._running)
         for row in self._waiting:
@@ -146,19 +156,19 @@ class Engine:
         # By adapter, as passes lay them out: then attention finds them in the order of their slots.
         joining = sorted((row for row in joining if not row.future.cancelled()), key=lambda row: row.ready.identity)
         try:
-            while joining := self._sample_known(joining):
+            while joining := await self._sample_known(joining):
                 batch, joining = self._split_prefill(joining)
                 yield batch
         finally:
             # Not empty where a pass ran out of memory: these rows go on waiting.
             self._waiting.extendleft(reversed(joining))
 
-    def _sample_known(self, joining: list[ActiveSequence]) -> list[ActiveSequence]:
+    async def _sample_known(self, joining: list[ActiveSequence]) -> list[ActiveSequence]:
         """The rows that need a pass; others get tokens while the hidden state after their last token is kept."""
         rows = joining
         while found := [(row, state_D) for row in rows if (state_D := self._find_hidden(row)) is not None]:
             rows = [row for row, _ in found]
-            self._sample(rows, torch.stack([state_D for _, state_D in found]))
+            self._accept(rows, await self._compute(self._draw, rows, [state_D for _, state_D in found]))
             for row in rows:
                 row.skip_prefill()
                 if row.finished:
@@ -191,10 +201,10 @@ class Engine:
             longest = length
         return batch, later
 
-    def _advance_safely(self, first: int, last: int, joining: bool = False) -> None:
+    async def _advance_safely(self, first: int, last: int, joining: bool = False) -> None:
         """Advance rows; where the pass fails, its rows do, or ``MemoryShortError`` tells that fewer rows may fit."""
         try:
-            self._advance(first, last, joining and self._prefixes.enabled)
+            self._accept(*await self._compute(self._run_pass, first, last, joining and self._prefixes.enabled))
         except Exception as error:  # the boundary of one pass: its rows fail, the engine goes on
             kind = MemoryShortError if is_out_of_memory(error) else EngineError
             failure = kind(f"inference: a pass over {last - first} rows failed: {error!r}")
@@ -203,8 +213,15 @@ class Engine:
             for row in self._running[first:last]:
                 fail_sequence(row, failure)
 
-    def _advance(self, first: int, last: int, reuse: bool) -> None:
-        """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""
+    async def _compute(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """The result of a function, called in the executor if there is one."""
+        if self._executor is None:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    @torch.inference_mode()
+    def _run_pass(self, first: int, last: int, reuse: bool) -> tuple[list[ActiveSequence], SampledTokens]:
+        """Bring rows ``first`` to ``last`` into the cache and draw a token for each, in the order returned."""
         chunk, rows = self._layouts(self._running[first:last], first)
         if reuse:
             self._prefixes.copy_to_slots([(slot, self._running[slot].offsets) for slot in range(first, last)])
@@ -215,17 +232,23 @@ class Engine:
             for row, hidden_D in zip(rows, hidden_RD, strict=True):
                 self._prefixes.store_hidden(row.ready.identity, row.ids, hidden_D.clone())
         self.counters.passes += 1
-        self._sample(rows, hidden_RD)
+        return rows, self._draw(rows, hidden_RD)
 
-    def _sample(self, rows: list[ActiveSequence], hidden_RD: Tensor) -> None:
-        """Draw the next token of each row from the final hidden state after its last one."""
-        draws = sample_tokens(self._base.head_VD, hidden_RD, [row.sampling_request() for row in rows])
+    @torch.inference_mode()
+    def _draw(self, rows: Sequence[ActiveSequence], hidden_RD: Tensor | Sequence[Tensor]) -> SampledTokens:
+        """The next token of each row, drawn from the final hidden state after its last one."""
+        states_RD = hidden_RD if isinstance(hidden_RD, Tensor) else torch.stack(list(hidden_RD))
+        return sample_tokens(self._base.head_VD, states_RD, [row.sampling_request() for row in rows])
+
+    def _accept(self, rows: Sequence[ActiveSequence], draws: SampledTokens) -> None:
+        """Append each row's token; a row whose constraint raises fails."""
         for index, (row, token, logprob) in enumerate(zip(rows, draws.tokens, draws.logprobs, strict=True)):
             try:
                 row.accept_token(token, logprob, draws.nuclei.get(index))
             except Exception as error:  # constraints are plugins, which may raise anything: its caller alone fails
                 fail_sequence(row, error)
 
+    @torch.inference_mode()
     def _remove_finished(self) -> None:
         """Remove finished rows."""
         freed = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}

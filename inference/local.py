@@ -1,11 +1,13 @@
 """The ``local`` backend: torch in this process, on a CPU or a GPU, many adapters in one batch.
 
-It has no thread: it decodes inside the event loop once every other task has had its turn, so that many games submit
-their requests together, and yields between rounds, so that connections stay alive.
+It decodes once every other task has had its turn, so that many games submit their requests together, and yields between
+rounds. A small model decodes inside the event loop, where a pass costs less than a change of threads; one that is too
+large to merge adapters into has a thread, since connections would not survive passes of seconds.
 """
 
 import asyncio
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -95,7 +97,8 @@ class LocalBackend:
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
         automatic = 0 if self._merge else REUSE_TOKENS
         reuse_tokens = automatic if self._config.reuse_tokens is None else self._config.reuse_tokens
-        self._engine = Engine(base, *limits, reuse_tokens, self._config.cache_bytes)
+        self._thread = None if self._merge else ThreadPoolExecutor(1, "inference")
+        self._engine = Engine(base, *limits, reuse_tokens, self._config.cache_bytes, self._thread)
         self._arrival_count = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -137,6 +140,8 @@ class LocalBackend:
         self._closed = True
         if self._task is not None:
             await self._task
+        if self._thread is not None:
+            self._thread.shutdown()
         self._engine.release()
         self._ready.clear()
         self._adapters.clear()
@@ -184,6 +189,6 @@ class LocalBackend:
                     arrived = self._arrival_count
                     await asyncio.sleep(0)
                     quiet = quiet + 1 if arrived == self._arrival_count else 0
-                self._engine.run_round()
+                await self._engine.run_round()
         except Exception as error:  # no caller may wait without end for an engine that has stopped
             self._engine.abort(error)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -243,6 +244,33 @@ def test_event_loop_gets_its_turn_between_rounds(folders):
         return turns
 
     assert asyncio.run(run()) >= 3
+
+
+def test_event_loop_runs_on_while_a_large_model_computes(folders, expected, monkeypatch):
+    """A pass waits for the loop here, which would never come to it if both shared a thread."""
+    monkeypatch.setattr(local_module, "MERGE_LIMIT", 0)
+    backend, sound, went_on = start(folders), engine_module.ForwardPass.__call__, threading.Event()
+
+    def waiting(*arguments: object) -> torch.Tensor:
+        assert went_on.wait(60)
+        went_on.clear()
+        return sound(*arguments)  # type: ignore[arg-type]
+
+    async def run() -> list[Generation]:
+        async def beside() -> None:
+            while True:
+                went_on.set()
+                await asyncio.sleep(0.001)
+
+        other = asyncio.ensure_future(beside())
+        done = await asyncio.gather(*(backend.generate(request_of(index)) for index in range(30)))
+        other.cancel()
+        await backend.close()
+        return done
+
+    monkeypatch.setattr(engine_module.ForwardPass, "__call__", waiting)
+    same(asyncio.run(run()), expected)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("inference")]
 
 
 def test_pass_that_fails_fails_its_requests_and_the_engine_goes_on(folders, expected, monkeypatch):

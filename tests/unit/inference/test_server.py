@@ -795,7 +795,7 @@ def test_an_engine_that_breaks_over_a_request_is_the_servers_fault(served, monke
 
     async def ask(client, *_):
         with monkeypatch.context() as patched:
-            patched.setattr(Engine, "_advance", broken)
+            patched.setattr(Engine, "_run_pass", broken)
             answer = await client.post("/v1/completions", json=COMPLETION)
         error = answer.json()["error"]
         assert (answer.status_code, error["type"]) == (500, "server_error")

@@ -253,15 +253,15 @@ def test_what_one_server_does_not_answer_is_asked_of_another(base: Path, handler
 
 
 def test_what_an_engine_breaks_over_is_asked_of_another_server(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    requests, sound = [request_of(index) for index in range(40)], Engine._advance
+    requests, sound = [request_of(index) for index in range(40)], Engine._run_pass
     broken, passes = list[Engine](), Counter[int]()
 
-    def breaks_down(self: Engine, first: int, last: int, reuse: bool) -> None:
+    def breaks_down(self: Engine, first: int, last: int, reuse: bool) -> object:
         passes[id(self)] += 1
         if self in broken or (not broken and passes[id(self)] == 6):
             broken[:] = [self]
             raise RuntimeError("a kernel failed")
-        sound(self, first, last, reuse)
+        return sound(self, first, last, reuse)
 
     async def run() -> list[Generation]:
         async with here(base, 2) as urls, backend_of(*urls) as backend:
@@ -270,7 +270,7 @@ def test_what_an_engine_breaks_over_is_asked_of_another_server(base: Path, monke
             return done
 
     alone = by_the_local_backend(base, requests)
-    monkeypatch.setattr(Engine, "_advance", breaks_down)
+    monkeypatch.setattr(Engine, "_run_pass", breaks_down)
     done = asyncio.run(run())
     assert len(broken) == 1
     assert [generation.completion_ids for generation in done] == alone
