@@ -7,6 +7,7 @@ Shape suffixes: S slot, T position in a slot, N token of a packed batch, G key/v
 head.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -139,8 +140,6 @@ class PrefixMatch(NamedTuple):
     """Offsets of its blocks in the pool."""
     missing: BlockKey | None
     """The first block that is not cached; None where only the end of the prompt is left."""
-    end: BlockKey | None
-    """The end of the prompt, up to a block, after the block before; None where a block is missing."""
 
 
 class PrefixCache:
@@ -151,8 +150,8 @@ class PrefixCache:
     block of a prompt follows the number of the weights that read it: keys of other weights are never used. The least
     recently used blocks are replaced, those at the end of a prefix before those at its start.
 
-    The final hidden state after a whole prompt is kept too: the same prompt again needs no pass, as in games of few
-    positions and in groups.
+    The final hidden state after a whole prompt is kept too, and longer, since it is small: the same prompt again needs
+    no pass, as in games of few positions and in groups.
     """
 
     def __init__(self, cache: KvCache, most_tokens: int) -> None:
@@ -161,7 +160,7 @@ class PrefixCache:
         self._blocks: OrderedDict[BlockKey, CachedBlock] = OrderedDict()
         self._numbers = count(1)
         self._pool_NL2GK: Tensor | None = None
-        self._hidden: OrderedDict[BlockKey, Tensor] = OrderedDict()
+        self._hidden: OrderedDict[tuple[int, bytes], Tensor] = OrderedDict()
 
     @property
     def enabled(self) -> bool:
@@ -188,23 +187,21 @@ class PrefixCache:
             offsets.append(block.offset)
             parent = block.number
         self._touch(keys)
-        return PrefixMatch(offsets, missing, None if missing else (parent, tuple(ids[len(keys) * BLOCK_TOKENS :])))
+        return PrefixMatch(offsets, missing)
 
     def find_hidden(self, weights: int, ids: Sequence[int]) -> Tensor | None:
         """The final hidden state [D] after the last token of a prompt that was read before, if it is kept."""
-        end = self.find_prefix(weights, ids).end if self._hidden else None
-        if end is None or end not in self._hidden:
-            return None
-        self._hidden.move_to_end(end)
-        return self._hidden[end]
+        key = weights, array("I", ids).tobytes()
+        state_D = self._hidden.get(key)
+        if state_D is not None:
+            self._hidden.move_to_end(key)
+        return state_D
 
     def store_hidden(self, weights: int, ids: Sequence[int], hidden_D: Tensor) -> None:
-        """Keep the final hidden state after the last token of a prompt whose blocks are cached."""
-        end = self.find_prefix(weights, ids).end
-        if end is not None:
-            self._hidden[end] = hidden_D
-            while len(self._hidden) > MAX_HIDDEN:
-                self._hidden.popitem(last=False)
+        """Keep the final hidden state after the last token of a prompt."""
+        self._hidden[weights, array("I", ids).tobytes()] = hidden_D
+        while len(self._hidden) > MAX_HIDDEN:
+            self._hidden.popitem(last=False)
 
     def copy_to_slots(self, matches: Iterable[tuple[int, list[int]]]) -> None:
         """Copy cached blocks to the beginning of slots: (slot, offsets) of each."""

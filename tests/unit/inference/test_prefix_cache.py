@@ -120,6 +120,17 @@ def test_prompt_that_was_read_before_gets_its_next_token_without_a_pass(folders)
     same(sample(backend, [Request(prompt, "a0", ANY, seed)]), [first])
 
 
+def test_prompts_whose_blocks_made_room_need_no_pass_either(folders):
+    backend = start(folders, reuse_tokens=2 * BLOCK_TOKENS)
+    one = SamplingParameters(seed=0, max_tokens=1)
+    requests = [Request([*SYSTEM[: 2 * BLOCK_TOKENS], 3 + kind], "a0", ANY, one) for kind in range(3)]
+    requests += [Request([5 + kind, *SYSTEM[: 2 * BLOCK_TOKENS]], "a1", ANY, one) for kind in range(3)]
+    first = sample(backend, requests)
+    passes = backend.stats().passes
+    same(sample(backend, requests), first)
+    assert backend.stats().passes == passes
+
+
 def test_what_was_used_longest_ago_makes_room(folders):
     backend = start(folders, reuse_tokens=4 * BLOCK_TOKENS)
     prompts = [[3 + kind] * (2 * BLOCK_TOKENS) + [9] for kind in range(3)]
