@@ -219,4 +219,5 @@ def _finish_axes(figure: Figure, axes: Axes) -> None:
         axes.set_xlim(low - 1, high + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small")
+    if any(axes.get_legend_handles_labels()[1] for axes in figure.axes):
+        figure.legend(loc="outside lower center", ncols=3, fontsize="small")

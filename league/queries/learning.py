@@ -56,10 +56,10 @@ def learning_verdict(pairs: Sequence[dict[str, Any]], seats: int) -> dict[str, A
     pair = max(by_verdict[verdict], key=lambda pair: abs(pair["after"]["share"] - pair["before"]["share"]))
     headlines = {"better": "It learned", "worse": "It got worse", "open": "No difference is certain yet"}
     before, after = pair["before"], pair["after"]
-    text = (
-        f"{after['agent']} wins {_percent(after)} of games against {pair['opponent']}, "
-        f"{before['agent']} {_percent(before)}"
-    )
+    games = f"wins {_percent(after)} of games against {pair['opponent']}"
+    if seats == 1:
+        games = f"passes {_percent(after)} of episodes"
+    text = f"{after['agent']} {games}, {before['agent']} {_percent(before)}"
     text += "; the 95 % intervals overlap." if verdict == "open" else "."
     equal = 1 / max(seats, 2)
     measured = sorted((each["after"] for each in pairs), key=lambda row: row["share"])

@@ -206,6 +206,7 @@ def test_the_verdict_names_what_was_learned_and_who_still_wins(
     assert (found["verdict"], found["pair"]) == (verdict, pair)
     assert re.match(text, f"{found['headline']}: {found['text']}")
     assert learning_verdict([pair | {"before": None}], 2)["verdict"] == "unmeasured"
+    assert "of games" not in learning_verdict([pair], 1)["text"]
 
 
 def test_benchmarks_of_a_policy_are_paired_with_the_base_models(trained: Projection) -> None:
