@@ -25,10 +25,12 @@ import msgspec
 import psutil
 
 from league.log import bound_process
-from schemas.errors import DiskError, LogUnavailableError, UsageError
+from schemas.errors import DiskError, LeagueError, LogUnavailableError, UsageError
 from schemas.files import try_lock
 
 START_TIMEOUT_S = 30.0
+START_ATTEMPTS = 3
+"""A broker may be killed while it starts, as at any other time."""
 
 BATCH_LIMITS = 'limits { batch { max_inflight_per_stream: 1000, max_inflight_total: 1000, timeout: "3s" } }'
 """Setting of JetStream. By default 50 batches that nobody commits, 5 a second, keep all others from being stored."""
@@ -211,28 +213,38 @@ class EmbeddedServer:
         config = _CONFIG.format(name=self._server_name, port=port, store=self.folder / "store", **limits)
         self._config_file.write_text(config)
         command = [find_nats_server(), "-c", str(self._config_file)]
-        pid = spawn(command, self.folder / "server.log", self._users_file)
         url = f"nats://127.0.0.1:{port}"
-        self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
         try:
-            self._wait_until_up(pid)
+            if any(self._run_until_up(command, url) for _ in range(START_ATTEMPTS)):
+                return url
         except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
-            terminate(pid)
             self._running_file.unlink(missing_ok=True)
             raise
-        return url
+        self._running_file.unlink(missing_ok=True)
+        raise self._start_error()
 
-    def _wait_until_up(self, pid: int) -> None:
+    def _run_until_up(self, command: list[str], url: str) -> bool:
+        """Start the broker; False where its process ends before it answers. Raises where it hangs."""
+        pid = spawn(command, self.folder / "server.log", self._users_file)
+        self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
         deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and not has_ended(pid):
-            if self._find_url():
-                return
-            time.sleep(0.02)
-        terminate(pid)
+        try:
+            while not has_ended(pid):
+                if self._find_url():
+                    return True
+                if time.monotonic() > deadline:
+                    raise self._start_error()
+                time.sleep(0.02)
+        except BaseException:  # raised again
+            terminate(pid)
+            raise
+        return False
+
+    def _start_error(self) -> LeagueError:
         why = last_error(self.folder / "server.log")
         if "no space left" in why:
-            raise DiskError.at(self.folder, "no space left on device")
-        raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
+            return DiskError.at(self.folder, "no space left on device")
+        return LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
 
 
 def _open_lock(path: Path) -> IO[Any]:

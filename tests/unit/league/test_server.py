@@ -38,12 +38,15 @@ def brokers() -> Callable[[], list[psutil.Process]]:
 def test_a_start_that_is_interrupted_leaves_no_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: Callable[[], list[psutil.Process]]
 ) -> None:
-    def interrupted(self: EmbeddedServer, pid: int) -> None:
-        assert pid in {child.pid for child in psutil.Process().children()}
-        raise KeyboardInterrupt
+    def interrupted(self: EmbeddedServer) -> str | None:
+        running = self._read_running()
+        if running is not None:
+            assert running.pid in {child.pid for child in psutil.Process().children()}
+            raise KeyboardInterrupt
+        return None
 
     with monkeypatch.context() as patched:
-        patched.setattr(EmbeddedServer, "_wait_until_up", interrupted)
+        patched.setattr(EmbeddedServer, "_find_url", interrupted)
         with pytest.raises(KeyboardInterrupt), EmbeddedServer(tmp_path):
             pass
     wait_until_gone(brokers())
@@ -91,6 +94,32 @@ def test_a_killed_broker_is_started_again_where_its_clients_look_for_it(
         assert (server.url, server.has_died) == (before, False)
         server.restart_if_dead()
         assert len(brokers()) == 1
+    wait_until_gone(brokers())
+
+
+def test_a_broker_that_is_killed_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: Callable[[], list[psutil.Process]]
+) -> None:
+    sound, killed = EmbeddedServer._find_url, list[int]()
+
+    def murdered(self: EmbeddedServer) -> str | None:
+        running = self._read_running()
+        if running is not None and len(killed) < at_most:
+            killed.append(running.pid)
+            psutil.Process(running.pid).kill()
+            return None
+        return sound(self)
+
+    monkeypatch.setattr(EmbeddedServer, "_find_url", murdered)
+    at_most = 2
+    with EmbeddedServer(tmp_path) as server:
+        assert len(set(killed)) == 2
+        assert not server.has_died
+    wait_until_gone(brokers())
+    at_most = 5
+    with pytest.raises(LogUnavailableError, match="did not start: its log holds no error"), EmbeddedServer(tmp_path):
+        pass
+    assert len(set(killed)) == 5
     wait_until_gone(brokers())
 
 
