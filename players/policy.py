@@ -79,7 +79,7 @@ class PolicyPlayer(SeatPlayer):
             reply, second_ids = await self._ask_again(question, generation, reply, adapter, seed)
         # Without a wait in between: a search asks for several actions at once, and these stand side by side.
         self.model_calls.append(call)
-        self.notes.append(DecisionNote("; ".join(reply.action), fault, _legal_moves(game, seat), second_ids))
+        self.notes.append(DecisionNote("; ".join(reply.action), _legal_moves(game, seat), second_ids))
         self._action_parts.append(action_parts)
         self._faults[fault] += 1
         self._choice_count += reply.choices
@@ -238,10 +238,14 @@ class BackendClient:
         temperature = sampling.temperature if self._temperature is None else self._temperature
         sampling = msgspec.structs.replace(sampling, temperature=temperature)
         generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
-        tokens = make_model_call(prompt_ids, generation, version, temperature) if return_tokens else None
         # Without marks and thoughts.
         ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
         reply = read_answer(self._template, self._tokenizer.decode(ids), self._may_think)
+        tokens = None
+        if return_tokens:
+            tokens = make_model_call(prompt_ids, generation, version, temperature)
+            if constraint is None and (tokens.truncated or not reply.strip()):
+                tokens = msgspec.structs.replace(tokens, fault="truncated" if tokens.truncated else "empty")
         return ModelResponse(reply, tokens, generation.finish_reason)
 
     async def get_policy_version(self) -> int:

@@ -23,8 +23,6 @@ class DecisionNote(msgspec.Struct, frozen=True, gc=False):
 
     move: str
     """The action that was played, as text."""
-    fault: str = ""
-    """Why the reply holds no legal action (``schemas.metrics.REPLY_FAULTS``); empty if it holds one."""
     legal: Sequence[str] | None = None
     """All legal moves; None if the game does not list them, or lists more than ``MAX_LEGAL_MOVES``."""
     second_ids: Sequence[int] = ()

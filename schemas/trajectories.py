@@ -37,7 +37,8 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
     invalid: bool = False
     """Whether the reply held no legal action, so that a substitute was played."""
     fault: str = ""
-    """Why a free reply holds no legal action (``schemas.metrics.REPLY_FAULTS``); empty if it holds one."""
+    """Why a free reply holds no legal action (``schemas.metrics.REPLY_FAULTS``); empty if it holds one. In an
+    environment, which alone knows what an answer is, whether it is ``truncated`` or ``empty``."""
     truncated: bool = False
     """Whether the reply was cut off at the limit of its tokens."""
     credits: list[float] = []

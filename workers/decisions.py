@@ -52,6 +52,7 @@ class DecisionRow(NamedTuple):
     logprob: float
     choices: int
     temperature: float
+    fault: str
     note: DecisionNote | None
 
 
@@ -162,6 +163,7 @@ class DecisionWriter:
                 logprob=sum(call.logprobs),
                 choices=len(call.branches),
                 temperature=call.temperature,
+                fault=call.fault,
                 note=note,
             )
             rows.append(row)
@@ -198,7 +200,7 @@ class DecisionWriter:
                 "reply": reply,
                 "second_reply": self._text(note.second_ids) if note is not None else "",
                 "move": note.move if note is not None else None,
-                "fault": note.fault if note is not None else "",
+                "fault": row.fault,
                 "legal_moves": note.legal if note is not None else None,
                 "logprob": row.logprob,
                 "choices": row.choices,

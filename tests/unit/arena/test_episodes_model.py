@@ -137,6 +137,8 @@ def test_the_model_plays_episodes_whose_probabilities_are_the_learners(folder: P
     assert temperatures == {("A", 0.8), ("B", 1.0)}
     assert max(len(r.step.completion_ids) for r in batch.records if r.role_id == "B") <= 6
     assert {record.step.version for record in batch.records} == {batch.policy_version} == {3}
+    assert {record.step.fault for record in batch.records if record.step.truncated} == {"truncated"}
+    assert not any(record.step.fault == "truncated" for record in batch.records if not record.step.truncated)
 
 
 def test_the_same_seed_says_the_same_and_another_does_not(folder: Path) -> None:
