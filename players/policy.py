@@ -244,7 +244,8 @@ class BackendClient:
         tokens = None
         if return_tokens:
             tokens = make_model_call(prompt_ids, generation, version, temperature)
-            if constraint is None and (tokens.truncated or not reply.strip()):
+            # A choice of a list always ends.
+            if constraint is self._constraint and (tokens.truncated or not reply.strip()):
                 tokens = msgspec.structs.replace(tokens, fault="truncated" if tokens.truncated else "empty")
         return ModelResponse(reply, tokens, generation.finish_reason)
 
