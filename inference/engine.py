@@ -168,7 +168,7 @@ class Engine:
         rows = joining
         while found := [(row, state_D) for row in rows if (state_D := self._find_hidden(row)) is not None]:
             rows = [row for row, _ in found]
-            self._accept(rows, await self._compute(self._draw, rows, [state_D for _, state_D in found]))
+            self._accept(rows, await self._compute(self._draw, rows, torch.stack([state_D for _, state_D in found])))
             for row in rows:
                 row.skip_prefill()
                 if row.finished:
@@ -235,10 +235,9 @@ class Engine:
         return rows, self._draw(rows, hidden_RD)
 
     @torch.inference_mode()
-    def _draw(self, rows: Sequence[ActiveSequence], hidden_RD: Tensor | Sequence[Tensor]) -> SampledTokens:
+    def _draw(self, rows: Sequence[ActiveSequence], hidden_RD: Tensor) -> SampledTokens:
         """The next token of each row, drawn from the final hidden state after its last one."""
-        states_RD = hidden_RD if isinstance(hidden_RD, Tensor) else torch.stack(list(hidden_RD))
-        return sample_tokens(self._base.head_VD, states_RD, [row.sampling_request() for row in rows])
+        return sample_tokens(self._base.head_VD, hidden_RD, [row.sampling_request() for row in rows])
 
     def _accept(self, rows: Sequence[ActiveSequence], draws: SampledTokens) -> None:
         """Append each row's token; a row whose constraint raises fails."""

@@ -25,8 +25,8 @@ PRETRAINED_DEFAULTS: dict[str, Any] = {
     "minibatch_tokens": 1_000_000_000,
     "rectangle_tokens": 1_024,
 }
-"""Settings of a pretrained model: a small rate, and one update per step, so that it keeps what it knows; and half the
-tokens at once, whose activations take 2 MB each in a model of 135 million parameters."""
+"""Settings of a pretrained model: a small rate, and one update per step, so that it keeps what it knows; and half as
+many tokens at once, whose activations take 1 to 2 MB each in a model of 135 million parameters."""
 
 
 class LearnerConfig(Table, frozen=True):

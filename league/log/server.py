@@ -214,30 +214,28 @@ class EmbeddedServer:
         self._config_file.write_text(config)
         command = [find_nats_server(), "-c", str(self._config_file)]
         url = f"nats://127.0.0.1:{port}"
-        try:
-            if any(self._run_until_up(command, url) for _ in range(START_ATTEMPTS)):
-                return url
-        except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
-            self._running_file.unlink(missing_ok=True)
-            raise
+        for _ in range(START_ATTEMPTS):
+            pid = spawn(command, self.folder / "server.log", self._users_file)
+            self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
+            try:
+                if self._wait_until_up(pid):
+                    return url
+            except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
+                terminate(pid)
+                self._running_file.unlink(missing_ok=True)
+                raise
         self._running_file.unlink(missing_ok=True)
         raise self._start_error()
 
-    def _run_until_up(self, command: list[str], url: str) -> bool:
-        """Start the broker; False where its process ends before it answers. Raises where it hangs."""
-        pid = spawn(command, self.folder / "server.log", self._users_file)
-        self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
+    def _wait_until_up(self, pid: int) -> bool:
+        """Wait for the broker's greeting; False if its process ends before. Raises an error where it hangs."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        try:
-            while not has_ended(pid):
-                if self._find_url():
-                    return True
-                if time.monotonic() > deadline:
-                    raise self._start_error()
-                time.sleep(0.02)
-        except BaseException:  # raised again
-            terminate(pid)
-            raise
+        while not has_ended(pid):
+            if self._find_url():
+                return True
+            if time.monotonic() > deadline:
+                raise self._start_error()
+            time.sleep(0.02)
         return False
 
     def _start_error(self) -> LeagueError:

@@ -359,7 +359,7 @@ COMMENT ON COLUMN decisions.thoughts IS 'text of the reply before its end-of-tho
 COMMENT ON COLUMN decisions.reply IS 'the sampled reply, without thoughts and end tokens';
 COMMENT ON COLUMN decisions.second_reply IS 'the reply to a second question (prompts.second_question), which is not trained on';
 COMMENT ON COLUMN decisions.move IS 'the move that was played; NULL in episodes, whose replies are not parsed as moves';
-COMMENT ON COLUMN decisions.fault IS 'why a free reply held no legal move: truncated, empty, unparsable, illegal; empty if it did';
+COMMENT ON COLUMN decisions.fault IS 'why a free reply held no legal move (truncated, empty, unparsable, illegal), or whether a reply in an environment was truncated or empty; otherwise blank';
 COMMENT ON COLUMN decisions.legal_moves IS 'all legal moves; NULL if the game does not list them, or has more than 60';
 COMMENT ON COLUMN decisions.logprob IS 'log-probability of the reply in nats: the sum over its choices';
 COMMENT ON COLUMN decisions.choices IS 'tokens of the reply that were sampled rather than forced';
