@@ -181,10 +181,11 @@ class Engine:
         return self._prefixes.find_hidden(row.ready.identity, row.pending)
 
     def _split_prefill(self, joining: list[ActiveSequence]) -> tuple[list[ActiveSequence], list[ActiveSequence]]:
-        """The rows of one pass, and the later ones: what does not fit, or can reuse a prefix that this pass reads."""
+        """The rows of one pass, and the later ones: what does not fit, or can reuse what this pass reads."""
         batch: list[ActiveSequence] = []
         later: list[ActiveSequence] = []
         coming: dict[BlockKey, ActiveSequence] = {}
+        whole: set[tuple[int, tuple[int, ...]]] = set()
         longest = 0
         for index, row in enumerate(joining):
             match = self._prefixes.find_prefix(row.ready.identity, row.pending)
@@ -193,9 +194,14 @@ class Engine:
             if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
                 return batch, later + joining[index:]
             first = match.missing and coming.setdefault(match.missing, row)
-            if first is not None and first is not row and should_wait_for_prefix(first, row, cached):
+            prompt = row.ready.identity, tuple(row.pending)
+            if prompt in whole or (
+                first is not None and first is not row and should_wait_for_prefix(first, row, cached)
+            ):
                 later.append(row)
                 continue
+            if self._prefixes.enabled:
+                whole.add(prompt)
             row.admit(match.offsets, cached)
             batch.append(row)
             longest = length

@@ -131,6 +131,15 @@ def test_prompts_whose_blocks_made_room_need_no_pass_either(folders):
     assert backend.stats().passes == passes
 
 
+def test_equal_prompts_that_arrive_together_are_read_once(folders):
+    backend = start(folders, reuse_tokens=10_000)
+    # The three kinds begin alike, but for too short a time to wait for each other.
+    kinds = [[*SYSTEM[:BLOCK_TOKENS], *(3 * BLOCK_TOKENS * [5 + kind]), 3] for kind in range(3)]
+    one = SamplingParameters(seed=0, max_tokens=1)
+    done = sample(backend, [Request(kinds[index % 3], "a0", ANY, one) for index in range(24)])
+    assert [g.timing.cached_tokens for g in done].count(len(kinds[0])) == 21
+
+
 def test_what_was_used_longest_ago_makes_room(folders):
     backend = start(folders, reuse_tokens=4 * BLOCK_TOKENS)
     prompts = [[3 + kind] * (2 * BLOCK_TOKENS) + [9] for kind in range(3)]
