@@ -1,6 +1,7 @@
-"""Estimators that look at the reward of each step: as it is, with a critic, or along the game's clock.
+"""Estimators that look at the reward of each step: as it is, with a critic, by prompt, or along the game's clock.
 
-Shape suffixes: S step of a trajectory, C distinct clock of a trajectory, X (trajectory, clock) cell of the batch.
+Shape suffixes: S step of a trajectory, T step of all trajectories, C distinct clock of a trajectory, X (trajectory,
+clock) cell of the batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,6 +63,53 @@ class Gae(PluginStruct, frozen=True):
         for step in range(len(advantages_S) - 2, -1, -1):
             advantages_S[step] += self.gamma * self.lam * advantages_S[step + 1]
         return advantages_S
+
+
+@register("anchor_state")
+class AnchorState(PluginStruct, frozen=True):
+    """A = G(step) - (others' sum + p prior) / (others + p), where the others are steps with the same prompt.
+
+    A prompt is an anchor state of GiGPO (Feng et al. 2025, section 4.2), its baseline that of RLOO (Kool et al. 2019):
+    what a card or a position is worth does not count, the move alone does. For games whose states come again, as in
+    Kuhn poker; a prompt that was asked once is compared with the prior alone.
+
+    ``G`` is the reward to go. The prior is its mean over all steps of the role's other trajectories. Nothing of a
+    trajectory's own is in its baseline.
+    """
+
+    gamma: Share = 1.0
+    """Discount per step."""
+    prior: PositiveFloat = 1.0
+    """Steps that the prior counts for."""
+
+    def __call__(self, trajectories: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
+        """Estimate each step by itself; 0 where its role has no other trajectory."""
+        to_go_T = np.concatenate([self._to_go(rewards_S) for rewards_S in rewards])
+        trajectory_T = np.repeat(np.arange(len(trajectories)), [len(rewards_S) for rewards_S in rewards])
+        prompts = [(r.game, r.role, tuple(step.prompt_ids)) for r in trajectories for step in r.steps]
+        roles = [(r.game, r.role) for r in trajectories for _ in r.steps]
+        sums_T, others_T = _others(to_go_T, base.key_indices(prompts), trajectory_T)
+        role_sums_T, role_others_T = _others(to_go_T, base.key_indices(roles), trajectory_T)
+        prior_T = role_sums_T / np.maximum(role_others_T, 1)
+        expected_T = (sums_T + self.prior * prior_T) / (others_T + self.prior)
+        advantage_T = np.where(role_others_T > 0, to_go_T - expected_T, 0.0)
+        return Estimate(np.split(advantage_T, np.flatnonzero(np.diff(trajectory_T)) + 1), state)
+
+    def _to_go(self, rewards_S: Array) -> Array:
+        to_go_S = np.array(rewards_S, dtype=np.float64)
+        for step in range(len(to_go_S) - 2, -1, -1):
+            to_go_S[step] += self.gamma * to_go_S[step + 1]
+        return to_go_S
+
+
+def _others(values_T: Array, group_T: NDArray[np.int64], trajectory_T: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Sum and number, over the steps of a step's group that other trajectories have."""
+    own_T = base.key_indices(list(zip(group_T.tolist(), trajectory_T.tolist(), strict=True)))
+    sums_T, counts_T = (
+        (np.bincount(group_T, weights_T)[group_T] - np.bincount(own_T, weights_T)[own_T]).astype(np.float64)
+        for weights_T in (values_T, np.ones_like(values_T))
+    )
+    return sums_T, counts_T
 
 
 MIN_EVIDENCE = 0.25

@@ -213,3 +213,35 @@ def test_unknown_plugins_and_settings_list_the_valid_ones() -> None:
         ADVANTAGES.build(Plugin(name="x"))
     with pytest.raises(ConfigError, match="decay_rate: unknown key; expected 'decay'"):
         ADVANTAGES.build(Plugin(name="rae", settings={"decay_rate": 0.9}))
+
+
+def asked(score: float, *prompts: int, role: str = "A") -> Trajectory:
+    """A trajectory that ends with this score, with a step for each prompt."""
+    steps = [ModelCall([prompt], [2], [0], [-0.5], [[2, 3]], 0, 0, 0.0) for prompt in prompts]
+    return Trajectory("m", "game", "main", 0, role, "g", steps, 1, 0.0, score, 1)
+
+
+def test_anchor_states_compare_steps_with_the_same_prompt() -> None:
+    batch = [asked(1, 10), asked(3, 10, 11), asked(8, 11), asked(9, 10, role="B"), asked(4, 12)]
+    rewards = [REWARDS.build(Plugin(name="outcome"))(r) for r in batch]
+    built = ADVANTAGES.build(Plugin(name="anchor_state", settings={"prior": 2.0}))
+    # Steps of the others of role A have returns to go of 3, 3, 8 and 4 for the first, 1, 8 and 4 for the second, ….
+    prior = [18 / 4, 13 / 3, 11 / 4, 0, 15 / 4]
+    expected = [
+        [1 - (3 + 2 * prior[0]) / 3],
+        [3 - (1 + 2 * prior[1]) / 3, 3 - (8 + 2 * prior[1]) / 3],
+        [8 - (3 + 2 * prior[2]) / 3],
+        [0.0],
+        [4 - prior[4]],
+    ]
+    for got, wanted in zip(built(batch, rewards, {}).advantages, expected, strict=True):
+        assert got == pytest.approx(wanted)
+
+
+def test_anchor_states_never_compare_a_trajectory_with_itself() -> None:
+    batch = [asked(1, 10, 10), asked(3, 11)]
+    rewards = [np.array([0.5, 0.5]), np.array([3.0])]
+    built = ADVANTAGES.build(Plugin(name="anchor_state", settings={"gamma": 0.5}))
+    advantages = built(batch, rewards, {}).advantages
+    assert advantages[0] == pytest.approx([0.75 - 3, 0.5 - 3])
+    assert advantages[1] == pytest.approx([3 - (0.75 + 0.5) / 2])
