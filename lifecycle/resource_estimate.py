@@ -97,6 +97,11 @@ class ModelDimensions(msgspec.Struct, frozen=True):
         """Bytes of one token's keys and values in all layers, in bfloat16."""
         return 2 * self.layers * self.kv_heads * self.head_dim * BFLOAT16_BYTES
 
+    @property
+    def largest_linear(self) -> int:
+        """Parameters of a layer's largest matrix."""
+        return max(fan_in * fan_out for fan_in, fan_out in self._linears().values())
+
     def adapter_parameters(self, rank: int, targets: tuple[str, ...] = (), layers: int = 0) -> int:
         """Parameters of a LoRA adapter: ``rank`` rows on either side of each linear, or of each of the ``targets``.
 
@@ -263,7 +268,21 @@ def _host_gb(config: LeagueConfig, role: str, sizes: ModelDimensions | None) -> 
         adapters = 0 if sizes is None else (engine.max_loras + 1) * sizes.adapter_parameters(config.max_lora_rank)
         cache = (engine.kv_cache_gib or 1.0) * 2**30 / GB
         return _VLLM_CPU_GB + cache + _base_gb(sizes, "float32") + adapters * FLOAT32_BYTES / GB
-    return own + _base_gb(sizes, "float32")
+    return own + _base_gb(sizes, "float32") + _prompts_gb(config, sizes)
+
+
+def _prompts_gb(config: LeagueConfig, sizes: ModelDimensions | None) -> float:
+    """Keys and values that the local engine caches, and about as many of calls under way, in float32."""
+    if sizes is None:
+        return 0.0
+    # Imported here, as with BaseShape above, because of torch.
+    from inference.local import MERGE_LIMIT, REUSE_TOKENS
+
+    tokens = backend_settings(config).get("reuse_tokens")
+    if tokens is None:
+        tokens = REUSE_TOKENS if sizes.largest_linear > MERGE_LIMIT else 0
+    float32 = FLOAT32_BYTES / BFLOAT16_BYTES
+    return float(2 * tokens * sizes.kv_bytes_per_token * float32 / GB)
 
 
 def trainer_host_memory(config: LeagueConfig) -> list[MemoryItem]:

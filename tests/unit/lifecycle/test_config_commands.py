@@ -151,11 +151,20 @@ def test_a_league_on_a_cpu_is_estimated_at_its_measured_memory(tmp_path: Path) -
     for name, measured in (("diplomacy-cpu", 2.51), ("quick-start", 1.68)):
         config = load_config(PRESETS.parent / f"{name}.toml")
         assert estimate_resources(config).memory_gb == pytest.approx(measured, rel=0.1), name
+    smollm2 = {"hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
+    smollm2 |= {"intermediate_size": 1536, "vocab_size": 49152, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(smollm2))
+    config = load_config(PRESETS.parent / "smollm2-nim.toml")
+    config = structs.replace(config, model=structs.replace(config.model, base=str(tmp_path)))
+    assert estimate_resources(config).memory_gb == pytest.approx(10, rel=0.1)
     described = {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4}
     sizes = {"head_dim": 64, "intermediate_size": 1536, "vocab_size": 8003, "tie_word_embeddings": True}
     (tmp_path / "config.json").write_text(json.dumps(described | sizes))
-    tables = {"inference": {"backend": "vllm", "servers": 1}}
-    both, alone = (estimate_resources(league(model={"base": str(tmp_path)}, **each)).memory_gb for each in (tables, {}))
+    vllm, local = {"backend": "vllm", "servers": 1}, {"options": {"reuse_tokens": 0}}
+    both, alone = (
+        estimate_resources(league(model={"base": str(tmp_path)}, inference=inference)).memory_gb
+        for inference in (vllm, local)
+    )
     players = 0.34 + 0.33 + 2 * (0.03 * 4 - 0.15)
     assert both - alone + players == pytest.approx(3.30, rel=0.1)
 
