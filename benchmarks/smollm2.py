@@ -93,7 +93,6 @@ class Workload(NamedTuple):
 
 
 WORKLOADS = (
-    # As many decisions as a step of ``configs/smollm2-kuhn.toml`` has.
     Workload("Kuhn poker", prompts=12, prompt=110, shared=70, decisions=size(136, 12), completion=2),
     Workload("groups of 8", prompts=size(4, 2), prompt=110, shared=0, decisions=size(32, 16), completion=24),
     Workload("groups of 8, short", prompts=size(4, 2), prompt=110, shared=0, decisions=size(32, 16), completion=6),

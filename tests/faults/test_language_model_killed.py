@@ -19,8 +19,8 @@ EVERY_S = float(os.environ.get("LEAGUE_KILL_EVERY_S", "15"))
 WORKERS = ("rollout", "evaluator", "rater", "trainer", "tracker", "archivist")
 CONFIG = Path(__file__).parents[2] / "configs" / "smollm2-kuhn.toml"
 CHANGES = {
-    "steps = 100": "steps = 1_000_000",
-    "rollouts_per_step = 128": "rollouts_per_step = 32",
+    "steps = 50": "steps = 1_000_000",
+    "rollouts_per_step = 1024": "rollouts_per_step = 32",
     "every = 1000": "every = 2",
     "benchmark_games = 210": "benchmark_games = 10",
 }
