@@ -303,7 +303,7 @@ def measure_league(folder: Path) -> None:
     """Print steps per hour of the league's first steps, without the start."""
     text = CONFIG.read_text()
     for old, new in (
-        ("\nsteps = 100", f"\nsteps = {LEAGUE_STEPS}"),
+        ("\nsteps = 50", f"\nsteps = {LEAGUE_STEPS}"),
         ("_games = 210", "_games = 2"),
         ("_games = 10", "_games = 2"),
     ):

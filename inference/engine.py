@@ -194,14 +194,14 @@ class Engine:
             if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
                 return batch, later + joining[index:]
             first = match.missing and coming.setdefault(match.missing, row)
-            prompt = row.ready.identity, tuple(row.pending)
-            if prompt in whole or (
-                first is not None and first is not row and should_wait_for_prefix(first, row, cached)
-            ):
+            waits = first is not None and first is not row and should_wait_for_prefix(first, row, cached)
+            if self._prefixes.enabled and not waits:
+                prompt = row.ready.identity, tuple(row.pending)
+                waits = prompt in whole
+                whole.add(prompt)
+            if waits:
                 later.append(row)
                 continue
-            if self._prefixes.enabled:
-                whole.add(prompt)
             row.admit(match.offsets, cached)
             batch.append(row)
             longest = length

@@ -69,9 +69,9 @@ class Gae(PluginStruct, frozen=True):
 class AnchorState(PluginStruct, frozen=True):
     """A = G(step) - (others' sum + p prior) / (others + p), where the others are steps with the same prompt.
 
-    A prompt is an anchor state of GiGPO (Feng et al. 2025, section 4.2), its baseline that of RLOO (Kool et al. 2019):
-    what a card or a position is worth does not count, the move alone does. For games whose states come again, as in
-    Kuhn poker; a prompt that was asked once is compared with the prior alone.
+    A prompt is an anchor state, as in the step-level part of GiGPO (Feng et al. 2025); the baseline is that of RLOO
+    (Kool et al. 2019). What a card or a position is worth does not count, the move alone does. For games whose states
+    come again, as in Kuhn poker; a prompt that was asked once is compared with the prior alone.
 
     ``G`` is the reward to go. The prior is its mean over all steps of the role's other trajectories. Nothing of a
     trajectory's own is in its baseline.
