@@ -144,12 +144,14 @@ def _cell(value: Any) -> str:
 
 
 def print_benchmarks(console: Console, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Print rows of ``benchmark_results``: games won, with 95 % intervals."""
+    """Print rows of ``benchmark_results``: games won, with 95 % intervals, and the mean score."""
     cells = []
     for row in rows:
         won, share = f"{row['wins']} of {row['games']}", f"{100 * row['share']:.1f} %"
-        cells.append([row["agent"], row["opponent"], won, share, f"{100 * row['low']:.1f} – {100 * row['high']:.1f} %"])
-    print_table(console, ["agent", "against", *number_columns("won", "share", "95 % interval")], cells, title=title)
+        interval, score = f"{100 * row['low']:.1f} – {100 * row['high']:.1f} %", f"{row['mean_score']:.2f}"
+        cells.append([row["agent"], row["opponent"], won, share, interval, score])
+    columns = ["agent", "against", *number_columns("won", "share", "95 % interval", "mean score")]
+    print_table(console, columns, cells, title=title)
 
 
 def render_rows(

@@ -85,6 +85,7 @@ def test_one_seat_is_trained_in_shared_groups_and_nobody_is_rated(model: Path, t
     league = League(tmp_path, LEAGUE.format(game=WORDS, model=model, spread=2))
     assert "identical" in league.report
     assert "Episodes passed, alone in the one seat" in league.report
+    assert "mean score" in league.report
     steps = league.events("GradientStepTaken")
     assert [step["accepted"] for step in steps] == [8, 8]
     # Each worker plays two of four: only both together complete a group.

@@ -144,6 +144,9 @@ def test_a_turn_is_handed_over_and_comes_back(tmp_path: Path) -> None:
             for step in range(3):
                 async with trainer.train(base):
                     order.append(f"step {step}")
+                    # Turns alternate where the other one asks during a turn: nobody is promised one that asks later.
+                    while not trainer.is_requested():  # noqa: ASYNC110 - nothing signals it
+                        await asyncio.sleep(0.01)
 
         training = asyncio.create_task(train())
         while not training.done():
