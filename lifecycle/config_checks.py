@@ -64,6 +64,7 @@ def check_config(config: LeagueConfig) -> None:
     LOSSES.build(config.trainer.loss)
     STRATEGIES.build(config.trainer.buffer.strategy)
     check_transforms(config.trainer)
+    _check_step_size(config)
     resolve_learner(config)
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
@@ -240,6 +241,16 @@ def _check_colocation(config: LeagueConfig) -> None:
         problem = "trainer.advantage has a critic, which is used between steps; expected one without"
     if problem:
         raise ConfigError(f"inference.colocate: {problem}")
+
+
+def _check_step_size(config: LeagueConfig) -> None:
+    """A batch has to fit the stream in which its trajectories wait."""
+    window, limit = config.trainer.buffer.window(config.trainer.rollouts_per_step), config.experience.max_messages
+    if window > limit:
+        raise ConfigError(
+            f"trainer.rollouts_per_step: {window} trajectories would have to wait for a step; expected at most "
+            f"experience.max_messages, {limit}"
+        )
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:

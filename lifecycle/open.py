@@ -13,7 +13,7 @@ from arena.environments import make_environment
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
 from league.log.queues import WorkQueue
-from league.log.streams import ensure_streams
+from league.log.streams import ensure_streams, raise_experience_limits
 from league.matchmaking.schedule import initial_agent_events
 from league.run import Run
 from lifecycle.config_checks import check_tokenizer
@@ -58,6 +58,7 @@ async def open_league(
         await ensure_streams(client.jetstream(), None)
         await WorkQueue(client, existing).create_consumer()
         if config is not None:
+            await raise_experience_limits(client.jetstream(), config.experience)
             await _reconfigure(run, history, config)
         opening = await history.newest(LeagueOpened) if make_model else None
         if opening is not None and isinstance(opening.event, LeagueOpened) and not opening.event.model:

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import math
 from functools import partial
 
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
+from league.state import LeagueState
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
+from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.events import OpponentsSampled
 from schemas.jobs import PlayMatch
@@ -21,7 +24,12 @@ from workers.runtime import Context, beside
 
 log = get_logger()
 
-_STALL_TIMEOUT_S = 60.0
+_LOST_AFTER_S = 60.0
+"""Time without a gradient step after which other workers' matches in play count as lost."""
+_FIRST_STEP_S = 600.0
+"""Time that a trainer is given for a first step, which loads and compiles."""
+_STEP_FACTOR = 4.0
+"""The same for later steps, in durations of the one before."""
 
 
 async def serve(context: Context, policy: str | None = None) -> None:
@@ -146,17 +154,22 @@ class RolloutWorker:
 
     async def _wait_for_room(self) -> None:
         """Wait for the trainer, up to a limit: a worker that died leaves matches that never end."""
-        step = self._context.state.last_step(self._policy)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STALL_TIMEOUT_S):
-                await self._context.wait_until(
-                    lambda: self._has_room() or self._is_training_finished() or self._is_paused()
-                )
-        if self._is_paused() or self._is_done():
-            return
-        if self._context.state.last_step(self._policy) == step and not self._has_room():
-            log.warning("no gradient step for a long time, playing on", seconds=_STALL_TIMEOUT_S)
-            await self.play_training_match()
+        context = self._context
+        began, step = asyncio.get_running_loop().time(), context.state.last_step(self._policy)
+        while not (self._has_room() or self._is_paused() or self._is_done()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOST_AFTER_S):
+                    await context.wait_until(
+                        lambda: self._has_room() or self._is_training_finished() or self._is_paused()
+                    )
+                    return
+            waited_s = asyncio.get_running_loop().time() - began
+            if context.state.last_step(self._policy) != step:
+                return
+            if waited_s >= stall_patience_s(context.config, context.state, self._policy, context.name):
+                log.warning("no gradient step for a long time, playing on", seconds=round(waited_s))
+                await self.play_training_match()
+                return
 
     def _is_done(self) -> bool:
         return self._context.stopping.is_set() or self._is_training_finished()
@@ -166,3 +179,18 @@ class RolloutWorker:
 
     def _is_paused(self) -> bool:
         return self._context.state.pauses.active_pause(self._policy) is not None
+
+
+def stall_patience_s(config: LeagueConfig, state: LeagueState, policy: str, worker: str) -> float:
+    """Time without a gradient step after which a worker plays on, though play is as far ahead as it may be.
+
+    Where a step's trajectories wait, the trainer is at work, or has dropped some of them; where matches of the worker
+    itself are still to fill it, there is no such time.
+    """
+    window = config.trainer.buffer.window(config.trainer.rollouts_per_step)
+    waiting = state.in_play.waiting.get(policy, 0)
+    if waiting >= window:
+        last = state.last_step(policy)
+        return _FIRST_STEP_S if last is None else max(_LOST_AFTER_S, _STEP_FACTOR * last.metrics.get("seconds", 0.0))
+    own = sum(hero == policy for hero in state.in_play.playing.get(worker, {}).values())
+    return math.inf if waiting + own >= window else _LOST_AFTER_S

@@ -130,6 +130,19 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, 
         await _ensure_stream(js, config)
 
 
+async def raise_experience_limits(js: JetStreamContext, limits: ExperienceConfig) -> None:
+    """Raise the experience stream's limits to those of changed settings.
+
+    They are never lowered, since all leagues of a broker share the stream.
+    """
+    info = await retry_until_ready("reading the limits of trajectories", lambda: js.stream_info(EXPERIENCE_STREAM))
+    most = max(info.config.max_msgs_per_subject or 0, limits.max_messages)
+    size = max(info.config.max_bytes or 0, limits.max_bytes)
+    if (most, size) != (info.config.max_msgs_per_subject, info.config.max_bytes):
+        changed = info.config.evolve(max_msgs_per_subject=most, max_bytes=size)
+        await retry_until_ready("raising the limits of trajectories", lambda: js.update_stream(changed))
+
+
 async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> None:
     name = config.name or ""
     doing = f"creating stream {name}"

@@ -140,18 +140,12 @@ class LeagueConfig(Table, frozen=True):
 
 
 def _check_buffer(config: LeagueConfig) -> None:
-    limit = config.experience.max_messages
     buffer = config.trainer.buffer
     window = buffer.window(config.trainer.rollouts_per_step)
     if buffer.batch_delay > max(config.rollout.ahead_steps, 1.0):
         raise ConfigError(
             f"trainer.buffer.batch_delay: {buffer.batch_delay}; expected at most rollout.ahead_steps, "
             f"{config.rollout.ahead_steps}"
-        )
-    if buffer.batch_delay > 1.0 and window > limit:
-        raise ConfigError(
-            f"trainer.buffer.batch_delay: {window} trajectories would have to wait; expected at most "
-            f"experience.max_messages, {limit}"
         )
     if buffer.capacity is not None and buffer.capacity <= window:
         raise ConfigError(f"trainer.buffer.capacity: {buffer.capacity}; expected more than the {window} drawn from")

@@ -12,8 +12,9 @@ from schemas.numbers import FINITE, Count, InParallel, NonNegativeFloat, Positiv
 class ExperienceConfig(Table, frozen=True):
     """Limits of the stream between rollout workers and trainers."""
 
-    max_messages: PositiveInt = 280
-    """Maximum trajectories of a policy that may wait; its rollout workers pause above that."""
+    max_messages: PositiveInt = 4_096
+    """Maximum trajectories of a policy that may wait; its rollout workers pause above that. At least as many as a
+    gradient step takes."""
     max_bytes: PositiveInt = 256 * 1024 * 1024
     """Maximum size of the waiting trajectories of all policies together."""
     copies: Literal[1, 3] = 3

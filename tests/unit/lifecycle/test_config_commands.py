@@ -238,6 +238,11 @@ def test_a_models_name_cannot_add_settings(tmp_path: Path) -> None:
         ("name = ", "not TOML"),
         ("[rollout]\nworker = 3", "rollout.worker: unknown key; expected"),
         ("[trainer]\nloss = { name = 'ppo' }", "trainer.loss"),
+        (
+            "[trainer]\nrollouts_per_step = 512\n[experience]\nmax_messages = 280",
+            "trainer.rollouts_per_step: 512 trajectories would have to wait for a step; expected at most "
+            "experience.max_messages, 280",
+        ),
     ],
 )
 def test_checking_says_what_is_wrong_in_which_file(text: str, says: str, tmp_path: Path) -> None:

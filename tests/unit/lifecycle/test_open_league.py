@@ -15,6 +15,7 @@ from models import BaseShape, make_base
 from schemas import events as e
 from schemas.config import LeagueConfig, Plugin, convert
 from schemas.errors import ModelError
+from schemas.subjects import EXPERIENCE_STREAM
 
 SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=2, head_dim=16, mlp=48)
 
@@ -65,3 +66,24 @@ def test_of_two_processes_that_open_a_league_one_does_and_the_other_finds_it_ope
     assert kinds.count(e.LeagueOpened) == 1
     assert kinds.count(e.LeagueConfigured) == 1
     assert kinds.count(e.AgentRegistered) == len(LeagueConfig(game=Plugin("nim")).agents)
+
+
+def test_settings_that_let_more_trajectories_wait_reach_the_broker_of_an_open_league(tmp_path: Path) -> None:
+    """Or a step larger than the limit would wait for trajectories that the broker refuses."""
+
+    def limited(most: int) -> LeagueConfig:
+        tables = {"name": "nim", "game": {"name": "nim"}, "experience": {"max_messages": most}}
+        return convert(tables, LeagueConfig, "test")
+
+    async def limits() -> list[int | None]:
+        run, found = Run(tmp_path), []
+        make_base(run.model, make_game("nim", {}).text().vocabulary(), SHAPE, seed=1)
+        async with run.connect("one") as client:
+            for most in (280, 512, 300):
+                await open.open_league(run, client, limited(most), lambda *_: None)
+                info = await client.jetstream().stream_info(EXPERIENCE_STREAM)
+                found.append(info.config.max_msgs_per_subject)
+        return found
+
+    # Other leagues of the broker share the stream, so nothing lowers it.
+    assert asyncio.run(asyncio.wait_for(limits(), 300)) == [280, 512, 512]
