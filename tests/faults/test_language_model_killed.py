@@ -20,7 +20,7 @@ WORKERS = ("rollout", "evaluator", "rater", "trainer", "tracker", "archivist")
 CONFIG = Path(__file__).parents[2] / "configs" / "smollm2-kuhn.toml"
 CHANGES = {
     "steps = 50": "steps = 1_000_000",
-    "rollouts_per_step = 1024": "rollouts_per_step = 32",
+    "rollouts_per_step = 512": "rollouts_per_step = 32",
     "every = 1000": "every = 2",
     "benchmark_games = 210": "benchmark_games = 10",
 }

@@ -164,7 +164,7 @@ def run(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     text = (ROOT / "configs" / "smollm2-kuhn.toml").read_text()
     for old, new in (
         ("steps = 50", "steps = 2"),
-        ("rollouts_per_step = 1024", "rollouts_per_step = 16"),
+        ("rollouts_per_step = 512", "rollouts_per_step = 16"),
         ("benchmark_games = 210", "benchmark_games = 8"),
         ("gatekeeper_games = 10", "gatekeeper_games = 2"),
         ("recent_every = 5", "recent_every = 1"),
