@@ -16,6 +16,7 @@ from arena.games.texts import evaluation_spec, seat_counts
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.log.queues import WorkQueue
+from league.log.streams import raise_experience_limits
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.schedule import EVALUATION_ONLY, external_version
 from league.run import Run
@@ -66,6 +67,10 @@ async def append_decision(
         events = decide(await load_state_at(history, run.open_blob_store(history.client)))
         if not events:
             return events
+        for event in events:
+            if isinstance(event, e.LeagueConfigured):
+                limits = convert(event.config, LeagueConfig, "").experience
+                await raise_experience_limits(history.client.jetstream(), limits)
         try:
             await history.append_batch(events, expected=expected)
             return events

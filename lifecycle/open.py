@@ -58,7 +58,6 @@ async def open_league(
         await ensure_streams(client.jetstream(), None)
         await WorkQueue(client, existing).create_consumer()
         if config is not None:
-            await raise_experience_limits(client.jetstream(), config.experience)
             await _reconfigure(run, history, config)
         opening = await history.newest(LeagueOpened) if make_model else None
         if opening is not None and isinstance(opening.event, LeagueOpened) and not opening.event.model:
@@ -140,5 +139,6 @@ async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) ->
     if opened is not None and isinstance(opened.event, LeagueOpened):
         config = with_later_agents(opened.event.config, state.config, config)
     if changed := check_change(history.league, state.config, config):
+        await raise_experience_limits(history.client.jetstream(), config.experience)
         await history.append(configuration_event(state, config))
         log.info("settings changed", keys=changed)

@@ -42,6 +42,15 @@ def match_finished(
     return e.MatchFinished(match_id=match_id, **({"seats": seat_results(seats, trainable)} | defaults | fields))
 
 
+def opponents_sampled(match_id: str = "w-0", worker: str = "w", **fields: Any) -> e.OpponentsSampled:
+    """The draw of a training match of the main policy, which meets itself alone."""
+    defaults: dict[str, Any] = {
+        **{"hero": "main@0", "hero_seat": 0, "sampler": "pfsp", "sampler_digest": ""},
+        **{"standings_sequence": 0, "draw": 0, "picks": []},
+    }
+    return e.OpponentsSampled(match_id=match_id, worker=worker, **(defaults | fields))
+
+
 def gradient_step(number: int, **fields: Any) -> e.GradientStepTaken:
     """A gradient step of the main policy that accepted and consumed nothing."""
     defaults: dict[str, Any] = {

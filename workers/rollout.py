@@ -164,7 +164,7 @@ class RolloutWorker:
                     )
                     return
             waited_s = asyncio.get_running_loop().time() - began
-            if context.state.last_step(self._policy) != step:
+            if context.state.last_step(self._policy) is not step:
                 return
             if waited_s >= stall_patience_s(context.config, context.state, self._policy, context.name):
                 log.warning("no gradient step for a long time, playing on", seconds=round(waited_s))

@@ -27,7 +27,7 @@ from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.errors import AccessError, ConflictError, DiskError, LogUnavailableError, VersionError, WorkerConflictError
 from schemas.metrics import HEARTBEAT_S, Heartbeat
-from tests.builders import opening_events, policy_published
+from tests.builders import opening_events, opponents_sampled, policy_published
 from workers.compatibility import check_versions, older_deciders
 from workers.learner_state import append_published
 from workers.membership import Membership, SilenceDetector, SilenceRecorder, has_ended_here, machine_digest
@@ -197,17 +197,7 @@ def test_of_two_trainers_one_publishes_a_version(tmp_path: Path) -> None:
 
 
 def sampled(n: int, worker: str = "w") -> e.OpponentsSampled:
-    return e.OpponentsSampled(
-        match_id=f"{worker}-{n}",
-        worker=worker,
-        hero="main@0",
-        hero_seat=0,
-        sampler="pfsp",
-        sampler_digest="",
-        standings_sequence=0,
-        draw=0,
-        picks=[],
-    )
+    return opponents_sampled(f"{worker}-{n}", worker)
 
 
 async def record_silence(context: Context, recorder: SilenceRecorder) -> None:

@@ -4,21 +4,11 @@ import msgspec
 
 from league.state import LeagueState
 from schemas import events as e
-from tests.builders import fold_events, gradient_step, match_finished
+from tests.builders import fold_events, gradient_step, match_finished, opponents_sampled
 
 
 def sampled(n: int, worker: str = "w") -> e.OpponentsSampled:
-    return e.OpponentsSampled(
-        match_id=f"{worker}-{n}",
-        worker=worker,
-        hero="main@0",
-        hero_seat=0,
-        sampler="pfsp",
-        sampler_digest="",
-        standings_sequence=0,
-        draw=0,
-        picks=[],
-    )
+    return opponents_sampled(f"{worker}-{n}", worker)
 
 
 def finished(n: int, worker: str = "w", experience: str = "digest") -> e.MatchFinished:

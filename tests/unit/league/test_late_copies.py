@@ -15,7 +15,7 @@ from schemas import events as e
 from schemas.codec import decode_event, encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.subjects import event_subject
-from tests.builders import record_events
+from tests.builders import opponents_sampled, record_events
 from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3))
@@ -34,10 +34,7 @@ def configured(after: int, k: float) -> e.LeagueConfigured:
 
 
 def begun(match: int) -> e.OpponentsSampled:
-    return e.OpponentsSampled(
-        match_id=f"rollout-0-{match}", worker="rollout-0", hero="main@1", hero_seat=0, sampler="", sampler_digest="",
-        standings_sequence=1, draw=0, picks=[],
-    )  # fmt: skip
+    return opponents_sampled(f"rollout-0-{match}", "rollout-0", hero="main@1", standings_sequence=1)
 
 
 def history() -> list[e.Event]:

@@ -16,6 +16,7 @@ from tests.builders import (
     gradient_step,
     match_finished,
     opening_events,
+    opponents_sampled,
     policy_published,
 )
 from tests.simulated_history import Simulation
@@ -140,17 +141,7 @@ def test_games_and_failures_are_counted_once_per_match() -> None:
 
 
 def drawn(match_id: str) -> e.OpponentsSampled:
-    return e.OpponentsSampled(
-        match_id=match_id,
-        worker="w",
-        hero="main@1",
-        hero_seat=0,
-        sampler="pfsp",
-        sampler_digest="",
-        standings_sequence=1,
-        draw=0,
-        picks=[],
-    )
+    return opponents_sampled(match_id, hero="main@1", standings_sequence=1)
 
 
 @pytest.mark.parametrize(
@@ -284,17 +275,7 @@ def test_a_correction_replaces_the_ratings_of_its_game() -> None:
 
 
 def test_a_branch_leaves_the_workers_of_the_other_run_behind() -> None:
-    sampled = e.OpponentsSampled(
-        match_id="w-0",
-        worker="w",
-        hero="main@0",
-        hero_seat=0,
-        sampler="pfsp",
-        sampler_digest="",
-        standings_sequence=1,
-        draw=0,
-        picks=[],
-    )
+    sampled = opponents_sampled()
     joined = e.WorkerJoined(worker="w", role="rollout", incarnation="a", host="h", pid=1, version="0")
     state = fold_events(joined, sampled)
     assert state.in_play.matches_ahead("main") == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from nats.aio.client import Client
 
 from arena.games import make_game
 from league.run import Run
-from lifecycle import open
+from lifecycle import control, open
 from models import BaseShape, make_base
 from schemas import events as e
 from schemas.config import LeagueConfig, Plugin, convert
@@ -83,7 +84,11 @@ def test_settings_that_let_more_trajectories_wait_reach_the_broker_of_an_open_le
                 await open.open_league(run, client, limited(most), lambda *_: None)
                 info = await client.jetstream().stream_info(EXPERIENCE_STREAM)
                 found.append(info.config.max_msgs_per_subject)
+            history = await open.open_league(run, client, None, lambda *_: None)
+            change = partial(control.configure, settings=["experience.max_messages=5000"])
+            await control.append_decision(run, history, e.LeagueConfigured, change)
+            found.append((await client.jetstream().stream_info(EXPERIENCE_STREAM)).config.max_msgs_per_subject)
         return found
 
     # Other leagues of the broker share the stream, so nothing lowers it.
-    assert asyncio.run(asyncio.wait_for(limits(), 300)) == [280, 512, 512]
+    assert asyncio.run(asyncio.wait_for(limits(), 300)) == [280, 512, 512, 5000]

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import events as e
 from schemas.config import LeagueConfig
-from tests.builders import fold_events, gradient_step, match_finished
+from tests.builders import fold_events, gradient_step, match_finished, opponents_sampled
 from workers.rollout import stall_patience_s
 
 CONFIG = LeagueConfig()
@@ -17,17 +17,7 @@ QUICK = {"metrics": {"seconds": 2.0}}
 
 
 def begun(number: int, worker: str) -> e.OpponentsSampled:
-    return e.OpponentsSampled(
-        match_id=f"{worker}-{number}",
-        worker=worker,
-        hero="main@0",
-        hero_seat=0,
-        sampler="pfsp",
-        sampler_digest="",
-        standings_sequence=0,
-        draw=0,
-        picks=[],
-    )
+    return opponents_sampled(f"{worker}-{number}", worker)
 
 
 def ended(number: int, worker: str) -> e.MatchFinished:
