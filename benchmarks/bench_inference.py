@@ -69,12 +69,13 @@ class LocalSampler:
 class HuggingFaceSampler:
     """Hugging Face transformers with PEFT."""
 
-    def __init__(self, folder: Path, case: InferenceCase, adapters: int) -> None:
+    def __init__(self, folder: Path, case: InferenceCase, adapters: int, dtype: DType) -> None:
         from peft import PeftModel
         from transformers import AutoModelForCausalLM
 
         first, *others = adapter_names(adapters)
-        model = AutoModelForCausalLM.from_pretrained(folder / "base")
+        # Without a type it takes that of the files, and many CPUs compute bfloat16 far slower than float32.
+        model = AutoModelForCausalLM.from_pretrained(folder / "base", dtype=getattr(torch, dtype))
         self._case = case
         self._model: Any = PeftModel.from_pretrained(model, folder / first, adapter_name=first)
         for name in others:
@@ -175,7 +176,7 @@ def main() -> None:
             if vllm:
                 samplers[VLLM] = vllm.sample_run
             if on_cpu and "generate" in options.peers:
-                peer = HuggingFaceSampler(folder, case, adapters)
+                peer = HuggingFaceSampler(folder, case, adapters, dtype)
                 samplers |= {GENERATE_SEQUENTIAL: peer.sample_sequential, GENERATE_MIXED: peer.sample_mixed}
             gc.freeze()  # as the league's workers do
             gc.set_threshold(50_000, 20, 20)

@@ -11,7 +11,7 @@
 - ``reconfigure``        changes of an open league's configuration; configurations as TOML
 - ``void_matches``       voids matches
 - ``config_checks``      checks a whole configuration before anything is started
-- ``config_notes``       notes on a configuration that is valid
+- ``config_notes``       what a valid configuration comes to, and remarks on it
 - ``machine_checks``     checks the machine against it: base model, packages, stores of blobs
 - ``presets``            configurations to start from, by hardware, game and model
 - ``resource_estimate``  memory and disk that a configuration needs, from the base model's dimensions

@@ -253,16 +253,21 @@ def _check_step_size(config: LeagueConfig) -> None:
         )
 
 
+def opening_standings(config: LeagueConfig) -> Standings:
+    """The standings at the opening of a league."""
+    agents = {
+        name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline, active=a.is_drawn)
+        for name, a in config.agents.items()
+    }
+    rating = config.agents[config.base_agent].rating
+    return Standings(0, agents, {name: LivePolicy(name, 0, None, rating) for name in config.trained_policies}, {})
+
+
 def _check_sampler(config: LeagueConfig, policy: str) -> None:
     """Draw from the standings at the opening, which shows whether the settings name existing agents."""
     plugin, own = sampler_of(config, policy), f"policies.{policy}.sampler"
-    agents = {
-        name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline, active=a.remote is None or a.remote.training)
-        for name, a in config.agents.items()
-    }
-    live = {trained: LivePolicy(trained, 0, None, 0.0) for trained in config.trained_policies}
     try:
-        make_sampler(plugin).distribution(Standings(0, agents, live, {}), policy)
+        make_sampler(plugin).distribution(opening_standings(config), policy)
     except ConfigError as error:
         where = own if config.trained_policies[policy].sampler is not None else "matchmaking.sampler"
         raise ConfigError(str(error).replace("matchmaking.sampler", where, 1)) from None

@@ -1,4 +1,4 @@
-"""Remarks on a valid configuration: defaults that follow from the model, and settings that hardly learn together."""
+"""What a valid configuration comes to: the learner, who is played first, and settings that hardly learn together."""
 
 from contextlib import suppress
 from random import Random
@@ -7,8 +7,12 @@ from typing import Any, cast
 from arena.environments import ArenaSpec, make_environment
 from arena.games import make_game
 from arena.games.third_party import LetteredGame
+from league.matchmaking.roles import sampler_of
+from league.samplers import agent_probabilities, make_sampler
+from lifecycle.config_checks import opening_standings
 from schemas.config import LeagueConfig
 from schemas.errors import GameError
+from schemas.ids import agent_name
 from trainer.advantages.base import ADVANTAGES
 from trainer.advantages.total_reward import GroupRelative, LeaveOneOut
 from trainer.learner_config import PRETRAINED_DEFAULTS, resolve_learner
@@ -17,11 +21,28 @@ _TRIED_GAMES = 3
 
 
 def config_notes(config: LeagueConfig) -> list[str]:
-    """One text per remark, for people."""
-    return [_describe_learner(config), *_note_groups(config), *_note_forfeits(config)]
+    """Remarks on settings that hardly learn together, for people."""
+    return [*_note_groups(config), *_note_forfeits(config)]
 
 
-def _describe_learner(config: LeagueConfig) -> str:
+def describe_opponents(config: LeagueConfig) -> list[str]:
+    """The training opponents at the opening with their shares, one text per policy; empty for games of one seat."""
+    contest = make_environment(config.game.name, config.game.settings)
+    if isinstance(contest, ArenaSpec) or len(contest.seats) == 1:
+        return []
+    standings = opening_standings(config)
+    texts = []
+    for policy in config.trained_policies:
+        shares = agent_probabilities(make_sampler(sampler_of(config, policy)).distribution(standings, policy))
+        drawn = sorted((-share, "itself" if name == agent_name(policy, 0) else name) for name, share in shares.items())
+        texts.append(
+            f"{policy} begins against " + ", ".join(f"{name} ({-share:.0%})" for share, name in drawn if share)
+        )
+    return texts
+
+
+def describe_learner(config: LeagueConfig) -> str:
+    """Rate, passes and updates, and the kind of model that they are the defaults of."""
     learner = resolve_learner(config)
     kind = "made" if config.model.base == "made" else "pretrained"
     epochs = "1 epoch" if learner.epochs == 1 else f"{learner.epochs} epochs"

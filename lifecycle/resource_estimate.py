@@ -54,6 +54,8 @@ _CUDA_CONTEXT_GB = 0.6
 """GPU memory that a process takes before it stores anything there; assumed, not measured."""
 _ADAPTER_COPIES = 7
 """Adapter, gradient, AdamW's two moments, and the copy of adapter and moments that a step could go back to."""
+_STATE_COPIES = 3
+"""Of a trainer's stored state: the adapter and AdamW's two moments."""
 _CPU_WEIGHTS, _LOGIT_COPIES = 1.5, 4
 """Memory of a base model on a CPU, with what loading it leaves behind, and of logits, in units of what they hold."""
 _KEPT_SHARE, _CPU_BACKWARD, _GPU_BACKWARD = 1.5, 5.3, 2.5
@@ -207,8 +209,8 @@ class Estimate(msgspec.Struct, frozen=True):
     """Memory of all processes together."""
     devices: list[DeviceEstimate]
     disk_gb_step: float | None
-    """Disk space per gradient step: the adapter that it publishes, twice, and its matches' events; game records are
-    not included. None where the model's size is not known."""
+    """Disk space per gradient step: the adapter that it publishes and its part of the states that are kept, both twice,
+    and its matches' events; game records are not included. None where the model's size is not known."""
     disk_gb: float | None
     """Disk space up to the end of training; None where the number of steps is not known."""
     model_parameters: int | None
@@ -221,8 +223,9 @@ def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Est
     steps = config.stop.steps
     step = None
     if sizes is not None:
-        # Stored on the broker and in the cache.
-        adapter = 2 * _adapter_parameters(config, sizes) * FLOAT32_BYTES
+        # Stored on the broker and in the cache; of versions that join the league also the trainer's state.
+        kept = 1 + _STATE_COPIES / config.schedule.recent_every
+        adapter = 2 * _adapter_parameters(config, sizes) * FLOAT32_BYTES * kept
         step = len(config.trained_policies) * (adapter + config.trainer.rollouts_per_step * _MATCH_BYTES) / GB
     return Estimate(
         workers=dict(roles),

@@ -162,15 +162,15 @@ def _explain_config(config: LeagueConfig) -> list[str]:
 
 def _estimate_lines(config: LeagueConfig, estimate: "Estimate") -> list[str]:
     workers = ", ".join(f"{count} {role}" for role, count in estimate.workers.items() if count)
-    from lifecycle.config_notes import config_notes
+    from lifecycle.config_notes import config_notes, describe_learner, describe_opponents
 
     lines = [f"workers     {workers}", f"memory      about {estimate.memory_gb:.1f} GB, all processes together"]
     if estimate.model_parameters is None:
         lines.append(f"model       {config.model.base!r}: not on this machine, so its size is in none of these figures")
     for device in estimate.devices:
         lines += _device_lines(device)
-    learner, *notes = config_notes(config)
-    lines += _list_lines("learner", [learner]) + _list_lines("note", notes)
+    lines += _list_lines("learner", [describe_learner(config)]) + _list_lines("opponents", describe_opponents(config))
+    lines += _list_lines("note", config_notes(config))
     if estimate.disk_gb_step is not None:
         total = "" if estimate.disk_gb is None else f", {_disk_text(estimate.disk_gb)} to the end"
         step = _disk_text(estimate.disk_gb_step)

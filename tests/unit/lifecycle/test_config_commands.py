@@ -327,12 +327,14 @@ def test_a_folders_model_is_sized_by_its_description_and_an_odd_one_by_none(tmp_
     assert model_dimensions(league(model={"base": str(tmp_path)})) is None
 
 
-def test_disk_counts_every_versions_adapter_twice(tmp_path: Path) -> None:
+def test_disk_counts_every_versions_adapter_and_the_kept_states_twice(tmp_path: Path) -> None:
     base = describe_model(tmp_path, "Qwen3-1.7B")
-    config = league(model={"base": base}, stop={"steps": 100}, trainer={"rollouts_per_step": 10})
+    tables = {"stop": {"steps": 100}, "trainer": {"rollouts_per_step": 10}, "schedule": {"recent_every": 5}}
+    config = league(model={"base": base}, **tables)
     sizes = model_dimensions(config)
     assert sizes is not None
-    step = 2 * sizes.adapter_parameters(16) * 4 + 10 * 1100
+    # Every fifth version joins: its adapter and two moments are kept.
+    step = 2 * sizes.adapter_parameters(16) * 4 * (1 + 3 / 5) + 10 * 1100
     found = estimate_resources(config)
     assert found.disk_gb_step == pytest.approx(step / 1e9)
     assert found.disk_gb == pytest.approx(100 * step / 1e9)

@@ -1,13 +1,17 @@
-"""Remarks of ``league config check``: defaults by the kind of model, and advantages that compare nothing."""
+"""What ``league config check`` says: the learner by kind of model, who is played, advantages that compare nothing."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lifecycle.config_checks import check_config
-from lifecycle.config_notes import config_notes
-from schemas.config import LeagueConfig, convert
+from lifecycle.config_notes import config_notes, describe_learner, describe_opponents
+from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError
 from trainer.learner_config import LearnerConfig, resolve_learner
 
+CONFIGS = Path(__file__).parents[3] / "configs"
 GROUPED = {"advantage": {"name": "group_relative"}}
 
 
@@ -17,14 +21,15 @@ def config(**tables: object) -> LeagueConfig:
 
 def test_a_made_model_has_the_defaults_of_the_settings() -> None:
     assert resolve_learner(config()) == LearnerConfig()
-    assert config_notes(config()) == ["learning rate 0.003, 2 epochs, about 200 sequences per update: made model"]
+    assert describe_learner(config()) == "learning rate 0.003, 2 epochs, about 200 sequences per update: made model"
+    assert config_notes(config()) == []
 
 
 def test_a_pretrained_model_learns_slowly_and_once_per_step() -> None:
     pretrained = config(model={"base": "smollm2-135m-instruct"})
     learner = resolve_learner(pretrained)
     assert (learner.learning_rate, learner.epochs) == (1e-4, 1)
-    assert config_notes(pretrained) == ["learning rate 0.0001, 1 epoch, one update per epoch: pretrained model"]
+    assert describe_learner(pretrained) == "learning rate 0.0001, 1 epoch, one update per epoch: pretrained model"
 
 
 def test_what_is_set_wins_over_the_defaults_of_the_kind() -> None:
@@ -33,19 +38,39 @@ def test_what_is_set_wins_over_the_defaults_of_the_kind() -> None:
     )
     learner = resolve_learner(given)
     assert (learner.learning_rate, learner.epochs, learner.minibatch_sequences) == (5e-4, 1, 64)
-    (note,) = config_notes(given)
-    assert note.endswith("; set in trainer.learner: learning_rate, minibatch_sequences")
+    assert describe_learner(given).endswith("; set in trainer.learner: learning_rate, minibatch_sequences")
 
 
 @pytest.mark.parametrize("name", ["group_relative", "leave_one_out"])
 def test_groups_of_one_line_up_are_named_where_every_match_draws_its_own(name: str) -> None:
     advantage = {"advantage": {"name": name}}
     notes = config_notes(config(trainer=advantage))
-    assert "rollout.group_size" in notes[1]
-    assert name in notes[1]
-    assert len(config_notes(config(trainer=advantage, rollout={"group_size": 8}))) == 1
+    assert "rollout.group_size" in notes[0]
+    assert name in notes[0]
+    assert not config_notes(config(trainer=advantage, rollout={"group_size": 8}))
     by_role = {"advantage": {"name": name, "settings": {"by": ["role"]}}}
-    assert len(config_notes(config(trainer=by_role))) == 1
+    assert not config_notes(config(trainer=by_role))
+
+
+def test_who_is_played_at_first_is_named_a_bot_that_was_meant_for_evaluation_too() -> None:
+    shares = {"mirror": 0.4, "peers": 0.6, "exploitable": 0.0, "baselines": 0.0}
+    settings: dict[str, Any] = shares | {"peer_range": 2000.0, "baseline_weights": {"base_model": 0.0}}
+    sampler = {"name": "pfsp", "settings": settings}
+    base = {"kind": "base", "baseline": True}
+
+    def begins(**equilibrium: object) -> list[str]:
+        agents = {"base_model": base, "kuhn_equilibrium": {"kind": "bot", **equilibrium}}
+        return describe_opponents(config(game={"name": "kuhn_poker"}, agents=agents, matchmaking={"sampler": sampler}))
+
+    assert begins() == ["main begins against kuhn_equilibrium (60%), itself (40%)"]
+    settings["baseline_weights"]["kuhn_equilibrium"] = 0.0
+    assert begins(baseline=True) == ["main begins against itself (100%)"]
+
+
+@pytest.mark.parametrize("name", ["smollm2-kuhn", "smollm2-nim", "tic-tac-toe"])
+def test_configured_leagues_of_self_play_meet_no_bot(name: str) -> None:
+    self_play = load_config(CONFIGS / f"{name}.toml")
+    assert describe_opponents(self_play) == ["main begins against itself (100%)"]
 
 
 def test_a_group_larger_than_a_step_is_refused() -> None:
