@@ -30,6 +30,9 @@ _FIRST_STEP_S = 600.0
 """Time that a trainer is given for a first step, which loads and compiles."""
 _STEP_FACTOR = 4.0
 """The same for later steps, in durations of the one before."""
+_OTHERS_S = 600.0
+"""Time that other workers' matches are given. Those of a silent worker are recorded as failed much sooner
+(``workers.silence_s``), unless no rater is there to do it."""
 
 
 async def serve(context: Context, policy: str | None = None) -> None:
@@ -185,7 +188,7 @@ def stall_patience_s(config: LeagueConfig, state: LeagueState, policy: str, work
     """Time without a gradient step after which a worker plays on, though play is as far ahead as it may be.
 
     Where a step's trajectories wait, the trainer is at work, or has dropped some of them; where matches of the worker
-    itself are still to fill it, there is no such time.
+    itself are still to fill it, there is no such time; those of others may have lost their worker.
     """
     window = config.trainer.buffer.window(config.trainer.rollouts_per_step)
     waiting = state.in_play.waiting.get(policy, 0)
@@ -193,4 +196,6 @@ def stall_patience_s(config: LeagueConfig, state: LeagueState, policy: str, work
         last = state.last_step(policy)
         return _FIRST_STEP_S if last is None else max(_LOST_AFTER_S, _STEP_FACTOR * last.metrics.get("seconds", 0.0))
     own = sum(hero == policy for hero in state.in_play.playing.get(worker, {}).values())
-    return math.inf if waiting + own >= window else _LOST_AFTER_S
+    if waiting + own >= window:
+        return math.inf
+    return _OTHERS_S if state.in_play.matches_ahead(policy) >= window else _LOST_AFTER_S

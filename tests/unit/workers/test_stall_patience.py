@@ -24,6 +24,8 @@ def ended(number: int, worker: str) -> e.MatchFinished:
     return match_finished(match_id=f"{worker}-{number}", purpose="training", worker=worker, experience="digest")
 
 
+JOINED = e.WorkerJoined(worker="v", role="rollout", incarnation="first", host="", pid=1, version="")
+LEFT = e.WorkerLeft(worker="v", incarnation="first", reason="silent")
 FULL = (begun(0, "v"), ended(0, "v"), begun(1, "v"), ended(1, "v"))
 
 
@@ -36,8 +38,11 @@ FULL = (begun(0, "v"), ended(0, "v"), begun(1, "v"), ended(1, "v"))
         ((gradient_step(1, **QUICK), *FULL), 60.0),
         # The worker's own matches will fill it, however long they take.
         ((begun(0, "v"), ended(0, "v"), begun(0, "w")), math.inf),
-        # Another worker's may never end.
-        ((begun(0, "v"), ended(0, "v"), begun(1, "v")), 60.0),
+        # Another worker's may never end, though a rater soon says so.
+        ((begun(0, "v"), ended(0, "v"), begun(1, "v")), 600.0),
+        ((begun(0, "v"), begun(0, "w")), 600.0),
+        ((JOINED, begun(0, "v"), begun(0, "w"), LEFT), 60.0),
+        # All that is in play would not fill it.
         ((begun(0, "w"),), 60.0),
     ],
 )
