@@ -125,6 +125,8 @@ class FreeTextPrompter:
         self._ask = ask
         self._encode = encode
         self._extract = get_extractor(config.extractor)
+        # Of a whole reply the game defines the form; other extractors have one of their own.
+        self._opening = getattr(words, "opening", "").lower() if config.extractor == "whole" else ""
         self.tokenizer = tokenizer
         self._constraint = end_of_turn_constraint(tokenizer, template)
         self._may_think = may_think(tokenizer, config)
@@ -176,7 +178,8 @@ class FreeTextPrompter:
         if illegal == choices and self.config.invalid == "random":
             action = game.random_action(seat, rng)
         fault = _reply_fault(answer.text, answer.well_formed, parsed, ended)
-        return ParsedReply(action, answer.well_formed and ended, choices, illegal, fault=fault)
+        formatted = answer.well_formed and ended and self._opening in answer.text.lower()
+        return ParsedReply(action, formatted, choices, illegal, fault=fault)
 
 
 def _reply_fault(text: str, well_formed: bool, parsed: ParsedAction, ended: bool) -> str:

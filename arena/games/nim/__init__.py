@@ -197,6 +197,8 @@ _FORM = (
 class NimWords(ListedWords):
     """The ``Words`` of Nim; ``form`` describes a reply. A random move replaces a reply without a legal one."""
 
+    opening = "MOVE"
+
     def __init__(self, definition: ListedSpec[Any], form: str = _FORM) -> None:
         super().__init__(definition)
         self._form = form

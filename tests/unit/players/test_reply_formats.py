@@ -180,10 +180,22 @@ def test_language_that_holds_more_than_the_rules_allow_costs_a_random_move_or_th
 
 
 @pytest.mark.parametrize(
+    ("name", "reply"), [("nim", "MOVE 1:1"), ("tic_tac_toe", "MOVE: 1"), ("kuhn_poker", "MOVE: bet")]
+)
+def test_move_after_free_text_has_the_form_that_the_rules_ask_for(name: str, reply: str, qwen: Path):
+    game, tokenizer = make_game(name, {}), Tokenizer(qwen)
+    table = game.new(0)
+    (seat,) = table.to_move()
+    question = make_prompter(tokenizer, game, prompts(free_tokens=12)).make_prompt(table, seat)
+    assert tokenizer.decode(question.encode_action((reply.split()[-1],))) == f"{reply}<|im_end|>"
+
+
+@pytest.mark.parametrize(
     ("extractor", "reply", "ended", "move", "formatted", "invalid"),
     [
         ("whole", "I take three. MOVE 2:3<|im_end|>", True, "2:3", True, False),
         ("whole", "MOVE 2:3", False, "2:3", False, False),
+        ("whole", "I take 2:3<|im_end|>", True, "2:3", False, False),
         ("whole", "<think>\nMOVE 1:1\n</think>\n\nMOVE 2:3<|im_end|>", True, "2:3", True, False),
         ("whole", "<think>\nMOVE 2:3", False, None, False, True),
         ("whole", "", True, None, False, True),
