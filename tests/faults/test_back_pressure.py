@@ -33,6 +33,8 @@ MOST = 48
 IN_FLIGHT = 16
 GROWTH_MB = 10
 """In the whole time, whatever it is: allocators breathe."""
+SETTLE_S = 45
+"""Until workers have written their first decisions, for which libraries of 83 MB are loaded."""
 
 pytestmark = pytest.mark.slow
 
@@ -148,7 +150,7 @@ def test_everybody_waits_for_a_trainer_that_stands_still(tmp_path: Path, capsys:
         trainer.suspend()
         try:
             until("a full stream", lambda: counted(run)["EXPERIENCE"] >= MOST, printed)
-            time.sleep(10.0)
+            time.sleep(SETTLE_S)
             said = expect_quiet(run, [p for p in workers_of(league) if p.pid != trainer.pid])
             until("word of it", lambda: "waiting for the broker" in logged(run), printed)
         finally:
@@ -175,7 +177,7 @@ def test_everybody_waits_for_a_trainer_that_is_not_there(tmp_path: Path, capsys:
     with running(printed, "worker", "rollout", *at) as players, running(printed, "worker", "rater", *at) as rater:
         until("a broker", lambda: "joined" in printed.read_text(), printed)
         until("a full stream", lambda: counted(run)["EXPERIENCE"] >= MOST, printed)
-        time.sleep(10.0)
+        time.sleep(SETTLE_S)
         said = expect_quiet(run, [psutil.Process(players.pid), psutil.Process(rater.pid)])
         before = counted(run)["steps"]
         with running(printed, "worker", "trainer", *at):
