@@ -124,6 +124,17 @@ def may_think(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
     return opens or (config.thinking and tokenizer.is_token(END_THINK))
 
 
+def find_thought_end(tokenizer: Tokenizer, config: PromptsConfig) -> int | None:
+    """The token that ends the thought with which a reply begins; None where it begins with none, or no one token does.
+
+    Raises as ``render_conversation``.
+    """
+    if not (tokenizer.is_token(END_THINK) and may_think(tokenizer, config)):
+        return None
+    (token,) = tokenizer.encode_text(END_THINK)
+    return token
+
+
 def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
     return config.template == AUTO and tokenizer.has_chat_template
 

@@ -100,6 +100,11 @@ def _check_groups(config: LeagueConfig, contest: EnvironmentSpec) -> None:
         raise ConfigError(
             f"rollout.group_size: {size}; expected 1, since {contest.name} makes its own groups (game.settings)"
         )
+    if size > 1 and config.trainer.buffer.level == "step":
+        raise ConfigError(
+            f"rollout.group_size: {size}, but batches of trainer.buffer.level 'step' divide groups; expected 1, or "
+            "level = 'episode'"
+        )
     if size > batch:
         raise ConfigError(f"rollout.group_size: {size}; expected at most trainer.rollouts_per_step, which is {batch}")
 

@@ -6,11 +6,11 @@ architectures of them; the folder has the weights in bfloat16, as ``save_pretrai
 
 import contextlib
 import fcntl
-import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from models.tokenizer import converted_folder
 from schemas.errors import ConfigError, ModelError
 from schemas.files import atomic_folder
 
@@ -83,8 +83,8 @@ def find_packaged(name: str) -> Path | None:
     packaged = PACKAGED_MODELS.get(name.lower())
     if packaged is None:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "event-sourced-league" / "models"
-    folder = cache / name.lower()
+    folder = converted_folder(name)
+    cache = folder.parent
     if folder.is_dir():
         return folder
     spec = find_spec(packaged.module)

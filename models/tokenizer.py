@@ -5,6 +5,7 @@ ever tokenised again. Made tokenizers hold every piece as one token; a hub model
 a word, with the space before it, or, where the game's pieces carry their own white space, as it stands.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,8 @@ SPECIAL = (PAD, EOS, UNK)
 
 TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 """Files with the chat template in newer model folders; older ones have it among the settings of the tokenizer."""
+PLAIN_MARKS = ("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>")
+"""Marks of turns that Llama 2 and the first Mistral models write as plain text."""
 _LONG_CHARS = 20_000
 
 
@@ -115,8 +118,15 @@ class Tokenizer:
 
     @cached_property
     def special_texts(self) -> frozenset[str]:
-        """The texts of special tokens, which must not stand in what players write."""
-        return frozenset(each.content for each in self._tokens.get_added_tokens_decoder().values() if each.special)
+        """The texts of special tokens and of other marks of turns, which must not stand in what players write.
+
+        Of added tokens that are not special, and of marks in plain text, those are turned away that the chat template
+        writes.
+        """
+        template = self._template_text()
+        added = self._tokens.get_added_tokens_decoder().values()
+        tokens = {each.content for each in added if each.special or (each.content.strip() and each.content in template)}
+        return frozenset(tokens | {mark for mark in PLAIN_MARKS if mark in template})
 
     def is_token(self, text: str) -> bool:
         """Whether the text is one token."""
@@ -162,6 +172,13 @@ class Tokenizer:
             ) from error
         return text
 
+    def _template_text(self) -> str:
+        """The text of the folder's chat template, of all of them where it has several; empty without one."""
+        if not self.has_chat_template:
+            return ""
+        template = self._hf_tokenizer.chat_template
+        return "\n".join(template.values()) if isinstance(template, dict) else str(template)
+
     @cached_property
     def _hf_tokenizer(self) -> Any:
         from transformers import AutoTokenizer  # slow to import
@@ -190,3 +207,23 @@ class Tokenizer:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         except DECODE_ERRORS as error:
             raise ModelError(f"{path}: not a readable JSON object ({error})") from error
+
+
+def converted_folder(name: str) -> Path:
+    """Where a packaged model is converted to, once on a machine."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "event-sourced-league" / "models" / name.lower()
+
+
+def find_tokenizer(model: str) -> Path | None:
+    """The folder with the tokenizer of a folder, a packaged model or a hub model, if it is here; fetches nothing."""
+    for folder in (Path(model), converted_folder(model)):
+        if (folder / "tokenizer.json").is_file():
+            return folder
+    from huggingface_hub import try_to_load_from_cache  # slow to import, and local models never need it
+
+    try:
+        cached = try_to_load_from_cache(model, "tokenizer.json")
+    except ValueError:  # no valid id
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None

@@ -17,7 +17,7 @@ from arena.games.base import Game, GameSpec
 from arena.games.texts import Listing, SupportsBrief, SupportsEnvironments, TextFormat, Words, as_grammar_text, words_of
 from arena.prompts import Chat, Message, build_game_messages, make_template, merge_system_message, with_system_prompt
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
-from inference.chat_template import encode_conversation, resolve_template, without_marks
+from inference.chat_template import encode_conversation, find_thought_end, resolve_template, without_marks
 from models.tokenizer import Tokenizer
 from players.reply_formats import GrammarPrompter, PhrasePrompter, PromptEncoder, Prompter
 from players.word_replies import Conversation, ConversationEncoder, FreeTextPrompter, ListPrompter
@@ -49,9 +49,10 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
     config = config or PromptsConfig()
     chat = text if isinstance(text, Chat) and not tokenizer.is_word_level else None
     ask = _text_encoder(tokenizer, text, chat, config)
+    thought_end = None if chat is None else find_thought_end(tokenizer, config)
     if (language := as_grammar_text(text)) is not None:
-        return GrammarPrompter(tokenizer, language, ask, chat, config.invalid)
-    return PhrasePrompter(tokenizer, text, ask, chat)
+        return GrammarPrompter(tokenizer, language, ask, chat, config.invalid, thought_end)
+    return PhrasePrompter(tokenizer, text, ask, chat, thought_end)
 
 
 def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> None:

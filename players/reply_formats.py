@@ -94,20 +94,25 @@ class PhrasePrompter:
     reply_tokens: int | None = None
     reports_metrics = False
 
-    def __init__(self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None, thought_end: int | None
+    ) -> None:
         self._ask = ask
         self._text = text
         self._walks = get_token_walks(tokenizer, exact=chat is not None)
         self.free_tokens = 0 if chat is None else chat.free_tokens
         self._opening = "" if chat is None else chat.opening
-        self._tagged = get_tagged_text(tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
+        free = self.free_tokens
+        self._tagged = get_tagged_text(tokenizer, self._opening, free, thought_end) if free else None
+        self._before = [thought_end] if free and thought_end is not None else []
+        """Tokens before the tag in a reply that says nothing else."""
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """The seat's decision among the game's completions, behind free text if the answer is tagged."""
         prompt_ids, phrases = self._ask(game, seat), self._text.completions(game, seat)
 
         def encode_action(action: Action) -> list[int]:
-            return self._walks.encode(phrases, self._text.write(game, seat, action))
+            return [*self._before, *self._walks.encode(phrases, self._text.write(game, seat, action))]
 
         if (tagged := self._tagged) is not None:
             answer = phrases.options()[self._opening]
@@ -143,14 +148,21 @@ class GrammarPrompter:
     reports_metrics = True
 
     def __init__(
-        self, tokenizer: Tokenizer, text: SupportsGrammar, ask: PromptEncoder, chat: Chat | None, rule: str
+        self,
+        tokenizer: Tokenizer,
+        text: SupportsGrammar,
+        ask: PromptEncoder,
+        chat: Chat | None,
+        rule: str,
+        thought_end: int | None,
     ) -> None:
         self._ask = ask
         self._text = text
         self._rule = rule
         self._grammars = get_grammars(tokenizer)
         self.free_tokens = 0 if chat is None else chat.free_tokens
-        self._tagged = get_tagged_text(tokenizer, chat.opening, self.free_tokens) if chat and self.free_tokens else None
+        free = self.free_tokens
+        self._tagged = get_tagged_text(tokenizer, chat.opening, free, thought_end) if chat and free else None
         self._constraints: dict[bytes, Constraint] = {}
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
@@ -196,9 +208,14 @@ def get_token_walks(tokenizer: Tokenizer, exact: bool = False) -> PhraseCompiler
 
 
 @lru_cache(maxsize=16)
-def get_tagged_text(tokenizer: Tokenizer, opening: str, free_tokens: int) -> TaggedConstraints:
-    """The process's constraints with free text up to a tag; ``ModelError`` if the vocabulary cannot write the tag."""
-    return TaggedConstraints(_vocabulary(tokenizer), opening, closing="", free_tokens=free_tokens)
+def get_tagged_text(
+    tokenizer: Tokenizer, opening: str, free_tokens: int, thought_end: int | None = None
+) -> TaggedConstraints:
+    """The process's constraints with free text up to a tag, behind the thought where ``thought_end`` ends one.
+
+    ``ModelError`` if the vocabulary cannot write the tag.
+    """
+    return TaggedConstraints(_vocabulary(tokenizer), opening, "", free_tokens, thought_end)
 
 
 @lru_cache(maxsize=16)

@@ -12,9 +12,9 @@ from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import Constraint, ListConstraint
 from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
-from arena.prompts import Message, Template, read_answer
+from arena.prompts import END_THINK, Message, Template, read_answer
 from arena.prompts.extraction import get_extractor
-from inference.chat_template import may_think
+from inference.chat_template import find_thought_end, may_think
 from models.tokenizer import Tokenizer
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
 from schemas.config import PromptsConfig
@@ -70,7 +70,11 @@ class ListPrompter:
         self._end = end_of_turn(free.tokenizer, free.template)
         self._opening = getattr(free.words, "opening", "")
         self.free_tokens = free.config.free_tokens or 0
-        self._tagged = get_tagged_text(free.tokenizer, self._opening, self.free_tokens) if self.free_tokens else None
+        end, room = find_thought_end(free.tokenizer, free.config), self.free_tokens
+        self._tagged = get_tagged_text(free.tokenizer, self._opening, room, end) if room else None
+        self._begun = f"{END_THINK}\n\n" if end is not None and not room else ""
+        """Ends the thought that the prompt has begun, where there is no room for one."""
+        self._before = [end] if end is not None and room else []
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """The seat's decision among the listed replies, or in free text where none are listed."""
@@ -79,7 +83,8 @@ class ListPrompter:
         if not replies:
             return self._free.make_prompt(game, seat)
         skipped = self._opening if self._tagged is not None else ""
-        written = encode_choices(tokenizer, [reply.removeprefix(skipped) for reply in replies], self._end)
+        texts = [f"{self._begun}{reply.removeprefix(skipped)}" for reply in replies]
+        written = encode_choices(tokenizer, texts, self._end)
         by_ids = {tuple(ids): reply for ids, reply in zip(written, replies, strict=True)}
         inner = ListConstraint(written)
 
@@ -91,7 +96,7 @@ class ListPrompter:
 
         def encode_action(action: Action) -> list[int]:
             reply = write_reply(words, game, seat, action, replies)
-            opening = tokenizer.encode_text(skipped) if skipped else []
+            opening = [*self._before, *(tokenizer.encode_text(skipped) if skipped else [])]
             return [*opening, *written[replies.index(reply)]]
 
         constraint = inner if self._tagged is None else self._tagged(inner)

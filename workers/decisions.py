@@ -188,7 +188,7 @@ class DecisionWriter:
             prompt = texts.get(id(row.prompt_ids))
             if prompt is None:
                 prompt = texts[id(row.prompt_ids)] = self._tokenizer.decode(row.prompt_ids)
-            thoughts, reply = split_thoughts(self._text(row.completion_ids))
+            thoughts, reply = split_thoughts(self._text(row.completion_ids), prompt.rstrip().endswith(THINK))
             note = row.note
             values = {
                 **row.match,
@@ -234,9 +234,14 @@ class CreditWriter:
         await self._writer.close()
 
 
-def split_thoughts(text: str) -> tuple[str, str]:
-    """The thoughts before the last end-of-thought mark, without marks, and the answer after it."""
+def split_thoughts(text: str, begun: bool = False) -> tuple[str, str]:
+    """The thoughts before the last end-of-thought mark, without marks, and the answer after it.
+
+    ``begun`` is whether the prompt has opened a thought, so that a reply without that mark is nothing else.
+    """
     thoughts, mark, answer = text.rpartition(END_THINK)
+    if begun and not mark:
+        return text.strip(), ""
     if not mark:
         return ("", text) if THINK not in text else (text.partition(THINK)[2].strip(), "")
     return thoughts.strip().removeprefix(THINK).strip(), answer.strip()

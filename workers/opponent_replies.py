@@ -69,8 +69,8 @@ class OpponentReplies:
         """The opponent's reply; None where it is a model of the server.
 
         Raises:
-            RefusedError: the session has ended (409); or the request asks for several replies, or lacks what a bot
-                needs (400).
+            RefusedError: the session has ended (409); or the request asks for several replies or for a form of them
+                that the opponent cannot keep to, or lacks what a bot needs (400).
             RemoteError: the remote agent's server gave no reply, or its budget is spent.
         """
         agent = self._context.config.agents.get(opened.opponent)
@@ -78,6 +78,11 @@ class OpponentReplies:
             return None
         if body.n not in (None, 1):
             raise RefusedError(400, f"n: {body.n} of {opened.opponent}, a {agent.kind}; expected 1", "n")
+        form, wanted = body.structured_outputs, body.response_format
+        shaped = form is not None and form.choice is None
+        if shaped or (wanted is not None and wanted.type != "text"):
+            field = "structured_outputs" if shaped else "response_format"
+            raise RefusedError(400, f"{field}: of {opened.opponent}, a {agent.kind}; expected none", field)
         if isinstance(opened, EndedSession):
             raise RefusedError(
                 409, f"session {opened.session!r}: ended at event {opened.sequence}; expected an open one"

@@ -22,16 +22,23 @@ class TaggedConstraints:
     """Constraints with free text before the answer, over one vocabulary."""
 
     def __init__(
-        self, vocabulary: Vocabulary, tag: str = "<orders>", closing: str = "</orders>", free_tokens: int = 512
+        self,
+        vocabulary: Vocabulary,
+        tag: str = "<orders>",
+        closing: str = "</orders>",
+        free_tokens: int = 512,
+        thought_end: int | None = None,
     ) -> None:
         """Constraints with one pair of tags; ``closing`` is empty if the constrained part contains it.
 
         After ``free_tokens`` of free text, the beginning of the tag included, or an end token in it, the tag is forced.
+        The free text begins with a thought that ``thought_end`` ends, if that is given: no tag is found in it.
         ``ModelError`` if the vocabulary cannot encode the tags, or has a token that continues after the whole tag.
         """
         if not tag or free_tokens < 0:
             raise ModelError(f"constraint: tag {tag!r} after at most {free_tokens} tokens; expected a text and a count")
         self.free_tokens = free_tokens
+        self.thought_end = thought_end
         self.vocabulary = vocabulary
         self.closing = vocabulary.encode(closing.encode()) if closing else ()
         self._tag = tag.encode()
@@ -58,7 +65,9 @@ class TaggedConstraints:
         """Free text, the tag, a completion of ``inner``, which must allow something, and the closing tag."""
         if not inner.allowed():
             raise ModelError("constraint: the part between the tags allows nothing")
-        return _FreeTextState(self, inner, 0, 0) if self.free_tokens else self._force_tag(0, inner)
+        if self.thought_end is None:
+            return self._free_text(inner, 0)
+        return _ThoughtState(self, inner, 0) if self.free_tokens > 1 else self._end_thought(inner)
 
     def read(self, inner: Constraint, ids: Sequence[int]) -> list[int]:
         """The tokens of the constrained part of a completion; ``ModelError`` unless it is whole."""
@@ -71,6 +80,22 @@ class TaggedConstraints:
         if place.allowed():
             raise ModelError(f"constraint: {len(ids)} tokens are not a whole tagged completion")
         return tokens
+
+    def advance_thought(self, inner: Constraint, used: int, token: int) -> Constraint:
+        """The state after the ``used``-th token, which belongs to the thought or ends it."""
+        if token == self.thought_end:
+            return self._free_text(inner, used)
+        if used >= self.free_tokens - 1 or token == self.vocabulary.end:
+            return self._end_thought(inner)
+        return _ThoughtState(self, inner, used)
+
+    def _end_thought(self, inner: Constraint) -> Constraint:
+        """The end of the thought and the tag, forced, and the constrained part."""
+        assert self.thought_end is not None
+        return _ForcedState((self.thought_end,), self._force_tag(0, inner))
+
+    def _free_text(self, inner: Constraint, used: int) -> Constraint:
+        return _FreeTextState(self, inner, 0, used) if used < self.free_tokens else self._force_tag(0, inner)
 
     def advance_free_text(self, inner: Constraint, matched: int, used: int, token: int) -> Constraint:
         """The state after the ``used``-th token, before which the text ended with ``matched`` bytes of the tag."""
@@ -147,6 +172,26 @@ class _FreeTextState:
         if self.matched:
             return FreeSpan()
         return FreeSpan(self.tagged.break_tokens, self.tagged.free_tokens - self.used)
+
+
+@dataclass(slots=True, eq=False)
+class _ThoughtState:
+    """A state in the thought, after some tokens of it."""
+
+    tagged: TaggedConstraints
+    inner: Constraint
+    used: int
+
+    def allowed(self) -> Sequence[int]:
+        return ANY_TOKEN
+
+    def advance(self, token: int) -> Constraint:
+        return self.tagged.advance_thought(self.inner, self.used + 1, token)
+
+    def free_span(self) -> FreeSpan:
+        """The rest of the thought."""
+        ends = (self.tagged.thought_end, self.tagged.vocabulary.end)
+        return FreeSpan(sorted(token for token in ends if token is not None), self.tagged.free_tokens - 1 - self.used)
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from schemas.config import convert
 from schemas.errors import DecodeError, GameError
 
 OPEN, CLOSE = "<move>", "</move>"
-_NAMED_MOVE = re.compile(r"move\W{0,8}\w", re.IGNORECASE)
+_NAMED_MOVE = re.compile(r"move:([^\n]*)", re.IGNORECASE)
 
 
 class ListedText:
@@ -102,11 +102,12 @@ class ListedWords:
         return [f"{self.opening} {move}" for move in require_turn(game, seat).moves(seat)]
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
-        """The last legal move that follows the word MOVE; else the last one that is mentioned."""
+        """The legal move that stands after the last ``MOVE:``; without one, the last one that is mentioned."""
         answer = strip_thinking(reply)
-        move = find_mentioned_move(answer, require_turn(game, seat).moves(seat))
+        named = [match[0] for match in _NAMED_MOVE.finditer(answer) if match[1].strip()]
+        move = find_mentioned_move(named[-1] if named else answer, require_turn(game, seat).moves(seat))
         if move is None:
-            return ParsedAction(game.random_action(seat, rng), 1, 1, bool(_NAMED_MOVE.search(answer)))
+            return ParsedAction(game.random_action(seat, rng), 1, 1, bool(named))
         return ParsedAction((move,), 1, 0)
 
 

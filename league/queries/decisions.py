@@ -7,7 +7,6 @@ has accounted for it.
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,13 +14,13 @@ from nats.aio.client import Client
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import SupportsWords, as_grammar_text
+from arena.games.texts import Listing, SupportsWords, Words, as_grammar_text, write_reply
 from arena.prompts import Chat, build_game_messages
 from league.log.pull import PulledMessage, message_at, present_messages
 from league.log.queues import LABEL_HEADER
 from league.queries.conversation import describe_credit
 from league.run import Run
-from models.tokenizer import Tokenizer
+from models.tokenizer import Tokenizer, find_tokenizer
 from schemas.codec import decode_trajectory
 from schemas.config import LeagueConfig
 from schemas.episodes import Message
@@ -137,6 +136,8 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
         return Decision(_messages_text(words), "; ".join(action), [], "record", _WITHOUT_REPLY)
     text = spec.text()
     is_made = config is None or config.model.base == "made"
+    if not is_made and not isinstance(text, Chat) and isinstance(spec, SupportsWords):
+        return _reconstruct_in_words(spec.words(), game, seat, action)
     if isinstance(text, Chat) and not is_made:
         prompt = _messages_text(text.messages(game, seat))
     else:
@@ -154,6 +155,12 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
             break
         completion = options[piece]
     return Decision(prompt, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
+
+
+def _reconstruct_in_words(words: Words, game: Game, seat: int, action: Action) -> Decision:
+    replies = list(words.replies(game, seat)) if isinstance(words, Listing) else []
+    prompt, reply = _messages_text(build_game_messages(words, game, seat)), write_reply(words, game, seat, action)
+    return Decision(prompt, reply, [_make_choice(reply, replies)], "record", _WITHOUT_PROBABILITIES)
 
 
 _WITHOUT_PROBABILITIES = (
@@ -234,11 +241,11 @@ async def _read_trajectory(client: Client, subject: str, sequence: int) -> Traje
 
 
 def load_tokenizer(run: Run, model: str) -> Tokenizer | None:
-    """The tokenizer of a base model (an artifact's digest, a folder or a hub id), if it is on this machine."""
+    """The tokenizer of a base model (an artifact's digest, a folder or a known name), if it is on this machine."""
     kind, _, digest = model.partition(":")
-    folders = [run.folder / "models" / digest[:16], run.model] if kind == "artifact" else [Path(model)]
-    for folder in folders:
-        if (folder / "tokenizer.json").is_file():
+    own = [run.folder / "models" / digest[:16], run.model]
+    for folder in own if kind == "artifact" else [find_tokenizer(model)]:
+        if folder is not None and (folder / "tokenizer.json").is_file():
             with contextlib.suppress(ModelError):
                 return Tokenizer(folder)
     return None

@@ -25,7 +25,7 @@ import torch
 import schemas.events as e
 from arena.games import make_game
 from inference.http_server import RefusedError
-from inference.server.openai_types import ChatCompletionRequest
+from inference.server.openai_types import ChatCompletionRequest, StructuredOutputs
 from inference.server.opponent_pool import SessionRequest
 from league.history.corrections import apply_checked, pending_events
 from league.history.replay import verify_log
@@ -333,6 +333,9 @@ def test_an_agent_that_searches_replies_to_the_position(tmp_path: Path) -> None:
             assert replies == ["MOVE 1:3"] * 2
             with pytest.raises(RefusedError, match="carries no league_position"):
                 await opponents.reply(session, body)
+            shaped = msgspec.structs.replace(positioned, structured_outputs=StructuredOutputs(regex="M.*"))
+            with pytest.raises(RefusedError, match="structured_outputs: of searcher, a search; expected none"):
+                await opponents.reply(session, shaped)
         await opponents.close()
         await models.close()
 

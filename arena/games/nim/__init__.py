@@ -221,7 +221,7 @@ class NimWords(ListedWords):
         move = _find_mentioned_move(strip_thinking(reply))
         if move is not None and game.is_legal(seat, (move,)):
             return ParsedAction((move,), 1, 0)
-        return ParsedAction(game.random_action(seat, rng), 1, 1)
+        return ParsedAction(game.random_action(seat, rng), 1, 1, move is not None)
 
 
 _MARKED = re.compile(r"MOVE\W{1,8}([1-9])\s?:\s?([1-9]\d?)(?!\d)", re.IGNORECASE)

@@ -13,7 +13,7 @@ from arena.constraints.vocabulary import Vocabulary
 from schemas.errors import ModelError
 
 TEXTS = [b"<", b"o", b"r", b">", b"/", b"x", b"<o", b"or", b"or>", b"x<", b"r>x", b"<o<o", None, b"y", b"z"]
-END, Y, Z = 12, 13, 14
+X, END, Y, Z = 5, 12, 13, 14
 VOCABULARY = Vocabulary(TEXTS, end=END)
 INNER = ListConstraint([(Y, Z), (Y, Y, Y), (Z,)])
 tokens = st.integers(0, len(TEXTS) - 1)
@@ -81,6 +81,19 @@ def test_end_token_in_the_free_text_brings_the_tag() -> None:
 def test_without_free_tokens_the_tag_is_forced_at_once() -> None:
     place = TaggedConstraints(VOCABULARY, "<or>", "", 0)(INNER)
     assert [TEXTS[token] for token in place.allowed()] == [b"<o"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(tokens, max_size=30), st.integers(0, 12))
+def test_no_tag_is_found_in_a_thought_and_none_is_left_open(wishes, free):
+    """A rule that is quoted in a thought is no answer."""
+    tagged = TaggedConstraints(VOCABULARY, "<or>", "</or>", free, thought_end=X)
+    ids = said(tagged(INNER), wishes)
+    end = ids.index(X)
+    assert end <= max(free - 1, 0)
+    assert ids[:end] == wishes[:end] + [0] * (end - len(wishes[:end]))
+    text = VOCABULARY.decode(ids[end + 1 :]).partition(b"<or>")[2]
+    assert text == VOCABULARY.decode(tagged.read(INNER, ids)) + b"</or>"
 
 
 def test_word_vocabulary_says_the_tag_in_one_token() -> None:

@@ -149,6 +149,8 @@ def test_the_share_of_matches_is_chosen_by_their_ids() -> None:
 )
 def test_thoughts_are_told_apart_from_the_answer(reply: str, thoughts: str, answer: str) -> None:
     assert split_thoughts(reply) == (thoughts, answer)
+    assert split_thoughts("Never ends", begun=True) == ("Never ends", "")
+    assert split_thoughts("A king.</think> bet", begun=True) == ("A king.", "bet")
 
 
 def test_statements_that_name_decisions_are_recognised() -> None:

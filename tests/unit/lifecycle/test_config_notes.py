@@ -78,6 +78,12 @@ def test_a_group_larger_than_a_step_is_refused() -> None:
         check_config(config(trainer=GROUPED, rollout={"group_size": 80}))
 
 
+def test_groups_are_refused_where_batches_divide_them() -> None:
+    buffer = {"level": "step", "steps_per_batch": 16}
+    with pytest.raises(ConfigError, match=r"rollout\.group_size: 8, but batches of trainer\.buffer\.level 'step'"):
+        check_config(config(trainer={"buffer": buffer}, rollout={"group_size": 8}))
+
+
 def test_an_environment_whose_moves_cannot_be_listed_is_named() -> None:
     pytest.importorskip("textarena")
     notes = config_notes(

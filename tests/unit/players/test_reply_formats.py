@@ -190,6 +190,53 @@ def test_move_after_free_text_has_the_form_that_the_rules_ask_for(name: str, rep
     assert tokenizer.decode(question.encode_action((reply.split()[-1],))) == f"{reply}<|im_end|>"
 
 
+def test_move_that_a_thought_quotes_is_not_the_answer(qwen: Path):
+    game, tokenizer = make_game("kuhn_poker", {"shuffle": False}), Tokenizer(qwen)
+    question = make_prompter(tokenizer, game, prompts(free_tokens=400, thinking=True)).make_prompt(game.new(0), 0)
+    said = "<think>\nThe form is MOVE: one of the legal moves. MOVE: check?\n</think>\n\nMOVE: bet<|im_end|>"
+    place = question.constraint
+    assert place is not None
+    for token in tokenizer.encode_text(said):
+        place = place.advance(token)
+    assert not place.allowed()
+    assert question.parse_reply(tokenizer.encode_text(said), True, Random(0)).action == ("bet",)
+    brief = question.encode_action(("check",))
+    assert tokenizer.decode(brief) == "</think>MOVE: check<|im_end|>"
+    assert question.parse_reply(brief, True, Random(0)).action == ("check",)
+
+
+def test_thought_that_the_prompt_opens_is_closed_before_a_move_without_free_text(qwen: Path):
+    (qwen / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n")
+    game, tokenizer = make_game("kuhn_poker", {"shuffle": False}), Tokenizer(qwen)
+    question = make_prompter(tokenizer, game, prompts()).make_prompt(game.new(0), 0)
+    reply = question.encode_action(("bet",))
+    assert tokenizer.decode(reply) == "</think>\n\nMOVE: bet<|im_end|>"
+    assert question.parse_reply(reply, True, Random(0)).action == ("bet",)
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "move", "fault"),
+    [
+        ("nim", "hello there", None, "unparsable"),
+        ("nim", "MOVE 2:9", None, "illegal"),
+        ("kuhn_poker", "I cannot bet here. MOVE: raise", None, "illegal"),
+        ("kuhn_poker", "I would rather bet. MOVE: **check**", "check", ""),
+        ("kuhn_poker", "MOVE: check or bet", "check", ""),
+        ("kuhn_poker", "Which move to make?", None, "unparsable"),
+        ("kuhn_poker", "I bet", "bet", ""),
+        ("tic_tac_toe", "1. The centre is best. MOVE: a9", None, "illegal"),
+    ],
+)
+def test_move_that_a_reply_names_counts_even_where_it_is_illegal(
+    name: str, reply: str, move: str | None, fault: str, qwen: Path
+):
+    game, tokenizer = make_game(name, {"shuffle": False}), Tokenizer(qwen)
+    question = make_prompter(tokenizer, game, prompts(reply="free")).make_prompt(game.new(0), 0)
+    found = question.parse_reply(tokenizer.encode_text(reply), True, Random(0))
+    assert (found.fault, found.illegal) == (fault, int(move is None))
+    assert move is None or found.action == (move,)
+
+
 @pytest.mark.parametrize(
     ("extractor", "reply", "ended", "move", "formatted", "invalid"),
     [
