@@ -220,10 +220,10 @@ def find_tokenizer(model: str) -> Path | None:
     for folder in (Path(model), converted_folder(model)):
         if (folder / "tokenizer.json").is_file():
             return folder
-    from huggingface_hub import try_to_load_from_cache  # slow to import, and local models never need it
-
     try:
+        from huggingface_hub import try_to_load_from_cache  # slow to import, and local models never need it
+
         cached = try_to_load_from_cache(model, "tokenizer.json")
-    except ValueError:  # no valid id
+    except (ImportError, ValueError):  # a player without models, or no valid id
         return None
     return Path(cached).parent if isinstance(cached, str) else None
