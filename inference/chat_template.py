@@ -131,8 +131,8 @@ def find_thought_end(tokenizer: Tokenizer, config: PromptsConfig) -> int | None:
     """
     if not (tokenizer.is_token(END_THINK) and may_think(tokenizer, config)):
         return None
-    (token,) = tokenizer.encode_text(END_THINK)
-    return token
+    ids = tokenizer.encode_text(END_THINK)
+    return ids[0] if len(ids) == 1 else None
 
 
 def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:

@@ -137,7 +137,9 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     text = spec.text()
     is_made = config is None or config.model.base == "made"
     if not is_made and not isinstance(text, Chat) and isinstance(spec, SupportsWords):
-        return _reconstruct_in_words(spec.words(), game, seat, action)
+        plain = spec.words()
+        if isinstance(plain, Listing):
+            return _reconstruct_listed(plain, plain.replies(game, seat), game, seat, action)
     if isinstance(text, Chat) and not is_made:
         prompt = _messages_text(text.messages(game, seat))
     else:
@@ -157,8 +159,7 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     return Decision(prompt, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
 
 
-def _reconstruct_in_words(words: Words, game: Game, seat: int, action: Action) -> Decision:
-    replies = list(words.replies(game, seat)) if isinstance(words, Listing) else []
+def _reconstruct_listed(words: Words, replies: Sequence[str], game: Game, seat: int, action: Action) -> Decision:
     prompt, reply = _messages_text(build_game_messages(words, game, seat)), write_reply(words, game, seat, action)
     return Decision(prompt, reply, [_make_choice(reply, replies)], "record", _WITHOUT_PROBABILITIES)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.constraints.constraint_slices import slice_constraint, state_after
+from arena.constraints.constraint_slices import SliceState, slice_constraint, state_after
 from arena.constraints.tagged import TaggedConstraints, UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint, ListConstraint, read_choices
 from arena.constraints.vocabulary import Vocabulary
@@ -94,6 +94,12 @@ def test_no_tag_is_found_in_a_thought_and_none_is_left_open(wishes, free):
     assert ids[:end] == wishes[:end] + [0] * (end - len(wishes[:end]))
     text = VOCABULARY.decode(ids[end + 1 :]).partition(b"<or>")[2]
     assert text == VOCABULARY.decode(tagged.read(INNER, ids)) + b"</or>"
+    place, state = tagged(INNER), SliceState(slice_constraint(tagged(INNER), 64))
+    for token in ids:
+        if state.is_truncated:
+            state = SliceState(slice_constraint(place, 64))
+        assert list(state.allowed()) == list(place.allowed())
+        place, state = place.advance(token), state.advance(token)
 
 
 def test_word_vocabulary_says_the_tag_in_one_token() -> None:
