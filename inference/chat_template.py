@@ -69,7 +69,7 @@ def encode_conversation(
     """
     conversation = without_marks(tokenizer, messages, config)
     text = render_conversation(tokenizer, conversation, config, continues)
-    return tokenizer.encode_text(text) if _has_own_template(tokenizer, config) else tokenizer.encode_prompt(text)
+    return tokenizer.encode_chat(text) if _has_own_template(tokenizer, config) else tokenizer.encode_prompt(text)
 
 
 def render_conversation(
@@ -122,6 +122,22 @@ def may_think(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
     prompt = render_conversation(tokenizer, [Message("user", "?")], config)
     opens = prompt.rfind(THINK) > prompt.rfind(END_THINK)
     return opens or (config.thinking and tokenizer.is_token(END_THINK))
+
+
+def check_thinking(tokenizer: Tokenizer, config: PromptsConfig) -> None:
+    """Raise ``ModelError`` where thinking is on, and the model neither has marks for it nor a template with the switch.
+
+    Also raises as ``render_conversation``.
+    """
+    if not config.thinking or may_think(tokenizer, config):
+        return
+    question = [Message("user", "?")]
+    without = msgspec.structs.replace(config, thinking=False)
+    if render_conversation(tokenizer, question, config) == render_conversation(tokenizer, question, without):
+        raise ModelError(
+            f"prompts.thinking: true, but {tokenizer.folder} has no token {END_THINK!r}, and its chat template has no "
+            "switch; expected a model that thinks, or free_tokens alone"
+        )
 
 
 def find_thought_end(tokenizer: Tokenizer, config: PromptsConfig) -> int | None:

@@ -44,6 +44,7 @@ class Tokenizer:
             self.is_word_level = msgspec.json.decode(text)["model"]["type"] == "WordLevel"
         except Exception as error:  # the library raises bare Exception on anything it cannot parse
             raise ModelError(f"{path}: not a readable tokenizer ({error})") from error
+        _keep_whole(self._tokens)
         self._memo: dict[str, tuple[int, ...]] = {}
         self._exact: dict[str, tuple[int, ...]] = {}
         self.eos = self._special_token("eos_token")
@@ -88,14 +89,21 @@ class Tokenizer:
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of running text as it stands; special tokens in it are parsed as such, none are added."""
-        return self._encode(text, special_tokens=False)
+        return self._encode(self._tokens, text, special_tokens=False)
 
-    def _encode(self, text: str, special_tokens: bool) -> list[int]:
+    def encode_chat(self, text: str) -> list[int]:
+        """The token ids of a conversation from ``render_chat``, as the library ``transformers`` encodes them.
+
+        Its tokenizers may differ from ``tokenizer.json``: Llama's puts no space after a special token.
+        """
+        return self._encode(self._chat_tokens, text, special_tokens=False)
+
+    def _encode(self, tokens: Any, text: str, special_tokens: bool) -> list[int]:
         try:
             if len(text) < _LONG_CHARS:
-                return list(self._tokens.encode(text, add_special_tokens=special_tokens).ids)
+                return list(tokens.encode(text, add_special_tokens=special_tokens).ids)
             # Encoding a batch, unlike encoding a text, lets other threads run meanwhile.
-            return list(self._tokens.encode_batch([text], add_special_tokens=special_tokens)[0].ids)
+            return list(tokens.encode_batch([text], add_special_tokens=special_tokens)[0].ids)
         except Exception as error:  # the library raises bare Exception
             raise ModelError(f"{self.folder}: tokenizer.json: {error}; text {text[:40]!r} cannot be encoded") from error
 
@@ -103,7 +111,7 @@ class Tokenizer:
     def prefix(self) -> tuple[int, ...]:
         """The tokens that the tokenizer puts before a text, as BOS; empty for made tokenizers and for many families."""
         plain = self.encode_text("a")
-        whole = self._encode("a", special_tokens=True)
+        whole = self._encode(self._tokens, "a", special_tokens=True)
         starts = (at for at in range(len(whole)) if whole[at : at + len(plain)] == plain)
         if prefix := tuple(whole[: next(starts, 0)]):
             return prefix
@@ -185,6 +193,12 @@ class Tokenizer:
 
         return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
 
+    @cached_property
+    def _chat_tokens(self) -> Any:
+        tokens = getattr(self._hf_tokenizer, "backend_tokenizer", self._tokens)
+        _keep_whole(tokens)
+        return tokens
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text for people to read; the constraint that produced the ids maps them back to pieces."""
         text: str = self._tokens.decode(list(ids), skip_special_tokens=False)
@@ -207,6 +221,12 @@ class Tokenizer:
             return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         except DECODE_ERRORS as error:
             raise ModelError(f"{path}: not a readable JSON object ({error})") from error
+
+
+def _keep_whole(tokens: Any) -> None:
+    """Cut or pad no text, whatever the folder of a fine-tuned model keeps from its training."""
+    tokens.no_truncation()
+    tokens.no_padding()
 
 
 def converted_folder(name: str) -> Path:

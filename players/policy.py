@@ -15,7 +15,7 @@ from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
 from arena.prompts import read_answer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
-from inference.chat_template import encode_conversation, may_think, resolve_template
+from inference.chat_template import check_thinking, encode_conversation, may_think, resolve_template
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
@@ -168,8 +168,8 @@ class BackendClient:
     """An ``InferenceClient`` over any ``InferenceBackend``, whose weights may change between calls.
 
     Samples are trained on as they are: ids, and log-probabilities under the distribution that was sampled from, which
-    is the nucleus below a ``top_p`` of 1. ``ModelError`` if the model knows whole words only, or not the configured
-    family's special tokens.
+    is the nucleus below a ``top_p`` of 1. ``ModelError`` if the model knows whole words only, not the configured
+    family's special tokens, or cannot think where that is configured.
     """
 
     def __init__(
@@ -190,6 +190,7 @@ class BackendClient:
         self._temperature: float | None = None
         self._config = config or PromptsConfig()
         check_writes_text(tokenizer)
+        check_thinking(tokenizer, self._config)
         self._template = resolve_template(tokenizer, self._config)
         self._constraint = end_of_turn_constraint(tokenizer, self._template)
         self._may_think = may_think(tokenizer, self._config)

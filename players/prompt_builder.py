@@ -17,7 +17,13 @@ from arena.games.base import Game, GameSpec
 from arena.games.texts import Listing, SupportsBrief, SupportsEnvironments, TextFormat, Words, as_grammar_text, words_of
 from arena.prompts import Chat, Message, build_game_messages, make_template, merge_system_message, with_system_prompt
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
-from inference.chat_template import encode_conversation, find_thought_end, resolve_template, without_marks
+from inference.chat_template import (
+    check_thinking,
+    encode_conversation,
+    find_thought_end,
+    resolve_template,
+    without_marks,
+)
 from models.tokenizer import Tokenizer
 from players.reply_formats import GrammarPrompter, PhrasePrompter, PromptEncoder, Prompter
 from players.word_replies import Conversation, ConversationEncoder, FreeTextPrompter, ListPrompter
@@ -32,8 +38,10 @@ def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -
 
     Raises:
         ConfigError: the model or the game does not support the configuration; the message names the key.
-        ModelError: the tokenizer's vocabulary cannot be read, or cannot write the tag.
+        ModelError: the tokenizer's vocabulary cannot be read, or cannot write the tag, or the model cannot think.
     """
+    if not tokenizer.is_word_level:
+        check_thinking(tokenizer, config)
     configs = _environment_configs(game, config)
     if config.reply == "free":
         own = {name: _make_free_text_prompter(tokenizer, game, each) for name, each in configs.items()}

@@ -163,6 +163,10 @@ class GrammarPrompter:
         self.free_tokens = 0 if chat is None else chat.free_tokens
         free = self.free_tokens
         self._tagged = get_tagged_text(tokenizer, chat.opening, free, thought_end) if chat and free else None
+        self._before = list[int]()
+        """Tokens before the answer in a reply that says nothing else."""
+        if chat is not None and free:
+            self._before = [*([] if thought_end is None else [thought_end]), *tokenizer.encode_text(chat.opening)]
         self._constraints: dict[bytes, Constraint] = {}
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
@@ -182,7 +186,7 @@ class GrammarPrompter:
 
         def encode_action(action: Action) -> list[int]:
             text = self._text.write_reply(game, seat, action) + grammar.closing
-            return encode_along(inner, vocabulary, text.encode())
+            return [*self._before, *encode_along(inner, vocabulary, text.encode())]
 
         constraint = inner if self._tagged is None else self._tagged(inner)
         return DecisionPrompt(self._ask(game, seat), constraint, parse_reply, encode_action)

@@ -39,7 +39,8 @@ class CreditRow(msgspec.Struct, frozen=True, gc=False):
     policy: str
     step: int
     outcome: str
-    """``trained``, or a reason of ``DroppedTrajectories``."""
+    """``trained``; ``masked``, a reply that the learner left out as cut off or too long; ``skipped``, of a step that
+    did not change the weights; or a reason of ``DroppedTrajectories``."""
     reward: float | None = None
     """Reward of the call before transforms."""
     advantage: float | None = None

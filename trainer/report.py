@@ -1,4 +1,4 @@
-"""The statistics of a gradient step, and its batch as a Parquet file for inspection.
+"""The statistics of a gradient step, the credit it gave, and its batch as a Parquet file for inspection.
 
 DuckDB reads the files: ``SELECT * FROM 'batches/*.parquet'``.
 """
@@ -15,11 +15,15 @@ import torch
 from torch import Tensor
 
 from schemas.config import TrainerConfig
+from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
 from schemas.errors import translate_missing_package
+from schemas.events import DroppedTrajectories
 from schemas.metrics import REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING, STILL_ENTROPY, STILL_KL
 from schemas.trajectories import Trajectory
-from trainer.buffer import BatchItem
+from trainer.batch import truncate_choices
+from trainer.buffer import UNCOUNTED_REASONS, BatchItem
 from trainer.credit import TrajectoryCredit, credit_units, merge_units
+from trainer.learner_config import LearnerConfig
 from trainer.losses import LossInputs, LossValue
 from trainer.ranks import RankComm
 from trainer.rewards import REWARDS
@@ -198,6 +202,39 @@ def count_still_steps(before: Mapping[str, float], metrics: Mapping[str, float])
     is_still = abs(metrics.get("kl", 0.0)) < STILL_KL and abs(entropy - first) <= STILL_ENTROPY * first
     count = before.get("still_steps", 0.0) + 1.0 if is_still else 0.0
     return {"still_steps": count, "still_entropy": first if is_still else entropy}
+
+
+def make_credit_rows(
+    policy: str,
+    batch: Sequence[BatchItem],
+    report: StepReport,
+    dropped: Sequence[DroppedTrajectories],
+    share: float,
+    config: LearnerConfig,
+) -> list[CreditRow]:
+    """The credit of every decision of a batch, and what became of all other trajectories.
+
+    ``share`` is the share of matches whose decisions are kept.
+    """
+    rows, credited = [], set[tuple[str, int]]()
+    for at, rewards_S, advantages_S in report.credits:
+        item, trajectory = batch[at], batch[at].trajectory
+        outcome = "filtered" if at in report.filtered else "skipped" if report.skipped else "trained"
+        credited.add((trajectory.match_id, trajectory.seat))
+        # Forced replies too, from which nothing is learned.
+        calls = range(len(trajectory.steps)) if item.trains_all_steps else item.steps
+        for call in calls if is_kept(trajectory.match_id, share) else ():
+            step = trajectory.steps[call]
+            learned = truncate_choices(step, config.max_train_len, config.mask_truncated)
+            is_masked = bool(step.branches) and not learned.branches
+            key = (trajectory.match_id, trajectory.seat, call, policy, report.step)
+            credit = (float(rewards_S[call]), float(advantages_S[call]))
+            rows.append(CreditRow(*key, "masked" if is_masked else outcome, *credit))
+    for each in dropped:
+        for match_id, seat in zip(each.matches, each.seats, strict=True):
+            if each.reason not in UNCOUNTED_REASONS and (match_id, seat) not in credited and is_kept(match_id, share):
+                rows.append(CreditRow(match_id, seat, WHOLE_TRAJECTORY, policy, report.step, each.reason))
+    return rows
 
 
 def write_batch(

@@ -20,17 +20,17 @@ from league.blobs import STATE_AREA
 from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
 from league.matchmaking.schedule import StopReason, budget_share_used, stop_reason
-from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
+from schemas.decisions import CreditRow
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
 from schemas.metrics import MOSTLY_ZERO
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend, make_adapter_spec
 from trainer.backends.native import resolve_backend
-from trainer.buffer import UNCOUNTED_REASONS, BatchAccounting, BatchItem
+from trainer.buffer import BatchAccounting, BatchItem
 from trainer.learner import Learner
 from trainer.rank_processes import RankGroup, RankSpec, TorchrunRank, run_torchrun_rank
-from trainer.report import StepReport, count_still_steps, write_batch
+from trainer.report import StepReport, count_still_steps, make_credit_rows, write_batch
 from workers.compatibility import resolve_policy
 from workers.decisions import CreditWriter
 from workers.device_turns import DeviceTurns
@@ -220,39 +220,14 @@ class TrainerWorker:
         if not self._has_hero_finished():
             age = report.step - self._start_version()
             reset = reset_reason(self._context.state.standings(), self._context.config, self._policy, age)
-        credit = self._make_credit_rows(batch, report, step)
+        credit = list[CreditRow]()
+        if self._credit_writer.is_enabled:
+            share = self._context.config.history.decisions.share
+            credit = make_credit_rows(self._policy, batch, report, step.dropped, share, learner.config)
         self._recording = asyncio.create_task(self._record(step, adapter, state, reset, credit))
         self._recording.add_done_callback(lambda _: self._context.wake())
         if reset is not None:
             await self._wait_until_recorded()
-
-    def _make_credit_rows(
-        self, batch: Sequence[BatchItem], report: StepReport, step: GradientStepTaken
-    ) -> list[CreditRow]:
-        """The credit of every decision that was trained on or filtered, and what became of all other trajectories."""
-        share = self._context.config.history.decisions.share
-        if not self._credit_writer.is_enabled:
-            return []
-        rows, credited = [], set[tuple[str, int]]()
-        for at, rewards_S, advantages_S in report.credits:
-            item, trajectory = batch[at], batch[at].trajectory
-            outcome = "filtered" if at in report.filtered else "trained"
-            credited.add((trajectory.match_id, trajectory.seat))
-            # Forced replies too, from which nothing is learned.
-            calls = range(len(trajectory.steps)) if item.trains_all_steps else item.steps
-            for call in calls if is_kept(trajectory.match_id, share) else ():
-                reward, advantage = float(rewards_S[call]), float(advantages_S[call])
-                rows.append(
-                    CreditRow(
-                        trajectory.match_id, trajectory.seat, call, self._policy, step.step, outcome, reward, advantage
-                    )
-                )
-        for dropped in (each for each in step.dropped if each.reason not in UNCOUNTED_REASONS):
-            for match_id, seat in zip(dropped.matches, dropped.seats, strict=True):
-                if (match_id, seat) not in credited and is_kept(match_id, share):
-                    key = (match_id, seat, WHOLE_TRAJECTORY)
-                    rows.append(CreditRow(*key, self._policy, step.step, dropped.reason))
-        return rows
 
     async def _record(
         self,

@@ -93,9 +93,9 @@ class ListedWords:
         return f"{self._definition.rules()}\nAnswer with a single line of the form\nMOVE: one of the legal moves"
 
     def question(self, game: Game, seat: int) -> str:
-        """The seat's view of the position, and its legal moves."""
+        """The seat's view of the position."""
         table = require_turn(game, seat)
-        return f"You are {table.seats[seat]}. {table.tells(seat)}\nLegal moves: {', '.join(table.moves(seat))}"
+        return f"You are {table.seats[seat]}. {table.tells(seat)}"
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
         """One reply per legal move."""
@@ -109,6 +109,18 @@ class ListedWords:
         if move is None:
             return ParsedAction(game.random_action(seat, rng), 1, 1, bool(named))
         return ParsedAction((move,), 1, 0)
+
+
+class MoveListWords(ListedWords):
+    """``ListedWords`` whose questions list the legal moves."""
+
+    def brief(self) -> ListedWords:
+        """The format without the moves, which follow from rules and position."""
+        return ListedWords(self._definition)
+
+    def question(self, game: Game, seat: int) -> str:
+        """The seat's view of the position, and its legal moves."""
+        return f"{super().question(game, seat)}\nLegal moves: {', '.join(require_turn(game, seat).moves(seat))}"
 
 
 def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
@@ -212,7 +224,7 @@ class ListedSpec(GameSpec, Generic[S]):
 
     def words(self) -> Words:
         """The game in plain language."""
-        return ListedWords(self)
+        return MoveListWords(self)
 
     def is_possible(self, state: S) -> bool:
         """Whether a saved position fits the settings; by default any of ``state_type`` does."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -147,8 +147,8 @@ def as_grammar_text(text: object) -> SupportsGrammar | None:
 class SupportsBrief(Protocol):
     """``Words``, or a text format that is a ``Chat``, with a shorter form of its questions."""
 
-    def brief(self) -> Self:
-        """Copy the format with questions that omit redundant information."""
+    def brief(self) -> Any:
+        """The format, of the same protocol, with questions that omit redundant information."""
 
 
 class AnswerField(msgspec.Struct, frozen=True):

@@ -223,7 +223,7 @@ class PromptsConfig(Table, frozen=True):
     free_tokens: Count | None = None
     """Maximum free tokens before a constrained answer, 0 for none; None for the game's own setting."""
     reduced: bool = False
-    """Whether questions omit what follows from the rest of the position, in games that support it
+    """Whether questions omit what follows from the rest of the position, as the legal moves, in games that support it
     (``SupportsBrief``)."""
     reply: Literal["constrained", "free"] = "constrained"
     """``constrained`` restricts replies to legal answers; ``free`` lets the model write any text and parses a move from

@@ -207,11 +207,6 @@ class NimWords(ListedWords):
         """The game's rules and the form of a reply."""
         return f"{self._definition.rules()}\n{self._form}"
 
-    def question(self, game: Game, seat: int) -> str:
-        """The heaps and the legal moves."""
-        table = require_turn(game, seat)
-        return f"You are {table.seats[seat]}. {table.tells(seat)}"
-
     def replies(self, game: Game, seat: int) -> Sequence[str]:
         """One reply per legal move."""
         return [f"MOVE {move}" for move in require_turn(game, seat).moves(seat)]

@@ -67,7 +67,7 @@ def test_who_is_played_at_first_is_named_a_bot_that_was_meant_for_evaluation_too
     assert begins(baseline=True) == ["main begins against itself (100%)"]
 
 
-@pytest.mark.parametrize("name", ["smollm2-kuhn", "smollm2-nim", "tic-tac-toe"])
+@pytest.mark.parametrize("name", ["smollm2-kuhn", "smollm2-nim", "smollm2-tic-tac-toe", "tic-tac-toe"])
 def test_configured_leagues_of_self_play_meet_no_bot(name: str) -> None:
     self_play = load_config(CONFIGS / f"{name}.toml")
     assert describe_opponents(self_play) == ["main begins against itself (100%)"]

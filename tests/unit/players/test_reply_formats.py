@@ -162,6 +162,10 @@ def test_model_may_think_before_it_answers_in_a_language(qwen: Path):
         assert tag
         assert set(json.loads(move)) == {"heap", "stones"}
         assert tokenizer.decode(step.prompt_ids).endswith("<|im_start|>assistant\n"), "no empty thought stands there"
+    question = make_prompter(tokenizer, game, config).make_prompt(game.new(0), 0)
+    brief = question.encode_action(("2:3",))
+    assert tokenizer.decode(brief).startswith("</think><move>{")
+    assert question.parse_reply(brief, True, Random(0)).action == ("2:3",)
 
 
 def test_language_that_holds_more_than_the_rules_allow_costs_a_random_move_or_the_match(tmp_path: Path):
@@ -378,6 +382,16 @@ def test_reduced_question_is_the_short_one_of_a_game_that_has_one(reply: str, qw
     assert '"legal_orders"' in asked()
     assert '"legal_orders"' not in asked(reduced=True)
     assert '"my_units":["A MAR","A PAR","F BRE"]' in asked(reduced=True)
+
+
+@pytest.mark.parametrize("reply", ["constrained", "free"])
+def test_reduced_question_of_a_listed_game_leaves_the_moves_to_the_position(reply: str, qwen: Path):
+    game, tokenizer = make_game("tic_tac_toe", {"shuffle": False}), Tokenizer(qwen)
+    config = prompts(reply=reply, reduced=True)
+    check_prompts_config(config, game, made=False)
+    question = make_prompter(tokenizer, game, config).make_prompt(game.new(0), 0)
+    assert "1 2 3\n4 5 6\n7 8 9<|im_end|>" in tokenizer.decode(question.prompt_ids)
+    assert question.parse_reply(tokenizer.encode_text("MOVE: 5<|im_end|>"), True, Random(0)).action == ("5",)
 
 
 def test_system_text_comes_before_the_rules(qwen: Path):

@@ -10,11 +10,15 @@ from models import adapters
 from models.decoder import Decoder
 from models.model_config import DecoderShape
 from schemas.config import TrainerConfig
+from schemas.decisions import WHOLE_TRAJECTORY
+from schemas.events import DroppedTrajectories
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.backends.native import NativeAdapter
 from trainer.buffer import BatchItem
+from trainer.credit import TrajectoryCredit
 from trainer.learner import Learner
-from trainer.report import write_batch
+from trainer.learner_config import LearnerConfig
+from trainer.report import StepReport, make_credit_rows, write_batch
 
 SHAPE = DecoderShape(
     "qwen3", 30, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
@@ -62,6 +66,39 @@ def test_seats_of_one_match_have_their_own_advantages(tmp_path: Path) -> None:
     expected = trained.assign_credit([first.trajectory, second.trajectory]).advantages
     assert [row["advantage"] for row in rows] == np.concatenate(expected).tolist()
     assert rows[0]["advantage"] > 0 > rows[3]["advantage"]
+
+
+def outcomes(batch: list[BatchItem], report: StepReport, config: LearnerConfig) -> dict[tuple[str, int], str]:
+    dropped = [
+        DroppedTrajectories("stale", [[3, 3]], ["m-9"], [0]),
+        DroppedTrajectories("copy", [[4, 4]], ["m-8"], [0]),
+    ]
+    rows = make_credit_rows("main", batch, report, dropped, 1.0, config)
+    return {(row.match_id, row.call): row.outcome for row in rows}
+
+
+def test_decisions_are_trained_on_only_where_a_step_learned_from_them() -> None:
+    batch = [drawn(0, 5.0), drawn(1, 2.0, steps=3), drawn(2, 1.0)]
+    cut = msgspec.structs.replace(batch[0].trajectory.steps[1], truncated=True)
+    batch[0].trajectory.steps[1] = cut
+    credits = [TrajectoryCredit(at, np.ones(3), np.ones(3)) for at in range(3)]
+    report, masks = StepReport(1, credits=credits, filtered=[2]), LearnerConfig(mask_truncated=True)
+    expected = {
+        ("m-0", 0): "trained",
+        ("m-0", 1): "trained",
+        ("m-1", 0): "trained",
+        ("m-1", 1): "trained",
+        ("m-2", 0): "filtered",
+        ("m-2", 1): "filtered",
+        ("m-9", WHOLE_TRAJECTORY): "stale",
+    }
+    assert outcomes(batch, report, LearnerConfig()) == expected
+    assert outcomes(batch, report, masks) == expected | {("m-0", 1): "masked"}
+    skipped = {key: "skipped" if outcome == "trained" else outcome for key, outcome in expected.items()}
+    assert outcomes(batch, msgspec.structs.replace(report, skipped="gradient norm is nan"), LearnerConfig()) == skipped
+    # Prompts of three tokens leave no room for a reply.
+    masked = {key: "masked" if key[1] >= 0 else outcome for key, outcome in expected.items()}
+    assert outcomes(batch, report, LearnerConfig(max_train_len=3)) == masked
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
