@@ -155,7 +155,8 @@ def _resolve_words(game: GameSpec, config: PromptsConfig) -> Words:
         return words
     if not isinstance(words, SupportsBrief):
         raise ConfigError(f"prompts.reduced: true, but {game.name} in words knows no shorter question")
-    return words.brief()
+    brief: Words = words.brief()
+    return brief
 
 
 def _make_free_text_prompter(

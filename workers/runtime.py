@@ -6,6 +6,7 @@ One file, since these depend on each other in the order in which they are opened
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import math
 import os
 import secrets
@@ -315,6 +316,11 @@ async def _cancel_all(tasks: Sequence["asyncio.Task[None]"]) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=_CANCEL_RETRY_S)
+
+
+async def run_in(thread: concurrent.futures.Executor, work: Callable[[], T]) -> T:
+    """Run blocking work in a given thread, as ``asyncio.to_thread`` does in any."""
+    return await asyncio.get_running_loop().run_in_executor(thread, contextvars.copy_context().run, work)
 
 
 async def run_in_daemon_thread(work: Callable[[], T]) -> T:

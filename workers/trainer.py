@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
@@ -38,7 +39,7 @@ from workers.experience_reader import ExperienceReader
 from workers.learner_state import LearnerFactory, append_published, pack_written
 from workers.monitoring.metrics import make_training_metrics
 from workers.policy_weights import fetch_base_model
-from workers.runtime import Context, beside
+from workers.runtime import Context, beside, run_in
 
 log = get_logger()
 
@@ -120,6 +121,8 @@ class TrainerWorker:
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
         self._credit_writer = CreditWriter(context)
+        self._thread = ThreadPoolExecutor(1, "learner")
+        """Computes all steps: what one thread has freed, the C library keeps for it, gigabytes with a large model."""
         self._stepped_at = time.monotonic()
 
     async def resume(self) -> None:
@@ -196,9 +199,10 @@ class TrainerWorker:
         trajectories = [item.trainable_trajectory for item in batch]
         async with self._device_turn():
             # In a thread: the connection to the broker must stay alive while the cores compute.
-            report = await asyncio.to_thread(self._group.step, learner, trajectories, self._budget_used())
-            adapter = await asyncio.to_thread(pack_written, learner.save_adapter)
-            state = await asyncio.to_thread(pack_written, learner.save_state)
+            take_step = partial(self._group.step, learner, trajectories, self._budget_used())
+            report = await run_in(self._thread, take_step)
+            adapter = await run_in(self._thread, partial(pack_written, learner.save_adapter))
+            state = await run_in(self._thread, partial(pack_written, learner.save_state))
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:

@@ -1,7 +1,8 @@
 """A model in this process that plays, and the adapter that is trained on its episodes."""
 
-import asyncio
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from trainer.backends import load_backend, make_adapter_spec
 from trainer.learner import Learner
 from trainer.learner_config import LearnerConfig, resolve_trainer
 from trainer.report import StepReport
+from workers.runtime import run_in
 
 
 class TrainablePolicy:
@@ -37,6 +39,7 @@ class TrainablePolicy:
         self.client = self.base_client.with_policy(lambda: self._live)
         """Client of the model's current version."""
         self._learner: Learner | None = None
+        self._thread = ThreadPoolExecutor(1, "learner")
         if trains:
             trainer = resolve_trainer(config)
             seed = derive_seed(seed, "trainer")
@@ -64,7 +67,7 @@ class TrainablePolicy:
         learner = self._learner
         assert learner is not None, "opened without training"
         # In a thread: connections to a judge stay alive while the cores compute.
-        report = await asyncio.to_thread(learner.step, batch.to_trajectories("main"), progress)
+        report = await run_in(self._thread, partial(learner.step, batch.to_trajectories("main"), progress))
         _, before = self._live
         name = before if report.skipped else f"step-{learner.steps}"
         if not report.skipped and name is not None:

@@ -51,6 +51,7 @@ from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Trajectory
 from tests.forks import FORKS
+from trainer.report import StepReport
 from workers.run_worker import run_worker
 from workers.runtime import Context, beside
 from workers.trainer import load_policy_base
@@ -359,6 +360,11 @@ def test_the_next_step_is_computed_while_one_is_stored_and_recorded_after_it(
                 worker = workers.trainer.TrainerWorker(context, await load_policy_base(context), "main")
                 await worker.resume()
                 put, during = worker._states.put, list[int]()
+                compute, threads = worker._group.step, set[int]()
+
+                def step_in_thread(*given: Any) -> StepReport:
+                    threads.add(threading.get_ident())
+                    return compute(*given)
 
                 async def put_slowly(data: bytes) -> str:
                     while not during and worker.learner.steps < 2:  # noqa: ASYNC110  (a learner has no event)
@@ -369,9 +375,12 @@ def test_the_next_step_is_computed_while_one_is_stored_and_recorded_after_it(
                     return await put(data)
 
                 monkeypatch.setattr(worker._states, "put", put_slowly)
+                monkeypatch.setattr(worker._group, "step", step_in_thread)
                 async with beside(worker.experience_reader.receive()):
                     await worker.train()
                 steps = [r.event.step async for r in log.read() if isinstance(r.event, GradientStepTaken)]
+                assert len(threads) == 1, "the C library keeps what a thread has freed for that thread"
+                assert threads != {threading.get_ident()}
                 return during[0], steps
 
     published, steps = asyncio.run(trained())
