@@ -127,9 +127,9 @@ def may_think(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
 def check_thinking(tokenizer: Tokenizer, config: PromptsConfig) -> None:
     """Raise ``ModelError`` where thinking is on, and the model neither has marks for it nor a template with the switch.
 
-    Also raises as ``render_conversation``.
+    Observations, which no chat template writes, may have it on. Also raises as ``render_conversation``.
     """
-    if not config.thinking or may_think(tokenizer, config):
+    if not config.thinking or config.observation or may_think(tokenizer, config):
         return
     question = [Message("user", "?")]
     without = msgspec.structs.replace(config, thinking=False)
