@@ -24,6 +24,7 @@ from players.remote.remote_player import check_api_keys
 from schemas.errors import UsageError
 from schemas.events import BenchmarkRequested, MatchFailed, MatchFinished
 from schemas.files import LockedError, hold_lock
+from schemas.ids import split_agent
 from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
@@ -108,6 +109,8 @@ def _make_report(
 def _make_terms(context: Context, options: BenchmarkOptions) -> tuple[EnvironmentSpec, list[BenchmarkTerms]]:
     config, state = context.config, context.state
     if options.game not in ("", config.game.name):
+        if options.game in state.agents or split_agent(options.game):
+            raise UsageError(f"{options.game}: an agent, not a game; expected --agent {options.game}")
         raise UsageError(f"{options.game}: --run {context.run.folder} plays {config.game.name}; expected a run of it")
     environment = make_environment(config.game.name, config.game.settings)
     if len(environment.seats) < 2:

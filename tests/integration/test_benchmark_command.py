@@ -192,6 +192,7 @@ def test_the_evaluators_of_a_league_play(nim: Path) -> None:
         (["--agent", "main@7"], UsageError, "--agent: 'main@7' is not an agent; expected"),
         (["--until", "1901"], UsageError, "--until 1901: kuhn_poker has no last year"),
         (["diplomacy"], UsageError, "plays kuhn_poker; expected a run of it"),
+        (["main@7"], UsageError, "main@7: an agent, not a game; expected --agent main@7"),
     ],
 )
 def test_a_benchmark_that_cannot_be_played_is_refused(
