@@ -40,6 +40,7 @@ class TrainablePolicy:
         """Client of the model's current version."""
         self._learner: Learner | None = None
         self._thread = ThreadPoolExecutor(1, "learner")
+        """Computes all steps, as in ``workers.trainer``."""
         if trains:
             trainer = resolve_trainer(config)
             seed = derive_seed(seed, "trainer")
@@ -85,4 +86,5 @@ class TrainablePolicy:
 
     async def close(self) -> None:
         """Release the memory."""
+        self._thread.shutdown()
         await self._backend.close()

@@ -13,7 +13,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import league as league_package
+from arena.exploitability import GameTree, PolicyTable
 from arena.games import game_names, make_game
+from benchmarks.exploitability import make_policy, sample_policy
 from inference.base import SamplingParameters
 from inference.local import LocalBackend, LocalConfig
 from league.run import Run
@@ -221,3 +223,22 @@ def test_files_that_are_no_readable_gguf_are_refused(smollm2: Path, tmp_path: Pa
 def test_what_diplomacy_needs_of_a_language_model_is_said(tokenizer: Tokenizer) -> None:
     with pytest.raises(ConfigError, match=r"cannot list its legal replies in words.*egocentric"):
         make_prompter(tokenizer, make_game("diplomacy", {}), PromptsConfig())
+
+
+def test_sampled_replies_are_as_exploitable_as_their_probabilities(
+    smollm2: Path, backend: LocalBackend, tokenizer: Tokenizer
+) -> None:
+    game = make_game("kuhn_poker", {"shuffle": False})
+    prompter, tree = make_prompter(tokenizer, game, PromptsConfig()), GameTree(game)
+
+    async def sample() -> tuple[PolicyTable, str]:
+        sampled = await sample_policy(backend, None, prompter, tree, samples=100)
+        await backend.close()
+        return sampled
+
+    exact = make_policy(Decoder.load(smollm2), None, prompter, tree)
+    sampled, described = asyncio.run(sample())
+    assert "legal 100.0%  well formed 100.0%" in described
+    # Five standard errors of a share of one half.
+    assert all(abs(np.subtract(sampled[key], exact[key])).max() < 0.25 for key in exact)
+    assert tree.exploitability(sampled) == pytest.approx(tree.exploitability(exact), abs=0.1)
