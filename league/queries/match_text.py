@@ -64,11 +64,11 @@ def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, 
         rows = []
         for seat in result.seats:
             agent = seat.agent + (" (trained on)" if seat.trainable else "")
-            metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
+            metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items() if value)
             rank = f"{seat.rank}{' (first)' if result.has_won(seat) else ''}"
             role = seat.role + (f", {seat.drawn_role}" if seat.drawn_role else "")
             rows.append([seat.seat, role, agent, seat.team, f"{seat.score:g}", rank, metrics])
-        columns = [*number_columns("seat"), "role", "agent", "team", *number_columns("score", "rank"), "metrics"]
+        columns = [*number_columns("seat"), "role", "agent", "team", *number_columns("score", "rank"), "metrics ≠ 0"]
         print_table(console, columns, rows, ("seat",))
     if problem is not None:
         _print_line(console, f"no moves to show: {problem}")
