@@ -4,8 +4,8 @@ The sequences of a row are a tree of tokens, stored depth first: a token's ances
 it. A token attends to its ancestors and itself, at the position of its depth: what it would see in a separate row.
 Equal prompts, and the rules and history that the turns of a game share, thus cost their tokens once.
 
-Shape suffixes: L token of the row, G token of a group, P token of the path before the group, K token of either, H query
-head, K dimension of a head in what has heads.
+Shape suffixes: L token of the row, G token of a group, P token of the path before the group, S token of either, N key
+of all groups, H query head, K dimension of a head.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,9 +40,9 @@ class TreeGroup(NamedTuple):
 
     start: int
     stop: int
-    keys_K: Tensor
+    keys_S: Tensor
     """Places of the common path and of the stretch."""
-    mask_GK: Tensor | None
+    mask_GS: Tensor | None
     """Whether each token attends to each of these; None where the stretch is causal and has no path."""
 
 
@@ -146,13 +146,13 @@ def _grouped(runs: Sequence[tuple[int, int, Ints]]) -> Iterator[tuple[int, int, 
 
 def _make_group(start: int, stop: int, path: Ints, exits_L: Tensor, device: torch.device) -> TreeGroup:
     place_G = torch.arange(start, stop, device=device)
-    keys_K = torch.cat([torch.from_numpy(path).to(device), place_G])
+    keys_S = torch.cat([torch.from_numpy(path).to(device), place_G])
     is_run = bool((exits_L[start:stop] >= stop).all())
     if is_run and not len(path):
-        return TreeGroup(start, stop, keys_K, None)
+        return TreeGroup(start, stop, keys_S, None)
     own_GG = (place_G <= place_G[:, None]) & (place_G[:, None] < exits_L[start:stop])
     before_GP = torch.ones(stop - start, len(path), dtype=torch.bool, device=device)
-    return TreeGroup(start, stop, keys_K, torch.cat([before_GP, own_GG], dim=1))
+    return TreeGroup(start, stop, keys_S, torch.cat([before_GP, own_GG], dim=1))
 
 
 def attend_tree(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree, window: int | None = None) -> Tensor:
@@ -164,23 +164,23 @@ def attend_tree(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree
         return _attend_flex(q_BLHK, k_BLHK, v_BLHK, tree, window)
     # One gather and one split for all groups: the gradient of a slice is as long as the row.
     lengths = [group.stop - group.start for group in tree.groups]
-    key_lengths = [len(group.keys_K) for group in tree.groups]
-    keys_N = torch.cat([group.keys_K for group in tree.groups])
+    key_lengths = [len(group.keys_S) for group in tree.groups]
+    keys_N = torch.cat([group.keys_S for group in tree.groups])
     queries = torch.split(q_BLHK, lengths, dim=1)
     keys, values = (torch.split(x.index_select(1, keys_N), key_lengths, dim=1) for x in (k_BLHK, v_BLHK))
     parts = []
-    for (start, stop, keys_K, mask_GK), *qkv in zip(tree.groups, queries, keys, values, strict=True):
+    for (start, stop, keys_S, mask_GS), *qkv in zip(tree.groups, queries, keys, values, strict=True):
         if window is not None:
-            mask_GK = _windowed(tree.positions_L[start:stop], tree.positions_L[keys_K], mask_GK, window)
+            mask_GS = _windowed(tree.positions_L[start:stop], tree.positions_L[keys_S], mask_GS, window)
         q, k, v = (x.transpose(1, 2) for x in qkv)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_GK, is_causal=mask_GK is None)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask_GS, is_causal=mask_GS is None)
         parts.append(out.transpose(1, 2).flatten(2))
     return torch.cat(parts, dim=1)
 
 
-def _windowed(own_G: Tensor, keys_K: Tensor, mask_GK: Tensor | None, window: int) -> Tensor:
-    back_GK = own_G[:, None] - keys_K
-    return (back_GK < window) & (back_GK >= 0 if mask_GK is None else mask_GK)
+def _windowed(own_G: Tensor, keys_S: Tensor, mask_GS: Tensor | None, window: int) -> Tensor:
+    back_GS = own_G[:, None] - keys_S
+    return (back_GS < window) & (back_GS >= 0 if mask_GS is None else mask_GS)
 
 
 def _attend_flex(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree, window: int | None) -> Tensor:
