@@ -13,7 +13,7 @@ from arena.constraints.token_walk import Constraint, ListConstraint
 from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
 from arena.prompts import END_THINK, Message, Template, read_answer
-from arena.prompts.extraction import get_extractor
+from arena.prompts.extraction import ExtractedAnswer, get_extractor
 from inference.chat_template import find_thought_end, may_think
 from models.tokenizer import Tokenizer
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
@@ -130,8 +130,6 @@ class FreeTextPrompter:
         self._ask = ask
         self._encode = encode
         self._extract = get_extractor(config.extractor)
-        # Of a whole reply the game defines the form; other extractors have one of their own.
-        self._opening = getattr(words, "opening", "").lower() if config.extractor == "whole" else ""
         self.tokenizer = tokenizer
         self._constraint = end_of_turn_constraint(tokenizer, template)
         self._may_think = may_think(tokenizer, config)
@@ -182,17 +180,19 @@ class FreeTextPrompter:
             )
         if illegal == choices and self.config.invalid == "random":
             action = game.random_action(seat, rng)
-        fault = _reply_fault(answer.text, answer.well_formed, parsed, ended)
-        formatted = answer.well_formed and ended and self._opening in answer.text.lower()
-        return ParsedReply(action, formatted, choices, illegal, fault=fault)
+        # Of a whole reply the game defines the form; other extractors have one of their own.
+        if self.config.extractor != "whole":
+            parsed = parsed._replace(mentions_move=True, well_formed=True)
+        fault = _reply_fault(answer, parsed, ended)
+        return ParsedReply(action, answer.well_formed and parsed.well_formed and ended, choices, illegal, fault=fault)
 
 
-def _reply_fault(text: str, well_formed: bool, parsed: ParsedAction, ended: bool) -> str:
+def _reply_fault(answer: ExtractedAnswer, parsed: ParsedAction, ended: bool) -> str:
     """The kind of reply without a legal action; empty for one with an action."""
     if not parsed.illegal:
         return ""
     if not ended:
         return "truncated"
-    if not text.strip():
+    if not answer.text.strip():
         return "empty"
-    return "illegal" if well_formed and parsed.mentions_move else "unparsable"
+    return "illegal" if answer.well_formed and parsed.mentions_move else "unparsable"

@@ -107,8 +107,8 @@ class ListedWords:
         named = [match[0] for match in _NAMED_MOVE.finditer(answer) if match[1].strip()]
         move = find_mentioned_move(named[-1] if named else answer, require_turn(game, seat).moves(seat))
         if move is None:
-            return ParsedAction(game.random_action(seat, rng), 1, 1, bool(named))
-        return ParsedAction((move,), 1, 0)
+            return ParsedAction(game.random_action(seat, rng), 1, 1, bool(named), bool(named))
+        return ParsedAction((move,), 1, 0, well_formed=bool(named))
 
 
 class MoveListWords(ListedWords):

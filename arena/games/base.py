@@ -206,6 +206,8 @@ class ParsedAction(NamedTuple):
     """Choices that were missing or illegal; the game's default replaces them."""
     mentions_move: bool = True
     """Whether anything in the reply reads as a move, legal or not."""
+    well_formed: bool = True
+    """Whether the reply has the form that the rules ask for."""
 
 
 class Words(Protocol):

@@ -145,7 +145,7 @@ def test_every_action_has_a_reply_that_is_understood_as_it(spec: GameSpec) -> No
         actions = {seat: game.random_action(seat, rng) for seat in moving}
         for seat, action in actions.items():
             reply = write_reply(said, game, seat, action)
-            assert said.understand(game, seat, reply, rng) == (action, len(action), 0, True)
+            assert said.understand(game, seat, reply, rng) == (action, len(action), 0, True, True)
         game.apply(actions)
     if game.to_move():
         seat = game.to_move()[0]

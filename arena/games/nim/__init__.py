@@ -213,10 +213,11 @@ class NimWords(ListedWords):
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Parse the last move after the word MOVE, else the last move mentioned."""
-        move = _find_mentioned_move(strip_thinking(reply))
+        answer = strip_thinking(reply)
+        move, well_formed = _find_mentioned_move(answer), bool(_MARKED.search(answer))
         if move is not None and game.is_legal(seat, (move,)):
-            return ParsedAction((move,), 1, 0)
-        return ParsedAction(game.random_action(seat, rng), 1, 1, move is not None)
+            return ParsedAction((move,), 1, 0, well_formed=well_formed)
+        return ParsedAction(game.random_action(seat, rng), 1, 1, move is not None, well_formed)
 
 
 _MARKED = re.compile(r"MOVE\W{1,8}([1-9])\s?:\s?([1-9]\d?)(?!\d)", re.IGNORECASE)

@@ -152,7 +152,7 @@ def test_a_question_lists_every_legal_order_and_no_other() -> None:
     ],
 )
 def test_a_move_of_nim_is_understood_however_it_is_written(reply: str, move: str) -> None:
-    assert words_of(NIM).understand(NIM.new(0), 0, reply, Random(0)) == ParsedAction((move,), 1, 0)
+    assert words_of(NIM).understand(NIM.new(0), 0, reply, Random(0))[:3] == ((move,), 1, 0)
 
 
 @pytest.mark.parametrize("reply", ["", "MOVE 1:4", "MOVE 4:1", "2:12", "heap", "MOVE 0:1", "12:34:56"])

@@ -229,6 +229,7 @@ def test_thought_that_the_prompt_opens_is_closed_before_a_move_without_free_text
         ("kuhn_poker", "Which move to make?", None, "unparsable"),
         ("kuhn_poker", "I bet", "bet", ""),
         ("tic_tac_toe", "1. The centre is best. MOVE: a9", None, "illegal"),
+        ("tic_tac_toe", "MOVE:", None, "unparsable"),
     ],
 )
 def test_move_that_a_reply_names_counts_even_where_it_is_illegal(
@@ -241,6 +242,45 @@ def test_move_that_a_reply_names_counts_even_where_it_is_illegal(
     assert move is None or found.action == (move,)
 
 
+KUHN, PUZZLE, TALK = "KuhnPoker-v0-train", "LogicPuzzle-v0-train", "IteratedPrisonersDilemma-v0-train"
+
+
+@pytest.mark.parametrize(
+    ("env", "extractor", "reply", "fault", "formatted"),
+    [
+        (KUHN, "whole", "[bet]", "", True),
+        (KUHN, "whole", "I hold the king.\nSo I say [Bet].", "", True),
+        (KUHN, "whole", "bet", "", False),
+        (KUHN, "whole", "bet bet bet", "unparsable", False),
+        (KUHN, "whole", "I cannot decide.", "unparsable", False),
+        (KUHN, "whole", "[ ]", "unparsable", False),
+        (KUHN, "whole", "I fear a bet, so [fold]", "illegal", True),
+        (KUHN, "whole", "[raise]", "illegal", True),
+        (KUHN, "whole", " \n", "empty", False),
+        (KUHN, "boxed", r"\boxed{raise}", "illegal", True),
+        (KUHN, "boxed", "I cannot decide.", "unparsable", False),
+        # All that is said is heard here, and a move needs its brackets all the same.
+        (PUZZLE, "whole", "I cannot decide.", "unparsable", False),
+        (PUZZLE, "whole", "[nobody nowhere X]", "illegal", True),
+        # Talk before the decision needs none.
+        (TALK, "whole", "Let us both cooperate.", "", True),
+        (TALK, "whole", "", "empty", False),
+    ],
+)
+def test_faults_of_a_reply_in_textarena_go_by_its_square_brackets(
+    env: str, extractor: str, reply: str, fault: str, formatted: bool, qwen: Path
+):
+    pytest.importorskip("textarena")
+    game, tokenizer = make_game("textarena", {"env": env}), Tokenizer(qwen)
+    table = game.new(0)
+    (seat,) = table.to_move()
+    question = make_prompter(tokenizer, game, prompts(reply="free", extractor=extractor)).make_prompt(table, seat)
+    found = question.parse_reply(tokenizer.encode_text(reply), True, Random(0))
+    assert (found.fault, found.formatted, found.illegal) == (fault, formatted, int(fault != ""))
+    cut = question.parse_reply(tokenizer.encode_text(reply), False, Random(0))
+    assert (cut.fault, cut.formatted) == ("truncated" if fault else "", False)
+
+
 @pytest.mark.parametrize(
     ("extractor", "reply", "ended", "move", "formatted", "invalid"),
     [
@@ -251,6 +291,7 @@ def test_move_that_a_reply_names_counts_even_where_it_is_illegal(
         ("whole", "<think>\nMOVE 2:3", False, None, False, True),
         ("whole", "", True, None, False, True),
         ("whole", "MOVE 2:9<|im_end|>", True, None, True, True),
+        ("whole", "My MOVE is to take 2:3<|im_end|>", True, "2:3", False, False),
         ("boxed", r"First 1:1, so \boxed{2:3}<|im_end|>", True, "2:3", True, False),
         ("boxed", "2:3<|im_end|>", True, "2:3", False, False),
         ("default", r"\boxed{2:3}<|im_end|>", True, "2:3", True, False),
