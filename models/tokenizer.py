@@ -22,8 +22,8 @@ SPECIAL = (PAD, EOS, UNK)
 
 TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 """Files with the chat template in newer model folders; older ones have it among the settings of the tokenizer."""
-PLAIN_MARKS = ("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>")
-"""Marks of turns that Llama 2 and the first Mistral models write as plain text."""
+PLAIN_MARKS = ("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|system|>", "<|user|>", "<|assistant|>")
+"""Marks of turns that Llama 2, the first Mistral models and OLMo 2 write as plain text."""
 _LONG_CHARS = 20_000
 
 

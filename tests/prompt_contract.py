@@ -1,9 +1,9 @@
 """The contract of prompts, as properties of any tokenizer: what it writes is what its own chat template writes.
 
 1. The ids are those of ``apply_chat_template`` of the model's own tokenizer.
-2. No content writes a special token, whatever its text.
-3. The prompt of turn n + 1 begins with prompt and completion of turn n, where the template allows it: ChatML (SmolLM2's
-   too), Llama and Gemma do. Qwen3 does not: the thought that its prompt opens is left out of the history.
+2. No content writes a special token or another mark of turns, whatever its text.
+3. The prompt of turn n + 1 begins with prompt and completion of turn n, where the template allows it: docs/prompts.md
+   has the families.
 """
 
 from collections.abc import Sequence
@@ -41,11 +41,11 @@ def conversations(marks: Sequence[str]) -> st.SearchStrategy[list[Message]]:
 
 
 class PromptContract:
-    """The contract for the model in a folder."""
+    """The contract for the model in a folder; ``marks`` are those of its turns, beside its special tokens."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, marks: Sequence[str] = ()) -> None:
         self.tokenizer = Tokenizer(folder)
-        self.marks = sorted(self.tokenizer.special_texts)
+        self.marks = sorted({*self.tokenizer.special_texts, *marks})
         self._own = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._special = {index for index, token in self._own.added_tokens_decoder.items() if token.special}
 
@@ -64,15 +64,20 @@ class PromptContract:
     def check_contents(self, messages: list[Message]) -> None:
         """Property 2."""
         harmless = [Message(message.role, "word") for message in messages]
-        ids = encode_conversation(self.tokenizer, messages, CONFIG)
-        assert self.special_ids(ids) == self.special_ids(encode_conversation(self.tokenizer, harmless, CONFIG))
+        ids, plain = (encode_conversation(self.tokenizer, talk, CONFIG) for talk in (messages, harmless))
+        assert self.special_ids(ids) == self.special_ids(plain)
+        text, plain_text = self.tokenizer.decode(ids), self.tokenizer.decode(plain)
+        assert {mark: text.count(mark) for mark in self.marks} == {mark: plain_text.count(mark) for mark in self.marks}
 
-    def check_next_turn(self, messages: list[Message], reply: str, end: str) -> None:
-        """Property 3, of a reply without marks, as it stands in the history: without white space around it."""
+    def check_next_turn(self, messages: list[Message], reply: str, end: str, begin: str = "") -> None:
+        """Property 3, of a reply without marks, as it stands in the history: without white space around it.
+
+        ``begin`` and ``end`` are what the model writes before and after it.
+        """
         (said,) = without_marks(self.tokenizer, [Message("assistant", reply)], CONFIG)
         said = Message("assistant", said.content.strip())
         before = encode_conversation(self.tokenizer, messages, CONFIG)
-        completion = self.tokenizer.encode_text(f"{said.content}{end}")
+        completion = self.tokenizer.encode_text(f"{begin}{said.content}{end}")
         after = encode_conversation(self.tokenizer, [*messages, said, Message("user", "And now?")], CONFIG)
         assert after[: len(before) + len(completion)] == [*before, *completion]
 
