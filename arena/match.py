@@ -32,8 +32,10 @@ class SeatPlayer(Player, Protocol):
 
     model_calls: Sequence[ModelCall] = ()
     """The seat's model calls, in order."""
-    notes: Sequence[DecisionNote] = ()
-    """Facts about each of these decisions."""
+
+    def decisions(self) -> Sequence[tuple[ModelCall, DecisionNote]]:
+        """The model call behind each of the seat's actions, in order, with facts about it."""
+        return ()
 
     def metrics(self) -> dict[str, float]:
         """Facts about the seat's replies, for ``SeatResult.metrics``."""

@@ -112,6 +112,10 @@ class PolicyPlayer(SeatPlayer):
     def _max_tokens(self) -> int:
         return self._prompter.reply_tokens or self._sampling.max_tokens + self._prompter.free_tokens
 
+    def decisions(self) -> Sequence[tuple[ModelCall, DecisionNote]]:
+        """All model calls; see ``SeatPlayer``."""
+        return list(zip(self.model_calls, self.notes, strict=True))
+
     def assign_action_credits(self, game: Game, seat: int) -> None:
         """Credit each part of each action by the finished game's account, where it has one."""
         if not isinstance(game, SupportsCredits):

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean, stdev
 
+import msgspec
+
 from arena.games.base import Action, Game, GameSpec, OpponentModel, SupportsOpponentModel, SupportsValueFunction
 from arena.match import BotPlayer, Player, SeatPlayer, decision_seed
 from players.policy import PolicyPlayer
@@ -41,6 +43,7 @@ class SearchPlayer(SeatPlayer):
         self._game = game
         self._config = config
         self._rollout_player: Player = BotPlayer(game.bot(config.bot)) if config.bot else policy
+        self._decisions: list[tuple[ModelCall, DecisionNote]] = []
         self._opponents: OpponentModel | None = None
         if config.opponent_model and isinstance(game, SupportsOpponentModel):
             self._opponents = game.opponent_model(config.opponent_bots)
@@ -50,10 +53,9 @@ class SearchPlayer(SeatPlayer):
         """Samples of all candidates."""
         return self._policy.model_calls
 
-    @property
-    def notes(self) -> Sequence[DecisionNote]:  # type: ignore[override]
-        """Facts about each of these samples."""
-        return self._policy.notes
+    def decisions(self) -> Sequence[tuple[ModelCall, DecisionNote]]:
+        """One sample for each turn: the one that was played, or else the first, beside the action that was played."""
+        return self._decisions
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the policy; see ``SeatPlayer``."""
@@ -71,6 +73,15 @@ class SearchPlayer(SeatPlayer):
             # The other samples were cancelled, or failed likewise.
             raise failures.exceptions[0] from None
         samples = [task.result() for task in tasks]
+        # Before rollouts, in which the policy may decide too.
+        sampled = {note.move: (call, note) for call, note in self._policy.decisions()[: -len(seeds) - 1 : -1]}
+        action = await self._search(game, seat, seed, samples)
+        move, first = "; ".join(action), "; ".join(samples[0])
+        call, note = sampled.get(move, sampled[first])
+        self._decisions.append((call, msgspec.structs.replace(note, move=move)))
+        return action
+
+    async def _search(self, game: Game, seat: int, seed: int, samples: Sequence[Action]) -> Action:
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
             return candidates[0]

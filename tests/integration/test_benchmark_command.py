@@ -103,6 +103,13 @@ def test_a_policy_with_search_is_added_and_measured(nim: Path) -> None:
     assert (agent.kind, agent.active) == ("search", False)
     (found,) = measured(nim, "--agent", "searcher", "--against", "random_bot", "--games", "6")
     assert (found["failed"], found["rows"][-1]["games"]) == (0, 6)
+    for match in played(nim):
+        shown = json.loads(league(nim, "match", "show", match.match_id, "--json").stdout)
+        [role] = [seat.role for seat in match.seats if seat.agent == "searcher"]
+        moves = ["; ".join(turn["moves"][role]) for turn in shown["turns"] if role in turn["moves"]]
+        # Of the samples of a turn the one that was played.
+        decided = [decision["move"].split(":") for decision in shown["decisions"]]
+        assert [f"takes {count} from heap {heap}" for heap, count in decided] == moves
     refused = league(nim, "agent", "add", "other", "--kind", "search", "--set", "bot=kaos_bot")
     assert isinstance(refused.exception, ConfigError)
     assert "agents.other.search.bot: nim has no bot 'kaos_bot'" in str(refused.exception)

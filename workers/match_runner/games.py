@@ -103,9 +103,8 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         return self.players[seat].metrics()
 
     def decisions(self, seat: int) -> Sequence[tuple[ModelCall, DecisionNote | None]]:
-        """The seat's model calls with the notes of its player."""
-        player = self.players[seat]
-        return list(zip(player.model_calls, player.notes, strict=True))
+        """The decisions of the seat's player."""
+        return self.players[seat].decisions()
 
     def actions(self) -> list[list[str]]:
         """Parts of the actions of every seat, read from the game record."""

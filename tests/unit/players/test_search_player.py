@@ -124,17 +124,31 @@ def test_a_rollout_to_the_end_finds_the_winning_move(base: Path) -> None:
     assert len(set(moves)) == 1
 
 
-@pytest.mark.parametrize("bot", ["random_bot", ""])
-def test_whole_games_are_played_and_all_samples_are_kept(base: Path, nim: GameSpec, bot: str) -> None:
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"samples": 3, "bot": "random_bot"},
+        {"samples": 3},
+        # Two moves are the bot's.
+        {"samples": 1, "rollouts": 8, "horizon": 0, "bot": "random_bot", "proposals": ["random_bot"]},
+    ],
+)
+def test_whole_games_are_played_and_each_turn_is_one_decision_among_all_samples(
+    base: Path, nim: GameSpec, search: dict[str, Any]
+) -> None:
+    config = SearchConfig(**{"horizon": 1} | search)
+
     async def work(backend: InferenceBackend) -> tuple[Game, SearchPlayer]:
-        searcher = SearchPlayer(policy(backend, base, nim), nim, SearchConfig(samples=3, horizon=1, bot=bot))
-        game = nim.new(1)
-        await play(game, [searcher, BotPlayer(nim.bot("random_bot"))], 1)
+        searcher = SearchPlayer(policy(backend, base, nim), nim, config)
+        game = nim.new(3)
+        await play(game, [searcher, BotPlayer(nim.bot("random_bot"))], 3)
         return game, searcher
 
     game, searcher = with_backend(base, work)
-    own_turns = sum(0 in turn for turn in nim.open_record(game.record()).turns)
-    assert len(searcher.model_calls) >= 3 * own_turns
+    own = ["; ".join(turn[0]) for turn in nim.open_record(game.record()).turns if 0 in turn]
+    assert len(searcher.model_calls) >= config.samples * len(own)
+    assert [note.move for _, note in searcher.decisions()] == own
+    assert all(call in searcher.model_calls for call, _ in searcher.decisions())
 
 
 def test_unfinished_positions_count_by_their_share_of_progress(nim: GameSpec) -> None:
