@@ -12,14 +12,18 @@ from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt, Processes
 
 
 class DecisionsConfig(Table, frozen=True):
-    """Which decisions of the league's models are kept for reading, and for how long."""
+    """Which decisions of the league's models are kept for reading, and for how long.
+
+    The archivist drops segments beyond the limits every ten minutes, or ``league gc --delete`` where the archivist's
+    credentials do not permit it.
+    """
 
     share: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0
     """Share of the matches whose decisions are kept, chosen by the hash of the match's id; 0 keeps none."""
     days: PositiveFloat = 30.0
-    """Age from which ``league gc --delete`` drops a segment of decisions."""
+    """Age from which a segment of decisions is dropped."""
     bytes: PositiveInt = 1_000_000_000
-    """Total size of the segments above which ``league gc --delete`` drops the oldest."""
+    """Total size of the segments above which the oldest are dropped."""
 
 
 class HistoryConfig(Table, frozen=True):

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from league.blobs import CachedBlobStore, FolderBlobStore
+from league.auth.authority import Authority
+from league.blobs import BlobStore, BrokerBlobStore, CachedBlobStore, FolderBlobStore
 from league.integrity.archive import ArchiveManifest, archive_history, newest_manifest
 from league.integrity.snapshots import load_folds, take_snapshot
 from league.integrity.verify import verify_history
@@ -21,10 +22,21 @@ from league.log.streams import ensure_streams
 from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
-from schemas.config import EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig
-from schemas.events import Event, HistoryArchived, LeagueOpened, SnapshotTaken, WorkerLeft
+from schemas.config import DecisionsConfig, EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig, to_builtins
+from schemas.events import (
+    DecisionsDropped,
+    DecisionsStored,
+    Event,
+    HistoryArchived,
+    LeagueConfigured,
+    LeagueOpened,
+    SnapshotTaken,
+    WorkerLeft,
+)
+from tests.integration.test_auth import Broker, user
 from tests.simulated_history import Simulation
 from workers import archivist
+from workers.archivist import Archivist
 from workers.runtime import Context, beside
 
 CONFIG = LeagueConfig(
@@ -272,3 +284,78 @@ def test_a_new_worker_reads_only_the_events_after_the_newest_snapshot(tmp_path: 
             assert context.ratings.to_snapshot() == ratings.to_snapshot()
 
     asyncio.run(asyncio.wait_for(body(), 300))
+
+
+def with_limits(limits: DecisionsConfig) -> LeagueConfig:
+    return msgspec.structs.replace(CONFIG, history=msgspec.structs.replace(CONFIG.history, decisions=limits))
+
+
+async def store_segments(log: JetStreamLog, blobs: BlobStore, limits: DecisionsConfig) -> list[str]:
+    """A league with these limits and four segments of 100 bytes; their names, oldest first."""
+    await log.append(LeagueOpened(league="league", config=to_builtins(with_limits(limits)), model=""))
+    names = [await blobs.put(bytes([number]) * 100) for number in range(4)]
+    for name in names:
+        await log.append(DecisionsStored("rollout-1", "decisions", name, 1, 100))
+    return names
+
+
+async def present(blobs: BlobStore) -> set[str]:
+    return {found.name for found in await blobs.stored()}
+
+
+@contextlib.asynccontextmanager
+async def archivist_of(context: Context) -> AsyncIterator[Archivist]:
+    async with beside(context.follow()):
+        await context.wait_for_sequence(await context.log.last_sequence())
+        yield Archivist(context)
+
+
+def test_an_archivist_deletes_segments_of_decisions_by_size_and_by_age_every_ten_minutes(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with league_in(tmp_path / "run") as (run, log, artifacts):
+            names = await store_segments(log, artifacts.store, DecisionsConfig(bytes=250))
+            context = Context(run, log.client, log, "archivist")
+            async with archivist_of(context) as worker:
+                await worker.run_due()
+                assert await present(artifacts.store) == {*names[2:]}
+                aged = with_limits(DecisionsConfig(days=1e-9))
+                changed = LeagueConfigured(config=to_builtins(aged), config_digest="aged", after=1)
+                await context.wait_for_sequence(await log.append(changed))
+                await worker.run_due()
+                assert await present(artifacts.store) == {*names[2:]}, "not before ten minutes have passed"
+                worker._decisions_after = 0.0
+                await worker.run_due()
+                assert await present(artifacts.store) == set()
+            dropped = [r.event async for r in log.read(only=DecisionsDropped)]
+            assert [event.artifacts for event in dropped if isinstance(event, DecisionsDropped)] == [
+                names[:2],
+                names[2:],
+            ]
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+
+
+def test_an_archivist_that_may_not_delete_says_what_does_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority.create(tmp_path / "auth")
+    authority.add("operator", ["operator"], days=1)
+    authority.add("archivist", ["archivist"], days=1, league="league")
+    broker = Broker(tmp_path, authority)
+
+    async def body() -> None:
+        await broker.open()
+        async with user(broker, "operator") as boss, user(broker, "archivist") as client:
+            store = BrokerBlobStore(boss, "league")
+            names = await store_segments(JetStreamLog(boss, "league", "operator"), store, DecisionsConfig(bytes=250))
+            context = Context(Run(tmp_path / "run"), client, JetStreamLog(client, "league", "archivist"), "archivist")
+            async with archivist_of(context) as worker:
+                await worker.run_due()
+                assert await present(store) == {*names}
+                assert await context.log.newest(DecisionsDropped) is None
+
+    try:
+        asyncio.run(asyncio.wait_for(body(), 300))
+    finally:
+        broker.stop()
+    assert "`league gc --delete` does" in "".join(capsys.readouterr())
