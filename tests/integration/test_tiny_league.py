@@ -303,7 +303,10 @@ def test_pages_show_kept_decisions(finished: Path) -> None:
 
 async def check_pages(run: Run) -> None:
     async with run.open_log() as history, open_live_league(run, history) as league:
-        rows = await step_decisions(league, RequestParams({"policy": "main", "step": "2"}, {}))
+        asked = {"policy": "main", "step": "2"}
+        rows, total = (await step_decisions(league, RequestParams(asked | {"limit": "500"}, {}))).values()
+        first = await step_decisions(league, RequestParams(asked | {"limit": "3"}, {}))
+        assert first == {"rows": rows[:3], "total": total}
         sizes = [abs(row["advantage"]) for row in rows]
         assert sizes
         assert sizes == sorted(sizes, reverse=True)
@@ -316,5 +319,5 @@ async def check_pages(run: Run) -> None:
         copy = ProjectionCopy(league)
         path = await copy.latest(decisions=True)
         [(count,)] = run_query(path, "SELECT count(*) FROM decisions WHERE step = 2").rows
-        assert count == len(rows)
+        assert count == total == len(rows)
         copy.close()

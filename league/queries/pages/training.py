@@ -120,12 +120,17 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
 
 @route("/training/decisions")
 async def step_decisions(league: LiveLeague, params: RequestParams) -> Any:
-    """What a ``step`` of a ``policy`` was trained on: the decisions with the largest advantages, worst and best."""
-    return await league.decisions(
-        f"SELECT {DECISION_COLUMNS} FROM decisions WHERE policy = ? AND step = ? AND sequence <= ? "
-        "ORDER BY abs(advantage) DESC NULLS LAST, match_id, seat, call LIMIT ?",
-        *(params.text("policy"), params.integer("step"), params.as_of(league), params.limit()),
+    """What a ``step`` of a ``policy`` was trained on: the decisions with the largest advantages, of a ``total``."""
+    of_step = "FROM decisions WHERE policy = ? AND step = ? AND sequence <= ?"
+    chosen = params.text("policy"), params.integer("step"), params.as_of(league)
+    rows = await league.decisions(
+        f"SELECT {DECISION_COLUMNS} {of_step} ORDER BY abs(advantage) DESC NULLS LAST, match_id, seat, call LIMIT ?",
+        *(*chosen, params.limit()),
     )
+    total = len(rows)
+    if total == params.limit():
+        [(total,)] = [row.values() for row in await league.rows(f"SELECT count(*) {of_step}", *chosen)]
+    return {"rows": rows, "total": total}
 
 
 # It follows every trajectory of the history, which takes a while where there are many.

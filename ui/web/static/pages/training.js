@@ -56,23 +56,24 @@ const DECISIONS = [
 
 /** What one step of a policy was trained on, by its number. */
 function trainedOn(context, policies) {
-  const shown = table(DECISIONS, { key: (d) => `${d.match_id} ${d.seat} ${d.call}`, caption: "Decisions, worst and best advantage first", empty: "no decision of this step is kept", most: 20 });
+  const shown = table(DECISIONS, { key: (d) => `${d.match_id} ${d.seat} ${d.call}`, caption: "Decisions, the largest advantages first, positive or negative", empty: "no decision of this step is kept", most: 20 });
   const policy = h("select", { "aria-label": "Policy" }, policies.map((p) => h("option", { value: p.policy }, p.policy)));
   const step = h("input", { type: "number", min: 1, value: policies[0]?.last_step ?? 1, "aria-label": "Step" });
-  const trouble = h("div");
+  const below = h("div");
   async function load() {
     try {
-      shown.update(await get("/training/decisions", { policy: policy.value, step: step.value, at: context.at, limit: 500 }));
-      fill(trouble);
+      const { rows, total } = await get("/training/decisions", { policy: policy.value, step: step.value, at: context.at, limit: 500 });
+      shown.update(rows);
+      fill(below, total > rows.length && h("p", { class: "soft" }, `The ${whole(rows.length)} of ${whole(total)} decisions with the largest advantages.`));
     } catch (error) {
-      fill(trouble, problem(error));
+      fill(below, problem(error));
     }
   }
   policy.addEventListener("change", load);
   step.addEventListener("change", load);
   // Files have no answer to it, and do not show it.
   if (policies.length && !manifest) load();
-  return h("section", { class: "online" }, h("h2", null, "What a step was trained on"), h("p", { class: "form" }, policy, " step ", step), shown.node, trouble);
+  return h("section", { class: "online" }, h("h2", null, "What a step was trained on"), h("p", { class: "form" }, policy, " step ", step), shown.node, below);
 }
 
 export async function show(main, context) {
