@@ -5,6 +5,8 @@ from functools import cache
 
 import msgspec
 
+from arena.constraints.tagged import UntilStopToken
+from arena.constraints.token_walk import Constraint
 from arena.games.texts import strip_thinking
 from arena.prompts import (
     END_THINK,
@@ -149,6 +151,18 @@ def find_thought_end(tokenizer: Tokenizer, config: PromptsConfig) -> int | None:
         return None
     ids = tokenizer.encode_text(END_THINK)
     return ids[0] if len(ids) == 1 else None
+
+
+def turn_ends(tokenizer: Tokenizer, template: Template) -> tuple[int, ...]:
+    """The tokens that end the model's turn: first the template's mark, if it has one, then the model's end tokens."""
+    mark = tokenizer.encode_text(template.end) if template.end and tokenizer.is_token(template.end) else ()
+    return tuple(dict.fromkeys([*mark, *tokenizer.ends]))
+
+
+def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
+    """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
+    ends = turn_ends(tokenizer, template)
+    return UntilStopToken(ends) if len(ends) > len(tokenizer.ends) else None
 
 
 def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:

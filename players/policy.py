@@ -15,11 +15,17 @@ from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
 from arena.prompts import read_answer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
-from inference.chat_template import check_thinking, encode_conversation, may_think, resolve_template
+from inference.chat_template import (
+    check_thinking,
+    encode_conversation,
+    end_of_turn_constraint,
+    may_think,
+    resolve_template,
+)
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
-from players.word_replies import encode_choices, end_of_turn, end_of_turn_constraint
+from players.word_replies import encode_choices
 from schemas.config import PromptsConfig
 from schemas.decisions import MAX_LEGAL_MOVES, DecisionNote
 from schemas.episodes import Message, ModelResponse
@@ -227,7 +233,7 @@ class BackendClient:
         seed: int = 0,
     ) -> ModelResponse:
         """Sample a choice; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
-        written = encode_choices(self._tokenizer, choices, end_of_turn(self._tokenizer, self._template))
+        written = encode_choices(self._tokenizer, choices, self._template)
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)
 

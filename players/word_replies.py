@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from random import Random
 
-from arena.constraints.tagged import UntilStopToken
-from arena.constraints.token_walk import Constraint, ListConstraint
+from arena.constraints.token_walk import ListConstraint
 from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
 from arena.prompts import END_THINK, Message, Template, read_answer
 from arena.prompts.extraction import ExtractedAnswer, get_extractor
-from inference.chat_template import find_thought_end, may_think
+from inference.chat_template import end_of_turn_constraint, find_thought_end, may_think, turn_ends
 from models.tokenizer import Tokenizer
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
 from schemas.config import PromptsConfig
@@ -36,24 +35,12 @@ ConversationEncoder = Callable[[Sequence[Message]], list[int]]
 """The tokens of a conversation, up to where the reply begins."""
 
 
-def end_of_turn(tokenizer: Tokenizer, template: Template) -> int | None:
-    """The token that ends the model's turn; None for a model without one."""
-    if template.end and tokenizer.is_token(template.end):
-        return tokenizer.encode_text(template.end)[0]
-    return tokenizer.eos
-
-
-def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
-    """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
-    mark = end_of_turn(tokenizer, template)
-    return None if mark is None or mark in tokenizer.ends else UntilStopToken((*tokenizer.ends, mark))
-
-
-def encode_choices(tokenizer: Tokenizer, choices: Sequence[str], end: int | None) -> list[list[int]]:
+def encode_choices(tokenizer: Tokenizer, choices: Sequence[str], template: Template) -> list[list[int]]:
     """The tokens of each text, with the end of the turn; ``ModelError`` if one begins another and no token ends it."""
-    written = [[*tokenizer.encode_text(choice), *([] if end is None else [end])] for choice in choices]
+    end = turn_ends(tokenizer, template)[:1]
+    written = [[*tokenizer.encode_text(choice), *end] for choice in choices]
     beginnings = (short for short, longer in pairwise(sorted(written)) if longer[: len(short)] == short)
-    if end is None and (found := next(beginnings, None)):
+    if not end and (found := next(beginnings, None)):
         raise ModelError(f"choices: {tokenizer.decode(found)!r} begins another; expected a model with an end token")
     return written
 
@@ -67,7 +54,6 @@ class ListPrompter:
     def __init__(self, free: "FreeTextPrompter") -> None:
         """``free`` is the prompter of positions without a list; the others are asked by its question."""
         self._free = free
-        self._end = end_of_turn(free.tokenizer, free.template)
         self._opening = getattr(free.words, "opening", "")
         self.free_tokens = free.config.free_tokens or 0
         end, room = find_thought_end(free.tokenizer, free.config), self.free_tokens
@@ -84,7 +70,7 @@ class ListPrompter:
             return self._free.make_prompt(game, seat)
         skipped = self._opening if self._tagged is not None else ""
         texts = [f"{self._begun}{reply.removeprefix(skipped)}" for reply in replies]
-        written = encode_choices(tokenizer, texts, self._end)
+        written = encode_choices(tokenizer, texts, self._free.template)
         by_ids = {tuple(ids): reply for ids, reply in zip(written, replies, strict=True)}
         inner = ListConstraint(written)
 

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from arena.prompts import Template
 from inference.base import Generation, Request, SamplingParameters
-from inference.chat_template import encode_conversation, may_think, resolve_template
+from inference.chat_template import encode_conversation, may_think, resolve_template, turn_ends
 from inference.http_server import RefusedError, off_loop
 from inference.remote import OWNER
 from inference.server import ResolvedModel, ServedModels
@@ -70,9 +70,12 @@ def chat_response(
 ) -> Json:
     """The response of ``/v1/chat/completions``, with reasoning apart from the content, as vLLM does."""
     results: list[Json] = []
+    ends = turn_ends(texts.tokenizer, template)
     for choice in choices:
         ids = choice.generation.completion_ids
-        turn = texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template)
+        # The end of a turn may be a token with a text.
+        unmarked = [token for token in ids if token not in ends]
+        turn = texts.read(unmarked, body) if is_structured(body) else texts.decode_turn(ids, template)
         reply, stop = truncate_at_stop(turn, body.stop_strings)
         content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template, thinking)
         logprobs: Json | None = None
@@ -208,8 +211,9 @@ class OpenAIRoutes:
         continues = bool(body.continue_final_message)
         ids = await off_loop(size, encode_conversation, tokenizer, messages, prompts, continues)
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        completions = await self._generate(body, named, [ids], _UNLIMITED_TOKENS if limit is None else limit)
         template = resolve_template(tokenizer, prompts)
+        limit = _UNLIMITED_TOKENS if limit is None else limit
+        completions = await self._generate(body, named, [ids], limit, template)
         thinks = not continues and may_think(tokenizer, prompts)
         return chat_response(body, named.name, completions, self.texts, template, thinks)
 
@@ -230,10 +234,15 @@ class OpenAIRoutes:
         return [encode(prompt) if isinstance(prompt, str) else cast("list[int]", prompt) for prompt in body.prompt]
 
     async def _generate(
-        self, body: CommonRequest, named: ResolvedModel, prompts: Sequence[list[int]], limit: int
+        self,
+        body: CommonRequest,
+        named: ResolvedModel,
+        prompts: Sequence[list[int]],
+        limit: int,
+        template: Template | None = None,
     ) -> Sequence[CompletionChoice]:
-        """Completions of every prompt, ``n`` of each, side by side."""
-        constraint = self.texts.make_constraint(body)
+        """Completions of every prompt, ``n`` of each, side by side; with a conversation's ``template``, turns."""
+        constraint = self.texts.make_constraint(body, template)
         each = 1 if body.n is None else body.n
         if not 0 < each * len(prompts) <= MAX_CHOICES:
             raise RefusedError(400, f"n: {each} of {len(prompts)} prompts; expected 1 to {MAX_CHOICES} in all", "n")

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -10,8 +9,9 @@ import msgspec
 from arena.constraints.grammars import GrammarCompiler, escape_literal
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
-from arena.constraints.vocabulary import read_vocabulary
+from arena.constraints.vocabulary import Vocabulary, read_vocabulary
 from arena.prompts import END_THINK, THINK, Template
+from inference.chat_template import end_of_turn_constraint, turn_ends
 from inference.http_server import RefusedError
 from inference.server.openai_types import CommonRequest, Json
 from models import Tokenizer
@@ -76,6 +76,8 @@ class TextCodec:
         file = (tokenizer.folder / "tokenizer.json").read_bytes()
         self._vocabulary = read_vocabulary(file, tokenizer.eos, tokenizer.encode_text)
         longest = max((len(text) for text in self._vocabulary.texts if text), default=1)
+        self._compilers: dict[int | None, GrammarCompiler] = {}
+        """Compilers of constraints by the token that ends a text."""
         self._max_chars = read_model_shape(tokenizer.folder).max_positions * (longest + 1)
 
     def check_length(self, chars: int, field: str) -> None:
@@ -101,34 +103,38 @@ class TextCodec:
             [token for token in ids if token in marks or (token < len(texts) and texts[token])]
         )
 
-    def make_constraint(self, body: CommonRequest) -> Constraint | None:
-        """The request's constraint; None for none.
+    def make_constraint(self, body: CommonRequest, template: Template | None = None) -> Constraint | None:
+        """The request's constraint, None for none; a conversation, which has a ``template``, ends with the turn.
 
         Raises:
             RefusedError: several constraints at once, an unknown one, or odd stop strings.
             ModelError: the constraint cannot be compiled, or allows nothing.
             ConfigError: the extra ``grammars`` is not installed.
         """
-        constraints = [limit for limit in (self._structured_outputs(body), self._response_format(body)) if limit]
+        ends = self.tokenizer.ends if template is None else turn_ends(self.tokenizer, template)
+        end = next(iter(ends), None)
+        texts = (self._structured_outputs(body, end), self._response_format(body, end))
+        constraints = [limit for limit in texts if limit]
         if body.allowed_token_ids is not None:
-            constraints.append(UntilStopToken(self.tokenizer.ends, sorted(set(body.allowed_token_ids))))
+            constraints.append(UntilStopToken(ends, sorted(set(body.allowed_token_ids))))
         if len(constraints) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
-        limit = constraints[0] if constraints else None
+        free = None if template is None else end_of_turn_constraint(self.tokenizer, template)
+        limit = constraints[0] if constraints else free
         if not body.stop_strings:
             return limit
         between = b" " if self.tokenizer.is_word_level and not is_structured(body) else b""
         written = TokenTexts(self._vocabulary.texts, between, self.tokenizer.ends)
         return StopStringConstraint([stop.encode() for stop in body.stop_strings], written, limit)
 
-    def _structured_outputs(self, body: CommonRequest) -> Constraint | None:
+    def _structured_outputs(self, body: CommonRequest, end: int | None) -> Constraint | None:
         limits = body.structured_outputs
         if limits is None:
             return None
         if sum(value is not None for value in (limits.regex, limits.json, limits.choice)) != 1:
             raise RefusedError(400, "structured_outputs: expected one of 'choice', 'json' or 'regex'")
         if limits.regex is not None:
-            return self._grammars.compile_regex(limits.regex)
+            return self._grammars(end).compile_regex(limits.regex)
         if limits.json is not None:
             schema = limits.json
             try:
@@ -138,26 +144,28 @@ class TextCodec:
                 raise RefusedError(
                     400, f"structured_outputs.json: not a schema ({error})", "structured_outputs"
                 ) from error
-            return self._grammars.compile_json_schema(schema)
-        return self._grammars.compile_regex("|".join(map(escape_literal, limits.choice or [])))
+            return self._grammars(end).compile_json_schema(schema)
+        return self._grammars(end).compile_regex("|".join(map(escape_literal, limits.choice or [])))
 
-    def _response_format(self, body: CommonRequest) -> Constraint | None:
+    def _response_format(self, body: CommonRequest, end: int | None) -> Constraint | None:
         requested = body.response_format
         if requested is None or requested.type == "text":
             return None
         if requested.type == "json_object":
-            return self._grammars.compile_json_schema({"type": "object"})
+            return self._grammars(end).compile_json_schema({"type": "object"})
         if requested.type != "json_schema" or requested.json_schema is None:
             raise RefusedError(
                 400,
                 f"response_format: {requested.type!r}; expected 'text', 'json_object', or 'json_schema' with a schema",
                 "response_format",
             )
-        return self._grammars.compile_json_schema(requested.json_schema.schema)
+        return self._grammars(end).compile_json_schema(requested.json_schema.schema)
 
-    @cached_property
-    def _grammars(self) -> GrammarCompiler:
-        return GrammarCompiler(self._vocabulary)
+    def _grammars(self, end: int | None) -> GrammarCompiler:
+        if end not in self._compilers:
+            vocabulary = Vocabulary(self._vocabulary.texts, end, self.tokenizer.encode_text)
+            self._compilers[end] = GrammarCompiler(vocabulary)
+        return self._compilers[end]
 
 
 def split_reasoning(turn: str, template: Template, thinking: bool) -> tuple[str, str | None]:
@@ -171,4 +179,5 @@ def split_reasoning(turn: str, template: Template, thinking: bool) -> tuple[str,
 
 def is_structured(body: CommonRequest) -> bool:
     """Whether the text itself is constrained."""
-    return body.structured_outputs is not None or body.response_format is not None
+    form = body.response_format
+    return body.structured_outputs is not None or (form is not None and form.type != "text")

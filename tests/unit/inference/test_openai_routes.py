@@ -15,18 +15,20 @@ from inference.remote import OWNER
 from models import Tokenizer, make_base
 from tests.servers import LoadedModels, serve_models
 
-SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>"]
+SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 QUESTION: Any = {"model": "base_model", "messages": [{"role": "user", "content": "Go"}], "seed": 3, "max_tokens": 6}
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every byte a token, and the marks of ChatML."""
+    """Every byte a token, and the marks of Qwen3's conversations; no turn ends with a special token, or ``<eos>``."""
     size = len(SPECIAL) + 256
     folder = make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(size - 3)], seed=1)
     written = tokenizers.ByteLevelBPETokenizer()
     written.train_from_iterator(["a"], vocab_size=size, special_tokens=SPECIAL)
-    written.save(str(folder / "tokenizer.json"))
+    file = json.loads(written.to_str())
+    file["added_tokens"][SPECIAL.index("<|im_end|>")]["special"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(file))
     return folder
 
 
@@ -125,13 +127,42 @@ def test_guided_replies_keep_to_their_guide(base, guide, holds):
     asking(base, ask)
 
 
+@pytest.mark.parametrize("form", [{}, {"stop": "never"}, {"allowed_token_ids": [4, 40, 50]}, {"guided_regex": "[ab]+"}])
+def test_replies_end_with_the_turn_where_the_models_end_token_is_another(base, form):
+    (mark,) = Tokenizer(base).encode_text("<|im_end|>")
+
+    async def ask(client: openai.AsyncOpenAI) -> None:
+        question = QUESTION | {"n": 8, "max_tokens": 400, "logprobs": True}
+        said = await client.chat.completions.create(**question, extra_body={"return_token_ids": True, **form})
+        for choice in said.choices:
+            assert mark not in choice.token_ids[:-1]
+            assert len(choice.logprobs.content) == len(choice.token_ids)
+            assert (choice.finish_reason == "length") == (len(choice.token_ids) == 400)
+            assert "<|im_end|>" not in choice.message.content
+        assert [choice.finish_reason for choice in said.choices if choice.token_ids[-1] == mark].count("stop") > 2
+
+    asking(base, ask)
+
+
+def test_a_response_format_of_text_changes_no_answer(base):
+    async def ask(client: openai.AsyncOpenAI) -> None:
+        extra = {"allowed_token_ids": [6, 40, 50], "chat_template_kwargs": {"enable_thinking": True}}
+        question = QUESTION | {"n": 8, "extra_body": extra}
+        plain = await client.chat.completions.create(**question)
+        text = await client.chat.completions.create(**question, response_format={"type": "text"})
+        assert text.choices == plain.choices
+        assert any(choice.message.reasoning_content and choice.message.content for choice in text.choices)
+
+    asking(base, ask)
+
+
 def test_a_final_message_is_continued(base):
     async def ask(client: openai.AsyncOpenAI) -> None:
         talk = [*QUESTION["messages"], {"role": "assistant", "content": "I go <|im_end|>n"}]
         extra = {"continue_final_message": True, "add_generation_prompt": False, "return_token_ids": True}
         said = await client.chat.completions.create(**QUESTION | {"messages": talk}, extra_body=extra)
         prompt = Tokenizer(base).decode(said.choices[0].prompt_token_ids)
-        assert prompt == "<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\nI go n"
+        assert prompt == "<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nI go n"
 
     asking(base, ask)
 
