@@ -159,7 +159,7 @@ def turn_ends(tokenizer: Tokenizer, template: Template) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*mark, *tokenizer.ends]))
 
 
-def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
+def turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
     """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
     ends = turn_ends(tokenizer, template)
     return UntilStopToken(ends) if len(ends) > len(tokenizer.ends) else None

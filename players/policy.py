@@ -15,13 +15,7 @@ from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
 from arena.prompts import read_answer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
-from inference.chat_template import (
-    check_thinking,
-    encode_conversation,
-    end_of_turn_constraint,
-    may_think,
-    resolve_template,
-)
+from inference.chat_template import check_thinking, encode_conversation, may_think, resolve_template, turn_constraint
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
@@ -202,7 +196,7 @@ class BackendClient:
         check_writes_text(tokenizer)
         check_thinking(tokenizer, self._config)
         self._template = resolve_template(tokenizer, self._config)
-        self._constraint = end_of_turn_constraint(tokenizer, self._template)
+        self._constraint = turn_constraint(tokenizer, self._template)
         self._may_think = may_think(tokenizer, self._config)
 
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":

@@ -13,7 +13,7 @@ from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
 from arena.prompts import END_THINK, Message, Template, read_answer
 from arena.prompts.extraction import ExtractedAnswer, get_extractor
-from inference.chat_template import end_of_turn_constraint, find_thought_end, may_think, turn_ends
+from inference.chat_template import find_thought_end, may_think, turn_constraint, turn_ends
 from models.tokenizer import Tokenizer
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
 from schemas.config import PromptsConfig
@@ -117,7 +117,7 @@ class FreeTextPrompter:
         self._encode = encode
         self._extract = get_extractor(config.extractor)
         self.tokenizer = tokenizer
-        self._constraint = end_of_turn_constraint(tokenizer, template)
+        self._constraint = turn_constraint(tokenizer, template)
         self._may_think = may_think(tokenizer, config)
         self._by_environment = by_environment
 

@@ -34,6 +34,7 @@ from league.matchmaking.sessions import (
     virtual_models,
 )
 from league.state.saved_state import EndedSession, SessionTable
+from schemas.episodes import ModelResponse
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
 from schemas.ids import agent_name, session_match_id, split_agent
@@ -91,7 +92,7 @@ class LeagueOpponents:
             )
         return SessionReply(name, match_id, open_session.agent, open_session.opponent)
 
-    async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> str | None:
+    async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> ModelResponse | None:
         """The reply of a bot or a remote agent; None for a model, which the server samples."""
         if self._context.state.is_model(session.opponent):
             return None

@@ -1,6 +1,7 @@
 """Replies of opponents that are no models of the server: bots, agents that search, and remote agents.
 
-A remote agent gets the conversation as it is. Others need more than a conversation:
+A remote agent gets the conversation as it is, with the request's temperature, ``top_p``, seed and limit of tokens.
+Others need more than a conversation:
 
 | session's game | what a request must carry | bots |
 |---|---|---|
@@ -19,12 +20,13 @@ import msgspec
 from arena.environments import RANDOM_BOT, ArenaSpec, EnvironmentSpec
 from arena.games.texts import SupportsWords, words_of, write_reply
 from inference.http_server import RefusedError
-from inference.server.openai_types import ChatCompletionRequest, conversation
+from inference.server.openai_types import ChatCompletionRequest, StructuredOutputs, conversation
 from league.state.saved_state import EndedSession
 from players.prompt_builder import make_prompter
 from players.remote.model import resolve_api_key
 from players.remote.remote_player import RemoteAgents
 from schemas.config import AgentConfig
+from schemas.episodes import ModelResponse
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.events import SessionOpened
 from schemas.ids import derive_seed, digest
@@ -54,6 +56,8 @@ class OpponentReplies:
 
         def can_answer(name: str, agent: AgentConfig) -> bool:
             if agent.remote is not None:
+                if choices:
+                    return False
                 try:
                     resolve_api_key(name, agent.remote)
                 except ConfigError:
@@ -65,24 +69,24 @@ class OpponentReplies:
 
         return frozenset(name for name, agent in config.agents.items() if can_answer(name, agent))
 
-    async def reply(self, opened: SessionOpened | EndedSession, body: ChatCompletionRequest) -> str | None:
+    async def reply(self, opened: SessionOpened | EndedSession, body: ChatCompletionRequest) -> ModelResponse | None:
         """The opponent's reply; None where it is a model of the server.
 
         Raises:
-            RefusedError: the session has ended (409); or the request asks for several replies or for a form of them
-                that the opponent cannot keep to, or lacks what a bot needs (400).
+            RefusedError: the session has ended (409); or the request has a field that the opponent cannot honour, or
+                lacks what a bot needs (400).
             RemoteError: the remote agent's server gave no reply, or its budget is spent.
         """
         agent = self._context.config.agents.get(opened.opponent)
         if agent is None or agent.kind not in ("bot", "remote", "search"):
             return None
-        if body.n not in (None, 1):
-            raise RefusedError(400, f"n: {body.n} of {opened.opponent}, a {agent.kind}; expected 1", "n")
-        form, wanted = body.structured_outputs, body.response_format
-        shaped = form is not None and form.choice is None
-        if shaped or (wanted is not None and wanted.type != "text"):
-            field = "structured_outputs" if shaped else "response_format"
-            raise RefusedError(400, f"{field}: of {opened.opponent}, a {agent.kind}; expected none", field)
+        if field := _unsupported_field(agent, body):
+            raise RefusedError(
+                400,
+                f"{field}: {opened.opponent} is a {agent.kind} agent, which writes one text of its own, without "
+                "tokens; leave the field out, or play a model of the league",
+                field,
+            )
         if isinstance(opened, EndedSession):
             raise RefusedError(
                 409, f"session {opened.session!r}: ended at event {opened.sequence}; expected an open one"
@@ -90,7 +94,7 @@ class OpponentReplies:
         if agent.remote is not None:
             return await self._ask_remote(opened, body)
         try:
-            return await self._ask_bot(opened, body)
+            return ModelResponse(await self._ask_bot(opened, body))
         except (DecodeError, GameError) as error:
             raise RefusedError(400, f"league_position, for the {agent.kind} {opened.opponent}: {error}") from error
 
@@ -98,13 +102,20 @@ class OpponentReplies:
         """Close the connections to remote agents."""
         await self._remotes.close()
 
-    async def _ask_remote(self, opened: SessionOpened, body: ChatCompletionRequest) -> str:
+    async def _ask_remote(self, opened: SessionOpened, body: ChatCompletionRequest) -> ModelResponse:
         self._remotes.add_agents(self._context.config.agents)
         # Requests of one session may run side by side, each with its own account.
         request = f"{opened.match_id} {next(self._requests)}"
-        client = await self._remotes.make_client(opened.opponent, request)
+        sampling = {
+            "temperature": body.temperature,
+            "top_p": None if body.top_p == 1 else body.top_p,
+            "seed": body.seed,
+            "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        }
+        named = {field: value for field, value in sampling.items() if value is not None}
+        client = await self._remotes.make_client(opened.opponent, request, **named)
         try:
-            return (await client.complete(conversation(body))).text
+            return await client.complete(conversation(body))
         finally:
             await self._usage.append(opened.match_id, self._remotes.finish_match(request))
 
@@ -112,14 +123,14 @@ class OpponentReplies:
         spec = self._spec
         is_own = opened.game == self._context.config.game.name
         choices = body.structured_outputs.choice if body.structured_outputs is not None else None
+        if is_own and body.league_position is not None and not isinstance(spec, ArenaSpec):
+            return await self._ask_player(opened, body, choices or ())
+        if choices and opened.opponent == RANDOM_BOT:
+            return Random(self._seed(opened, body, "")).choice(choices)
         if is_own and isinstance(spec, ArenaSpec):
             roles = [role for seat in range(len(spec.seats)) if seat != opened.seat for role in spec.roles_in(seat)]
             role = _only(roles, body.league_role)
             return spec.improvise(role, conversation(body), Random(self._seed(opened, body, role)))
-        if is_own and body.league_position is not None:
-            return await self._ask_player(opened, body, choices or ())
-        if choices and opened.opponent == RANDOM_BOT:
-            return Random(self._seed(opened, body, "")).choice(choices)
         raise RefusedError(
             400,
             f"session {opened.session!r}: its opponent is {opened.opponent}, and the request carries no "
@@ -152,6 +163,22 @@ class OpponentReplies:
         """Randomness that follows from the request, so that one that is repeated has the same reply."""
         seen = digest(msgspec.json.encode([body.league_position, body.messages, body.seed]))
         return derive_seed(self._context.config.seed, "session reply", opened.match_id, role, seen)
+
+
+def _unsupported_field(agent: AgentConfig, body: ChatCompletionRequest) -> str | None:
+    """The first field of a request that the agent cannot honour."""
+    form, is_remote = body.structured_outputs, agent.remote is not None
+    unsupported = {
+        "n": body.n not in (None, 1),
+        "logprobs": body.logprobs,
+        "return_token_ids": body.return_token_ids,
+        "allowed_token_ids": body.allowed_token_ids is not None,
+        "response_format": body.response_format is not None and body.response_format.type != "text",
+        "structured_outputs": form is not None
+        and (is_remote or not form.choice or form != StructuredOutputs(choice=form.choice)),
+        "chat_template_kwargs": is_remote and body.chat_template_kwargs.enable_thinking is not None,
+    }
+    return next((field for field, found in unsupported.items() if found), None)
 
 
 def _only(roles: Sequence[str], named: str) -> str:

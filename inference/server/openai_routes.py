@@ -28,7 +28,7 @@ from inference.server.openai_types import (
 )
 from inference.server.opponent_pool import MODEL_PREFIX, OpponentPool, chat_session
 from inference.server.output_constraints import TextCodec, is_structured, split_reasoning, truncate_at_stop
-from schemas.episodes import GREEDY_TEMPERATURE
+from schemas.episodes import GREEDY_TEMPERATURE, ModelResponse
 
 Json = dict[str, Any]
 
@@ -93,11 +93,13 @@ def chat_response(
     return _make_response("chatcmpl", "chat.completion", named, results, choices)
 
 
-def text_response(named: str, text: str) -> Json:
+def text_response(body: ChatCompletionRequest, reply: ModelResponse) -> Json:
     """The response of ``/v1/chat/completions`` for a reply without tokens: a bot's, or a remote agent's."""
+    text, stop = truncate_at_stop(reply.text, body.stop_strings)
     message = {"role": "assistant", "content": text, "reasoning_content": None}
-    choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop", "stop_reason": None}
-    return _make_response("chatcmpl", "chat.completion", named, [choice], ())
+    reason = reply.finish_reason if stop is None else "stop"
+    choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason, "stop_reason": stop}
+    return _make_response("chatcmpl", "chat.completion", body.model, [choice], ())
 
 
 def _finish_fields(body: CommonRequest, choice: CompletionChoice, stop: str | None) -> Json:
@@ -195,8 +197,8 @@ class OpenAIRoutes:
         session = await self.pool.open(chat_session(body, request.headers))
         body = msgspec.structs.replace(body, model=session.opponent)
         with self.admission.admit():
-            text = await self.pool.reply(session, body)
-        answer = await self._complete_chat(body, len(data)) if text is None else text_response(body.model, text)
+            reply = await self.pool.reply(session, body)
+        answer = await self._complete_chat(body, len(data)) if reply is None else text_response(body, reply)
         answer["league"] = msgspec.to_builtins(session)
         return await _send(request, body, answer)
 

@@ -18,6 +18,7 @@ from aiohttp import web
 from inference.http_server import RefusedError
 from inference.server.admission import AdmissionControl
 from inference.server.openai_types import ChatCompletionRequest, decode_request, message_text
+from schemas.episodes import ModelResponse
 from schemas.ids import digest
 from schemas.numbers import Count
 
@@ -115,11 +116,11 @@ class OpponentPool(Protocol):
             UsageError: an unknown virtual model, one without an eligible opponent, or a seat that the game has not.
         """
 
-    async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> str | None:
+    async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> ModelResponse | None:
         """The reply of a session's opponent, where it is a bot or a remote agent; None for a model of the server.
 
         Raises:
-            RefusedError: the request lacks what a bot needs, or asks for several replies (400).
+            RefusedError: the request lacks what a bot needs, or has a field that the opponent cannot honour (400).
             RemoteError: the remote agent's server gave no reply.
         """
 

@@ -11,7 +11,7 @@ from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.constraints.vocabulary import Vocabulary, read_vocabulary
 from arena.prompts import END_THINK, THINK, Template
-from inference.chat_template import end_of_turn_constraint, turn_ends
+from inference.chat_template import turn_constraint, turn_ends
 from inference.http_server import RefusedError
 from inference.server.openai_types import CommonRequest, Json
 from models import Tokenizer
@@ -119,7 +119,7 @@ class TextCodec:
             constraints.append(UntilStopToken(ends, sorted(set(body.allowed_token_ids))))
         if len(constraints) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
-        free = None if template is None else end_of_turn_constraint(self.tokenizer, template)
+        free = None if template is None else turn_constraint(self.tokenizer, template)
         limit = constraints[0] if constraints else free
         if not body.stop_strings:
             return limit

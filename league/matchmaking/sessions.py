@@ -68,8 +68,8 @@ def session_distribution(
         raise UsageError(
             f"model {model!r}: unknown; expected {format_choices(virtual_models(), model)}, "
             f"or {PREFIX}AGENT with the base model, a published version (league/main@20), a remote agent that this "
-            "server has the key of, or an agent that searches or a bot of the league's game, where requests carry "
-            "league_position"
+            "server has the key of, where requests list no choices, or an agent that searches or a bot of the "
+            "league's game, where requests carry league_position"
         )
     return {"agent": Bucket(1.0, {fixed: 1.0})}
 

@@ -97,6 +97,7 @@ class RemoteReply(NamedTuple):
 
     text: str
     seconds: float
+    finish_reason: str
 
 
 class CompletionMessage(msgspec.Struct):
@@ -109,6 +110,12 @@ class CompletionChoice(msgspec.Struct):
     """A choice, as far as it is read for its text."""
 
     message: CompletionMessage
+    finish_reason: str | None = None
+
+    @property
+    def finish(self) -> str:
+        """``length`` for a reply that was truncated, else ``stop``."""
+        return "length" if self.finish_reason == "length" else "stop"
 
 
 class ChatCompletion(msgspec.Struct):
@@ -170,8 +177,13 @@ class RemoteModel:
         """The model's reply to a question; ``chat`` with two messages."""
         return await self.chat([Message("system", rules), Message("user", question)], tally)
 
-    async def chat(self, messages: Sequence[Message], tally: RemoteUsage) -> RemoteReply:
+    async def chat(
+        self, messages: Sequence[Message], tally: RemoteUsage, max_tokens: int | None = None, **sampling: Any
+    ) -> RemoteReply:
         """The model's next message in a conversation; the usage is added to ``tally``, failed or not.
+
+        ``max_tokens`` may lower the configured limit; ``sampling`` are fields such as ``temperature``, which come
+        before the configured one.
 
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
@@ -180,15 +192,18 @@ class RemoteModel:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget
                 is spent; the message names agent, host and the server's text, never the key.
         """
+        most = self._config.max_tokens
         body = {
             "model": self._config.model,
             "messages": list(messages),
             "temperature": self._config.temperature,
-            self._config.limit_field: self._config.max_tokens,
+            **sampling,
+            self._config.limit_field: most if max_tokens is None else min(max_tokens, most),
             **self._config.extra,
         }
         completion, seconds = await self._request_with_retries(body, tally, ChatCompletion)
-        return RemoteReply(completion.choices[0].message.content or "", seconds)
+        choice = completion.choices[0]
+        return RemoteReply(choice.message.content or "", seconds, choice.finish)
 
     async def request_completion(self, body: dict[str, Any], kind: type[CompletionT]) -> CompletionT:
         """Send a request for a chat completion, with retries and ``RemoteError`` as ``chat``."""

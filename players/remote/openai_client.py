@@ -60,7 +60,6 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Choice(CompletionChoice):
-    finish_reason: str | None = None
     logprobs: _Logprobs | None = None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
@@ -160,10 +159,9 @@ class OpenAIClient:
             body |= {"logprobs": True, "return_token_ids": True, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}
         completion = await self._server.request_completion(body, _Completion)
         choice = completion.choices[0]
-        finish = "length" if choice.finish_reason == "length" else "stop"
         text = choice.message.content or ""
         if not return_tokens:
-            return ModelResponse(text, None, finish)
+            return ModelResponse(text, None, choice.finish)
         prompt_ids = completion.prompt_token_ids or choice.prompt_token_ids or []
         content = None if choice.logprobs is None else choice.logprobs.content
         logprobs = [token.logprob for token in content or []]
@@ -171,11 +169,11 @@ class OpenAIClient:
         is_from_league = completion.system_fingerprint == OWNER
         processed = self.config.processed_logprobs or is_from_league
         if reason := _missing_token_data(choice, prompt_ids, logprobs, temperature, processed):
-            return ModelResponse(text, None, finish, f"{self._label}: {reason}")
+            return ModelResponse(text, None, choice.finish, f"{self._label}: {reason}")
         named = split_agent(completion.model or "") if is_from_league else None
         version = self._version if named is None else named[1]
         tokens = unconstrained_model_call(prompt_ids, choice.token_ids or [], logprobs, version, temperature)
-        return ModelResponse(text, tokens, finish)
+        return ModelResponse(text, tokens, choice.finish)
 
     async def get_policy_version(self) -> int:
         """The version of the model; 0 where the server reports none."""

@@ -65,11 +65,15 @@ class RemoteUsageMeter:
 
 
 class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
-    """A remote agent as the client of one seat of one match, by its own temperature and limit, with texts only."""
+    """A remote agent as the client of one seat of one match, with texts only.
 
-    def __init__(self, model: RemoteModel) -> None:
+    It replies by its own temperature and limit; ``sampling`` has others, as for ``RemoteModel.chat``.
+    """
+
+    def __init__(self, model: RemoteModel, **sampling: Any) -> None:
         super().__init__()
         self._model = model
+        self._sampling = sampling
         self.failure: RemoteError | None = None
         """Its last failure, if any."""
 
@@ -77,12 +81,12 @@ class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
         """Request a reply; ``RemoteError`` if the server gave none, or the budget is spent."""
         async with self._measure() as tally:
             try:
-                reply = await self._model.chat(messages, tally)
+                reply = await self._model.chat(messages, tally, **self._sampling)
             except RemoteError as error:
                 self.failure = error
                 raise
         self._counts["seconds"] += reply.seconds
-        return ModelResponse(reply.text)
+        return ModelResponse(reply.text, finish_reason=reply.finish_reason)
 
 
 _OVER_BUDGET_DELAY_S = 0.5
@@ -137,9 +141,9 @@ class RemoteAgents:
         """The agent, for one seat of one match."""
         return self._register(match_id, agent, RemotePlayer(await self._model(agent), words))
 
-    async def make_client(self, agent: str, match_id: str) -> RemoteAgentClient:
+    async def make_client(self, agent: str, match_id: str, **sampling: Any) -> RemoteAgentClient:
         """The agent, for the roles of one seat of a match that is an episode."""
-        return self._register(match_id, agent, RemoteAgentClient(await self._model(agent)))
+        return self._register(match_id, agent, RemoteAgentClient(await self._model(agent), **sampling))
 
     def _register(self, match_id: str, agent: str, seated: _SeatT) -> _SeatT:
         self._by_match.setdefault(match_id, []).append((agent, seated))

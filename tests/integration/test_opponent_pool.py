@@ -63,6 +63,29 @@ CONFIG = {
 SAID = {"messages": [{"role": "user", "content": "rock"}], "max_tokens": 1, "temperature": 0}
 
 
+USUAL = {
+    "max_tokens": 512,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "n": 1,
+    "seed": None,
+    "stop": [],
+    "logprobs": False,
+    "return_token_ids": False,
+    "response_format": {"type": "text"},
+}
+"""What clients send that ask for nothing in particular."""
+UNSUPPORTED: list[tuple[str, str, Any]] = [
+    ("n", "n", 2),
+    ("logprobs", "logprobs", True),
+    ("return_token_ids", "return_token_ids", True),
+    ("allowed_token_ids", "allowed_token_ids", [9]),
+    ("response_format", "response_format", {"type": "json_object"}),
+    ("guided_regex", "structured_outputs", "M.*"),
+    ("guided_choice", "structured_outputs", []),
+]
+"""Fields of requests that neither bots nor remote agents can honour, and their names in the error."""
+
 TOKEN = "a token"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -289,13 +312,19 @@ def test_bots_reply_to_the_position_or_to_the_legal_replies(pool: Pool) -> None:
         assert first in ("MOVE: rock", "MOVE: paper", "MOVE: scissors")
         assert await reply("b1", SAID, league_position=position) == first
         assert (await reply("b1", SAID, league_position=json.loads(position))).startswith("MOVE: ")
+        assert await reply("b1", SAID | USUAL, league_position=position) == first
+        (cut,) = (await chat("b1", SAID, league_position=position, stop=[":"]))["choices"]
+        assert (cut["message"]["content"], cut["finish_reason"], cut["stop_reason"]) == ("MOVE", "stop", ":")
         assert await reply("b2", listed) in ("paper", "scissors")
         refused: list[tuple[str, dict[str, Any], str]] = [
             ("b3", {}, "a bot of the league's game, where requests carry league_position"),
             ("b1", {}, "the request carries no league_position"),
             ("b1", {"league_position": "{}"}, "for the bot random_bot"),
             ("b1", {"league_position": position, "league_role": "P3"}, "expected 'P2'"),
-            ("b1", {"league_position": position, "n": 2}, "expected 1"),
+            *(
+                ("b1", {"league_position": position, name: value}, f"{field}: random_bot is a bot agent")
+                for name, field, value in UNSUPPORTED
+            ),
         ]
         for session, fields, words in refused:
             assert words in (await chat(session, SAID, 400, **fields))["error"]["message"]
@@ -330,17 +359,22 @@ def test_an_agent_that_searches_replies_to_the_position(tmp_path: Path) -> None:
             body = msgspec.convert(SAID | {"model": session.opponent}, ChatCompletionRequest)
             positioned = msgspec.structs.replace(body, league_position=game.save().decode())
             replies = [await opponents.reply(session, positioned) for _ in range(2)]
-            assert replies == ["MOVE 1:3"] * 2
+            assert [reply and reply.text for reply in replies] == ["MOVE 1:3"] * 2
             with pytest.raises(RefusedError, match="carries no league_position"):
                 await opponents.reply(session, body)
             shaped = msgspec.structs.replace(positioned, structured_outputs=StructuredOutputs(regex="M.*"))
-            with pytest.raises(RefusedError, match="structured_outputs: of searcher, a search; expected none"):
+            with pytest.raises(RefusedError, match="structured_outputs: searcher is a search agent"):
                 await opponents.reply(session, shaped)
         await opponents.close()
         await models.close()
 
-    with EmbeddedServer(tmp_path / "nats"):
-        run = Run(tmp_path)
+    in_process(tmp_path, config, ask)
+
+
+def in_process(folder: Path, config: dict[str, Any], ask: Callable[[Context], Awaitable[None]]) -> None:
+    """Open a league without workers, and ask what follows its history."""
+    with EmbeddedServer(folder / "nats"):
+        run = Run(folder)
 
         async def opened() -> None:
             async with run.connect("test") as client:
@@ -351,10 +385,35 @@ def test_an_agent_that_searches_replies_to_the_position(tmp_path: Path) -> None:
         asyncio.run(opened())
 
 
+def test_a_bot_of_an_environment_of_roles_keeps_to_choices(tmp_path: Path) -> None:
+    config = CONFIG | {"name": "deals", "game": {"name": "negotiation"}}
+
+    async def ask(context: Context) -> None:
+        models = await ModelManager.load(context)
+        opponents = LeagueOpponents(context, models)
+        async with beside(opponents.follow()):
+            session = await opponents.open(SessionRequest(model="league/random_bot", session="s1"))
+            body = msgspec.convert(SAID | {"model": session.opponent}, ChatCompletionRequest)
+            for number in range(4):
+                listed = StructuredOutputs(choice=["accept", "reject"])
+                said = await opponents.reply(
+                    session, msgspec.structs.replace(body, seed=number, structured_outputs=listed)
+                )
+                assert said is not None
+                assert said.text in ("accept", "reject")
+        await opponents.close()
+        await models.close()
+
+    in_process(tmp_path, config, ask)
+
+
 def test_a_remote_agent_is_sent_the_conversation_and_its_cost_recorded(
     pool: Pool, chat_server: Callable[..., Any], say: Callable[..., Any]
 ) -> None:
-    server = chat_server(lambda asked, number: say("paper") if number == 1 else say("no", status=400))
+    choice = {"message": {"content": "MOVE: paper"}, "finish_reason": "length"}
+    cut = json.dumps({"choices": [choice], "usage": {"total_tokens": 10}}).encode()
+    answers = {1: say("paper"), 2: say(raw=cut)}
+    server = chat_server(lambda _, number: answers.get(number) or say("no", status=400))
     remote = {"url": server.url, "model": "m", "prompt_price": 1e6, "completion_price": 1e6}
 
     async def ask(context: Context, client: httpx2.AsyncClient) -> None:
@@ -366,11 +425,23 @@ def test_a_remote_agent_is_sent_the_conversation_and_its_cost_recorded(
         body = SAID | {"model": "league/hosted", "league_session": "r", "league_agent": "customer"}
         answer = (await persistent(client, "/v1/chat/completions", body)).json()
         assert (answer["model"], answer["choices"][0]["message"]["content"]) == ("hosted", "paper")
-        assert server.asked[0].body["messages"] == [{"role": "user", "content": "rock"}]
+        sent = {"model": "m", "messages": SAID["messages"], "temperature": 0, "max_tokens": 1}
+        assert server.asked[0].body == sent
+        other = {"max_tokens": 4096, "temperature": None, "top_p": 0.9, "seed": 3}
+        (choice,) = (await client.post("/v1/chat/completions", json=body | other)).json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("MOVE: paper", "length")
+        # The agent's own temperature and limit.
+        assert server.asked[1].body == sent | {"temperature": 1.0, "max_tokens": 1024, "top_p": 0.9, "seed": 3}
+        own = ("chat_template_kwargs", "chat_template_kwargs", {"enable_thinking": True})
+        for name, field, value in [*UNSUPPORTED, ("guided_choice", "structured_outputs", ["rock"]), own]:
+            refused = await client.post("/v1/chat/completions", json=body | {name: value})
+            assert (refused.status_code, f"{field}: hosted is a remote agent" in refused.text) == (400, True)
+        chosen = {"model": "league/hosted", "session": "chosen", "choices": True}
+        assert "where requests list no choices" in (await client.post("/v1/league/sessions", json=chosen)).text
         failed = await client.post("/v1/chat/completions", json=body)
         assert (failed.status_code, "hosted" in failed.text) == (502, True)
         spending = (await settled(context)).spending["hosted"]
-        assert (spending.requests, spending.tokens, spending.cost >= 20) == (2, 20, True)
+        assert (spending.requests, spending.tokens, spending.cost >= 30) == (3, 30, True)
 
     asking(pool, ask)
 
