@@ -19,7 +19,7 @@ from schemas.config import LeagueConfig
 from schemas.decisions import CREDIT, DECISIONS
 from schemas.errors import BusyError, UsageError
 
-VERSION = 21
+VERSION = 22
 
 _FILES = [Path(__file__).with_name(f"{name}.sql") for name in ("schema", "analysis")]
 _STATEMENTS = [
