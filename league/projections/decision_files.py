@@ -1,6 +1,5 @@
 """Segments of decisions beside a projection: the views of ``decisions`` read their Parquet files in place."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +12,6 @@ from schemas.loggers import get_logger
 
 log = get_logger()
 
-_VIEW = re.compile(r"\bdecisions\b", re.IGNORECASE)
-
 
 class _AttachedFile(NamedTuple):
     kind: str
@@ -26,11 +23,6 @@ class _AttachedFile(NamedTuple):
     def is_at(self, path: Path) -> bool:
         """Whether it is there and whole."""
         return path.exists() and path.stat().st_size == self.size
-
-
-def names_decisions(statement: str) -> bool:
-    """Whether a statement may read the view ``decisions``."""
-    return _VIEW.search(statement) is not None
 
 
 async def attach_decisions(projection: Projection, blobs: CachedBlobStore) -> bool:

@@ -32,6 +32,7 @@ MAX_ROWS = 1_000_000
 _MAX_TIMEOUT_S, _MAX_MEMORY_BYTES = 1_000_000, 10**15
 """Larger ones the system does not take as limits of a process."""
 
+_DECISIONS = re.compile(r"\bdecisions\b", re.IGNORECASE)
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
@@ -62,13 +63,19 @@ class QueryLimits(NamedTuple):
     """Whether the rows are returned as an Arrow table, with the types of their columns."""
 
 
+def names_decisions(statement: str) -> bool:
+    """Whether a statement may read the view ``decisions``."""
+    return _DECISIONS.search(statement) is not None
+
+
 class QueryProcess:
     """A process that has a projection's file open and waits for a statement.
 
     Starting it takes a tenth of a second, during which the caller can do other things.
     """
 
-    def __init__(self, path: Path, limits: QueryLimits | None = None) -> None:
+    def __init__(self, path: Path, limits: QueryLimits | None = None, *, decisions: bool = False) -> None:
+        """``decisions``: whether ``position`` is None too unless the view of this name has all rows."""
         self.path = path
         self.limits = limits or QueryLimits()
         if not 0.0 < self.limits.timeout_s <= _MAX_TIMEOUT_S:
@@ -86,7 +93,7 @@ class QueryProcess:
         assert self._child.stdin is not None
         # It may end before it reads; its error output is reported when the answer is read.
         with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.write(msgspec.json.encode((str(path), self.limits)) + b"\n")
+            self._child.stdin.write(msgspec.json.encode((str(path), self.limits, decisions)) + b"\n")
             self._child.stdin.flush()
 
     def position(self) -> int | None:

@@ -50,8 +50,10 @@ def limit_process(limits: QueryLimits) -> None:
         resource.setrlimit(kind, (most, most))
 
 
-def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection, int] | None:
+def open_projection(path: Path, memory: str, decisions: bool = False) -> tuple[duckdb.DuckDBPyConnection, int] | None:
     """A locked-down connection with the tables of a file, and their position; None when it must be (re)built first.
+
+    For ``decisions`` also when their segments must be attached first.
 
     DuckDB tells every statement its settings and the paths of its files, and runs statements that are given as texts.
     So it is given nothing to tell: its only files are those of ``TableFiles``, by names without a path, and its
@@ -77,7 +79,7 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
         connection.execute(f"ATTACH {sql_literal(files.address(path.name))} AS stored (READ_ONLY)")
         connection.execute("USE stored")
         position = read_projection_position(connection, path.parent)
-        if position is None:
+        if position is None or (decisions and not _has_decisions(connection, path.parent)):
             return None
         _make_catalogue(connection, files)
     except duckdb.Error as error:
@@ -87,6 +89,15 @@ def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection,
     connection.execute("SET disabled_filesystems = 'LocalFileSystem'")
     connection.execute("SET lock_configuration = true")
     return connection, position
+
+
+def _has_decisions(connection: duckdb.DuckDBPyConnection, folder: Path) -> bool:
+    """Whether all segments of decisions are attached, and their files are there and whole."""
+    stored = connection.execute("SELECT artifact FROM decision_segments WHERE dropped_sequence IS NULL").fetchall()
+    attached = connection.execute("SELECT artifact, path, size FROM kept.decision_files").fetchall()
+    return {artifact for (artifact,) in stored} == {artifact for artifact, _, _ in attached} and all(
+        (folder / path).exists() and (folder / path).stat().st_size == size for _, path, size in attached
+    )
 
 
 def _make_catalogue(connection: duckdb.DuckDBPyConnection, files: TableFiles) -> None:
@@ -157,11 +168,11 @@ def main() -> None:
     """Answer one request."""
     # Ctrl-C ends it without a word; the terminal sends it to us too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    path, limits = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits])
+    path, limits, decisions = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits, bool])
     limit_process(limits)
     opened = None
     try:
-        opened = open_projection(Path(path), limits.memory)
+        opened = open_projection(Path(path), limits.memory, decisions)
         answer: int | LeagueError | None = opened[1] if opened else None
     except LeagueError as error:
         answer = error

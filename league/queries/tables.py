@@ -12,7 +12,7 @@ import duckdb
 
 from league.history.lineage import QueryFunction
 from league.log.base import EventLog
-from league.projections.query import QueryLimits, QueryProcess, QueryResult
+from league.projections.query import QueryLimits, QueryProcess, QueryResult, names_decisions
 from league.projections.tables import (
     LOADER_SETTINGS,
     DamagedFileError,
@@ -46,7 +46,8 @@ _ARCHIVE_THRESHOLD = 50_000
 async def query_run(run: Run, statement: str, limits: QueryLimits | None = None) -> QueryResult:
     """Run SQL over a run's whole history; raises as ``query_history`` does, and ``NoLeagueError`` without a league."""
     # Its process starts while the broker does.
-    query = QueryProcess(run.projection, limits) if run.projection.exists() else None
+    exists, decisions = run.projection.exists(), names_decisions(statement)
+    query = QueryProcess(run.projection, limits, decisions=decisions) if exists else None
     try:
         async with run.open_log() as history:
             return await query_history(run, history, statement, limits, query)
@@ -71,19 +72,13 @@ async def query_history(
         BusyError: another process has held the file for a minute; the message names it.
         LeagueError: a limit was reached.
     """
-    from league.projections.decision_files import names_decisions
-
-    reads_decisions = names_decisions(statement)
-    if reads_decisions and query is not None:
-        # It would lock the file that the segments are attached to.
-        query.close()
-    started = [query] if query is not None and not reads_decisions else []
+    decisions = names_decisions(statement)
+    started = [query] if query is not None else []
 
     async def attempt() -> QueryResult:
-        if reads_decisions:
-            return await answer_updated()
         newest = await history.last_sequence()
-        with contextlib.closing(started.pop() if started else QueryProcess(run.projection, limits)) as query:
+        process = started.pop() if started else QueryProcess(run.projection, limits, decisions=decisions)
+        with contextlib.closing(process) as query:
             try:
                 if await asyncio.to_thread(query.position) == newest:
                     return await asyncio.to_thread(query.run, statement)
@@ -93,7 +88,7 @@ async def query_history(
         return await answer_updated()
 
     async def answer_updated() -> QueryResult:
-        await update_projection(run, history, decisions=reads_decisions)
+        await update_projection(run, history, decisions=decisions)
         with contextlib.closing(QueryProcess(run.projection, limits)) as query:
             await asyncio.to_thread(query.position)
             return await asyncio.to_thread(query.run, statement)

@@ -12,8 +12,7 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import read_body
-from league.projections.decision_files import names_decisions
-from league.projections.query import QueryLimits, QueryProcess, QueryResult
+from league.projections.query import QueryLimits, QueryProcess, QueryResult, names_decisions
 from league.queries.live_league import LiveLeague
 from league.queries.playable import wait_until_folded
 from league.queries.stored import ProjectionCopy

@@ -1,6 +1,7 @@
 """Decisions for people to read: segments in the store as the view ``decisions``, and the limits that drop them."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from league.blobs import CachedBlobStore, FolderBlobStore
 from league.integrity.decision_segments import DecisionSegments
 from league.integrity.garbage import BlobReferences
 from league.log.base import RecordedEvent
-from league.projections.decision_files import attach_decisions, names_decisions
+from league.projections.decision_files import attach_decisions
 from league.projections.projection import Projection
+from league.projections.query import QueryProcess, names_decisions
 from league.projections.tables import column_names
 from schemas.config import DecisionsConfig
 from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
@@ -34,6 +36,12 @@ def attached(folder: Path, blobs: CachedBlobStore, events: list[RecordedEvent]) 
         projection.apply(events)
         asyncio.run(attach_decisions(projection, blobs))
     return folder / "p.duckdb"
+
+
+def position_for_decisions(path: Path) -> int | None:
+    query = QueryProcess(path, decisions=True)
+    with contextlib.closing(query):
+        return query.position()
 
 
 def test_a_segment_has_the_columns_of_its_table() -> None:
@@ -87,6 +95,7 @@ def test_a_lost_segment_is_left_out_and_a_dropped_one_is_read_no_more(tmp_path: 
     events = [*matches, *stored]
     path = attached(tmp_path, blobs, record_events(events))
     assert run_query(path, "SELECT count(*) FROM decisions").rows == [(3,)]
+    assert position_for_decisions(path) == len(events)
     # The cache is emptied, and the store has lost one.
     for event in stored:
         assert isinstance(event, DecisionsStored)
@@ -95,6 +104,7 @@ def test_a_lost_segment_is_left_out_and_a_dropped_one_is_read_no_more(tmp_path: 
     assert isinstance(stored[2], DecisionsStored)
     blobs.store.path(stored[1].artifact).unlink()  # type: ignore[attr-defined]
     assert run_query(path, "SELECT count(*) FROM matches").rows == [(3,)]
+    assert position_for_decisions(path) is None, "the others are fetched first"
     events.append(DecisionsDropped(first=stored[2].artifact, artifacts=[stored[2].artifact], bytes=1))
     attached(tmp_path, blobs, record_events(events))
     assert run_query(path, "SELECT match_id FROM decisions").rows == [("m-0",)]
