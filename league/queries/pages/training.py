@@ -14,6 +14,7 @@ import msgspec
 from league.analysis.leaderboard import leaderboard
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
+from league.projections.tables import sql_literal
 from league.queries.conversation import DECISION_COLUMNS
 from league.queries.learning import learning_verdict, paired_benchmarks
 from league.queries.live_league import LiveLeague
@@ -121,9 +122,15 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
 @route("/training/decisions")
 async def step_decisions(league: LiveLeague, params: RequestParams) -> Any:
     """What a ``step`` of a ``policy`` was trained on: the decisions with the largest advantages, of a ``total``."""
-    of_step = "FROM decisions WHERE policy = ? AND step = ? AND sequence <= ?"
-    chosen = params.text("policy"), params.integer("step"), params.as_of(league)
-    rows = await league.decisions(
+    policy, step = params.text("policy"), params.integer("step")
+    credited = await league.decisions(
+        "SELECT DISTINCT match_id FROM kept.all_credit WHERE policy = ? AND step = ?", policy, step
+    )
+    # Literals, by which the files of other steps are passed over: their texts do not fit in the tables' memory.
+    matches = ", ".join(sql_literal(row["match_id"]) for row in credited) or "NULL"
+    of_step = f"FROM decisions WHERE match_id IN ({matches}) AND policy = ? AND step = ? AND sequence <= ?"
+    chosen = policy, step, params.as_of(league)
+    rows = await league.rows(
         f"SELECT {DECISION_COLUMNS} {of_step} ORDER BY abs(advantage) DESC NULLS LAST, match_id, seat, call LIMIT ?",
         *(*chosen, params.limit()),
     )
