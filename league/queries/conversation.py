@@ -44,13 +44,16 @@ def print_conversation(console: Console, decisions: Sequence[Mapping[str, Any]])
     def print_line(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    if decisions:
+        print_line("\ndecisions of models; of a training match, those of the seats that are trained on")
     before: dict[int, str] = {}
     for decision in decisions:
         seat, prompt = decision["seat"], decision["prompt"]
         previous, before[seat] = before.get(seat, ""), prompt
         is_continued = previous != "" and prompt.startswith(previous)
         fault = f"fault: {decision['fault']}" if decision["fault"] else ""
-        credit = ", ".join(filter(None, (fault, describe_credit(decision))))
+        chance = f"log-probability {decision['logprob']:.3g}" if decision["choices"] else ""
+        credit = ", ".join(filter(None, (fault, describe_credit(decision), chance)))
         where = f"seat {seat}, {decision['agent']}, decision {decision['call'] + 1}"
         print_line(f"\n── {where}{f': {credit}' if credit else ''}")
         print_line(f"… {prompt[len(previous) :]}" if is_continued else prompt)

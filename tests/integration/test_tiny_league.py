@@ -292,6 +292,7 @@ def test_every_decision_can_be_read_with_its_credit(finished: Path, history: lis
     shown = league("match", "show", match_id, run=finished)
     assert shown.exit_code == 0, shown.output
     assert f"seat {first['seat']}, {first['agent']}, decision 1: reward" in shown.output
+    assert f", trained on in step 2, log-probability {first['logprob']:.3g}\n" in shown.output
     assert f"── reply\n{first['reply']}" in shown.output
     told = json.loads(league("match", "show", match_id, "--json", run=finished).output)
     assert told["decisions"][0]["prompt"] == first["prompt"]

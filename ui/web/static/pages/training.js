@@ -45,6 +45,7 @@ const DECISIONS = [
   { name: "advantage", of: (d) => decimal(d.advantage, 3), number: true, sort: (d) => d.advantage },
   { name: "reward", of: (d) => decimal(d.reward, 3), number: true, sort: (d) => d.reward },
   { name: "reply", text: true, of: (d) => [thoughts(d), h("code", null, d.reply)] },
+  { name: "log-probability", of: (d) => decimal(d.logprob, 2), number: true, sort: (d) => d.logprob },
   { name: "move", of: (d) => d.move ?? "–" },
   { name: "fault", of: (d) => d.fault },
   { name: "prompt", text: true, of: (d) => h("details", null, h("summary", null, "prompt"), h("pre", null, d.prompt)) },
