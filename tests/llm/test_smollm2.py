@@ -4,19 +4,24 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import arena.games
 import league as league_package
+from arena.constraints.token_walk import ListConstraint
+from arena.enumerable import find_mentioned_move
 from arena.exploitability import GameTree, PolicyTable
 from arena.games import game_names, make_game
 from benchmarks.exploitability import make_policy, sample_policy
-from inference.base import SamplingParameters
+from inference.base import Generation, Request, SamplingParameters
 from inference.local import LocalBackend, LocalConfig
 from league.run import Run
 from lifecycle.league_models import export_adapter, export_merged_model
@@ -25,17 +30,25 @@ from models.decoder import Decoder
 from models.gguf import import_gguf
 from players.policy import BackendClient, PolicyPlayer
 from players.prompt_builder import make_prompter
+from players.word_replies import CORRECTIONS
 from schemas.config import Plugin, PromptsConfig, convert
 from schemas.episodes import Message
 from schemas.errors import ConfigError, ModelError
+from schemas.metrics import REPLY_FAULTS
 from schemas.trajectories import ModelCall, Trajectory
+from tests.docs.test_tutorial import FILES as TUTORIAL_FILES
 from trainer.backends import AdapterSpec, load_backend
 from trainer.batch import flatten, microbatches
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_logprobs
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"openspiel": {"game": "tic_tac_toe"}, "textarena": {"env": "KuhnPoker-v0-train"}}
+SETTINGS = {
+    "openspiel": {"game": "tic_tac_toe"},
+    "pettingzoo": {"env": "classic/connect_four-v3"},
+    "textarena": {"env": "KuhnPoker-v0-train"},
+}
+TUTORIAL = "thirteen"
 
 
 @pytest.fixture(scope="session")
@@ -73,14 +86,25 @@ def test_prompts_are_those_of_its_own_chat_template(smollm2: Path, tokenizer: To
     assert "Legal moves: bet, check" in text
 
 
-@pytest.mark.parametrize("name", [name for name in game_names() if name not in ("diplomacy", "pettingzoo")])
-def test_every_listed_game_is_asked_and_answered_in_words(name: str, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("name", [*(name for name in game_names() if name != "diplomacy"), TUTORIAL])
+def test_every_listed_game_is_asked_and_answered_in_words(
+    name: str, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "pettingzoo":
+        pytest.importorskip("pettingzoo")
+    if name == TUTORIAL:
+        file = tmp_path / "arena" / "games" / "thirteen.py"
+        file.parent.mkdir(parents=True)
+        file.write_text(TUTORIAL_FILES["plugins/arena/games/thirteen.py"])
+        monkeypatch.setattr(arena.games, "__path__", [*arena.games.__path__])
+        monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path))
     game = make_game(name, SETTINGS.get(name, {}))
     table, rng = game.new(1), Random(1)
     while (moving := table.to_move()) and table.clock < 3:
         for seat in moving:
             prompt = make_prompter(tokenizer, game, PromptsConfig()).make_prompt(table, seat)
-            assert "<|im_start|>system\n" in tokenizer.decode(prompt.prompt_ids)
+            asked = [f"system\n{game.words().rules()}", f"user\n{game.words().question(table, seat)}", "assistant\n"]
+            assert tokenizer.decode(prompt.prompt_ids) == "<|im_end|>\n".join(f"<|im_start|>{part}" for part in asked)
             action = table.random_action(seat, rng)
             reply = prompt.encode_action(action)
             assert prompt.parse_reply(reply, True, rng).action == action
@@ -90,6 +114,36 @@ def test_every_listed_game_is_asked_and_answered_in_words(name: str, tokenizer: 
                 place = place.advance(token)
             assert not place.allowed(), "nothing follows the end of the turn"
         table.apply({seat: table.random_action(seat, rng) for seat in moving})
+
+
+@pytest.mark.parametrize(
+    ("reply", "move", "fault", "formatted"),
+    [
+        ("I hold the king. MOVE: bet", ("bet",), "", True),
+        ("I bet", ("bet",), "", False),
+        ("MOVE: call", None, "illegal", True),
+        ("I cannot decide.", None, "unparsable", False),
+        (" ", None, "empty", False),
+        # It has no mark that ends a thought; those that it writes are text.
+        ("<think>MOVE: check?</think> MOVE: bet", ("bet",), "", True),
+        ("<think>MOVE: bet", None, "empty", False),
+    ],
+)
+def test_each_fault_of_a_free_reply_is_told_from_the_others(
+    reply: str, move: tuple[str] | None, fault: str, formatted: bool, tokenizer: Tokenizer
+) -> None:
+    game = make_game("kuhn_poker", {"shuffle": False})
+    question = make_prompter(tokenizer, game, convert({"reply": "free"}, PromptsConfig, "")).make_prompt(game.new(0), 0)
+    found = question.parse_reply(tokenizer.encode_text(f"{reply}<|im_end|>"), True, Random(0))
+    assert (found.fault, found.formatted) == (fault, formatted)
+    assert move is None or found.action == move
+    cut = question.parse_reply(tokenizer.encode_text(reply), False, Random(0))
+    assert (cut.fault, cut.formatted) == ("truncated" if fault else "", False)
+
+
+def test_thinking_is_refused_for_a_model_that_cannot_end_a_thought(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ModelError, match="has no token '</think>', and its chat template has no switch"):
+        make_prompter(tokenizer, make_game("nim", {}), convert({"thinking": True, "reply": "free"}, PromptsConfig, ""))
 
 
 def play_kuhn(backend: LocalBackend, tokenizer: Tokenizer, config: PromptsConfig, games: int) -> list[PolicyPlayer]:
@@ -124,10 +178,62 @@ def test_sampler_and_learner_agree(reply: str, backend: LocalBackend, tokenizer:
     learner_W, recorded_W = recompute_logprobs(Decoder.load(smollm2), None, calls)
     np.testing.assert_allclose(learner_W, recorded_W, atol=1e-4)
     if reply == "free":
-        counted = [player.metrics() for player in players if player.model_calls]
-        faults = ("truncated", "empty", "unparsable", "illegal")
-        for one in counted:
-            assert one["reply_invalid"] == sum(one[f"reply_{fault}"] for fault in faults)
+        for player in players:
+            faults = Counter(call.fault for call in player.model_calls)
+            assert all(player.metrics()[f"reply_{fault}"] == faults[fault] for fault in REPLY_FAULTS)
+            assert all(call.truncated for call in player.model_calls if call.fault == "truncated")
+            assert all(bool(call.fault) == call.invalid for call in player.model_calls)
+
+
+class Helped(LocalBackend):
+    """A real backend that keeps its completions by prompt; those of long prompts are, every other time, legal moves."""
+
+    def __init__(self, folder: Path, choices: ListConstraint, longest: int) -> None:
+        super().__init__(folder, LocalConfig())
+        self.choices, self.longest = choices, longest
+        self.completed: list[tuple[list[int], list[int]]] = []
+
+    async def generate(self, request: Request) -> Generation:
+        if len(request.prompt_ids) > self.longest and len(self.completed) % 2:
+            request = msgspec.structs.replace(request, constraint=self.choices)
+        self.completed.append((list(request.prompt_ids), reply := []))
+        generation = await super().generate(request)
+        reply += generation.completion_ids
+        return generation
+
+
+def test_a_second_question_says_what_was_wrong_and_its_move_is_played(smollm2: Path, tokenizer: Tokenizer) -> None:
+    game = make_game("kuhn_poker", {"shuffle": False})
+    table = game.new(0)
+    settings = {"reply": "free", "reply_tokens": 8, "invalid": "random", "second_question": True}
+    prompter = make_prompter(tokenizer, game, convert(settings, PromptsConfig, "prompts"))
+    first = prompter.make_prompt(table, 0).prompt_ids
+    choices = [tokenizer.encode_text(f"{reply}<|im_end|>") for reply in game.words().replies(table, 0)]
+    backend = Helped(smollm2, ListConstraint(choices), len(first))
+    players = [PolicyPlayer(backend, prompter, lambda: (0, None), SamplingParameters()) for _ in range(12)]
+
+    async def decide() -> None:
+        await asyncio.gather(*(player.act(table, 0, seed) for seed, player in enumerate(players)))
+        await backend.close()
+
+    asyncio.run(decide())
+    asked = [pair for player in players for pair in zip(player.model_calls, player.notes, strict=True) if pair[0].fault]
+    assert len(backend.completed) == len(players) + len(asked)
+    helped = 0
+    for call, note in asked:
+        assert call.prompt_ids == first
+        said = tokenizer.decode(call.completion_ids).removesuffix("<|im_end|>").strip()
+        again = f"{tokenizer.decode(first)}{said}<|im_end|>\n<|im_start|>user\n{CORRECTIONS[call.fault]}\nYou are P1."
+        prompts = [tokenizer.decode(prompt) for prompt, reply in backend.completed if reply == note.second_ids]
+        assert any(prompt.startswith(again) for prompt in prompts)
+        move = find_mentioned_move(tokenizer.decode(note.second_ids), note.legal)
+        assert note.move == move if move else note.move in note.legal
+        helped += move is not None
+    assert 0 < helped < len(asked)
+    assert sum(player.metrics()["reply_filled"] for player in players) == len(asked) - helped
+    # What is trained on are the first replies, as they were sampled.
+    learner_W, recorded_W = recompute_logprobs(Decoder.load(smollm2), None, in_order(players))
+    np.testing.assert_allclose(learner_W, recorded_W, atol=1e-4)
 
 
 @pytest.mark.parametrize("backend_name", ["native", "peft"])
