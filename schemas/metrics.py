@@ -17,7 +17,9 @@ REPLY_FAULTS = ("truncated", "empty", "unparsable", "illegal")
 REPLY_OPENING = 16
 """Sampled tokens that make the opening of a reply, or fewer where it is shorter."""
 ONE_OPENING = 0.95
-"""Share of a step's replies with the same opening above which they have collapsed to one."""
+"""Share of a step's replies with the same opening, of all or turn by turn, above which they have collapsed to one."""
+ONE_PROMPT = 0.6
+"""Share of a turn's prompts that are the same above which nothing is said about its replies."""
 NO_REPLY = 1.5
 """Mean tokens of a step's free replies below which they have collapsed: most consist of the end token."""
 FEW_REPLIES = 32

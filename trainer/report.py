@@ -4,8 +4,8 @@ DuckDB reads the files: ``SELECT * FROM 'batches/*.parquet'``.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ from schemas.config import TrainerConfig
 from schemas.decisions import WHOLE_TRAJECTORY, CreditRow, is_kept
 from schemas.errors import translate_missing_package
 from schemas.events import DroppedTrajectories
-from schemas.metrics import REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING, STILL_ENTROPY, STILL_KL
-from schemas.trajectories import Trajectory
+from schemas.metrics import ONE_PROMPT, REPLY_FAULTS, REPLY_METRICS, REPLY_OPENING, STILL_ENTROPY, STILL_KL
+from schemas.trajectories import ModelCall, Trajectory
 from trainer.batch import truncate_choices
 from trainer.buffer import UNCOUNTED_REASONS, BatchItem
 from trainer.credit import TrajectoryCredit, credit_units, merge_units
@@ -106,18 +106,50 @@ def describe_replies(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
     ``reply_opening`` is the share of the commonest beginning (of ``REPLY_OPENING`` sampled tokens), ``reply_tokens``
     their mean number; where replies are free text, ``reply_free_tokens`` is the mean length of those, and there is a
-    share for each of ``REPLY_FAULTS``.
+    share for each of ``REPLY_FAULTS``. ``reply_turn_opening`` is ``_turn_opening``, if most calls have one.
     """
     calls = [call for trajectory in trajectories for call in trajectory.steps if call.branches]
     if not calls:
         return {}
-    openings = Counter(tuple(call.completion_ids[at] for at in call.branches[:REPLY_OPENING]) for call in calls)
-    figures = {"opening": openings.most_common(1)[0][1] / len(calls), "tokens": fmean(len(c.branches) for c in calls)}
+    openings = _count_commonest(map(_opening, calls))
+    figures = {"opening": openings / len(calls), "tokens": fmean(len(c.branches) for c in calls)}
     if free := [call for call in calls if not all(call.allowed)]:
         faults = Counter(call.fault for call in free)
         figures |= {fault: faults[fault] / len(free) for fault in REPLY_FAULTS}
         figures["free_tokens"] = fmean(len(call.completion_ids) for call in free)
+    if (share := _turn_opening(trajectories, len(calls))) is not None:
+        figures["turn_opening"] = share
     return {REPLY_METRICS + name: figure for name, figure in figures.items()}
+
+
+def _turn_opening(trajectories: Sequence[Trajectory], total: int) -> float | None:
+    """The share of replies with the commonest beginning of their turn, over turns with different prompts.
+
+    A turn is a role, a clock and, of constrained replies, what may begin one. Where one prompt makes more than
+    ``ONE_PROMPT`` of a turn, equal replies may be right. None if less than half of the ``total`` calls are left.
+    """
+    turns: dict[tuple[str, int, tuple[int, ...]], list[ModelCall]] = defaultdict(list)
+    for trajectory in trajectories:
+        for call in trajectory.steps:
+            if call.branches:
+                turns[trajectory.role, call.clock, tuple(call.allowed[0])].append(call)
+    varied = [
+        calls
+        for calls in turns.values()
+        if _count_commonest(tuple(call.prompt_ids) for call in calls) <= ONE_PROMPT * len(calls)
+    ]
+    count = sum(map(len, varied))
+    if 2 * count < total:
+        return None
+    return sum(_count_commonest(map(_opening, calls)) for calls in varied) / count
+
+
+def _opening(call: ModelCall) -> tuple[int, ...]:
+    return tuple(call.completion_ids[at] for at in call.branches[:REPLY_OPENING])
+
+
+def _count_commonest(values: Iterable[tuple[int, ...]]) -> int:
+    return max(Counter(values).values())
 
 
 class StepStatistics:

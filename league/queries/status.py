@@ -295,6 +295,9 @@ def _collapse(step: GradientStepTaken) -> str:
         return ""
     if (share := metrics.get("reply_opening", 0.0)) > ONE_OPENING:
         return f"{100 * share:.0f} % of the replies are the same (entropy bonus, earlier version, other opponents)"
+    if (share := metrics.get("reply_turn_opening", 0.0)) > ONE_OPENING:
+        alike = f"at each turn {100 * share:.0f} % of the replies are the same, whatever the prompt"
+        return f"{alike} (entropy bonus, earlier version, other opponents)"
     if (length := metrics.get("reply_free_tokens", NO_REPLY)) < NO_REPLY:
         return f"free replies have {length:.1f} tokens on average: most are empty (reward of format, earlier version)"
     return ""

@@ -1,10 +1,17 @@
 """Free text is trained on like everything else: its branches are over the whole vocabulary, without a list of it."""
 
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import count
+from random import Random
+
 import msgspec
 import numpy as np
 import pytest
 import torch
 
+from arena.games import make_game
+from arena.games.base import Action, Game
 from models import adapters
 from models.decoder import Decoder
 from models.model_config import DecoderShape
@@ -124,3 +131,49 @@ def test_a_step_tells_how_alike_and_how_faulty_its_replies_are(learner: Learner)
     assert learner.step([game]).metrics().items() >= figures.items()
     listed = msgspec.structs.replace(game, steps=[call([5], [5, 6]), call([6], [5, 6])])
     assert describe_replies([listed]) == {"reply_opening": 0.5, "reply_tokens": 1.0}
+
+
+Play = Callable[[Game, int, Random], Action]
+
+
+def always_bets_and_calls(table: Game, seat: int, rng: Random) -> Action:
+    return ("bet" if table.is_legal(seat, ("bet",)) else "call",)
+
+
+EQUILIBRIUM: Play = make_game("kuhn_poker", {}).bot("kuhn_equilibrium").act
+MINIMAX: Play = make_game("tic_tac_toe", {}).bot("tic_tac_toe_minimax").act
+
+
+@pytest.mark.parametrize(
+    ("name", "play", "opponent", "free", "low", "high"),
+    [
+        # Against itself all is asked at its turn; against others the legal moves tell what it is asked.
+        ("kuhn_poker", always_bets_and_calls, None, True, 1.0, 1.0),
+        ("kuhn_poker", always_bets_and_calls, "random_bot", False, 1.0, 1.0),
+        ("kuhn_poker", EQUILIBRIUM, None, True, 0.4, 0.75),
+        ("kuhn_poker", EQUILIBRIUM, "random_bot", False, 0.4, 0.75),
+        # Right play is few moves for each position, but not the same for all.
+        ("tic_tac_toe", MINIMAX, None, True, 0.0, 0.5),
+        ("tic_tac_toe", MINIMAX, "random_bot", False, 0.0, 0.5),
+    ],
+)
+def test_replies_that_are_the_same_at_each_turn_whatever_the_prompt_are_told_from_right_ones(
+    name: str, play: Play, opponent: str | None, free: bool, low: float, high: float
+) -> None:
+    spec, ids, rng, games = make_game(name, {}), defaultdict[str, int](count().__next__), Random(1), []
+    for seed in range(200):
+        table, hero, calls = spec.new(seed), seed % 2, list[ModelCall]()
+        while moving := table.to_move():
+            (seat,) = moving
+            (move,) = action = (play if seat == hero or opponent is None else spec.bot(opponent).act)(table, seat, rng)
+            if seat == hero:
+                prompt, allowed = (
+                    [ids[piece] for piece in table.sees(seat)],
+                    sorted(ids[each] for each in table.moves(seat)),
+                )
+                calls.append(
+                    ModelCall(prompt, [ids[move]], [0], [-1.0], [[] if free else allowed], 0, table.clock, 0.0)
+                )
+            table.apply({seat: action})
+        games.append(Trajectory("m", name, "main", hero, f"P{hero}", "", calls, 9, 0.0, 0.0, 1))
+    assert low <= describe_replies(games).get("reply_turn_opening", 0.0) <= high

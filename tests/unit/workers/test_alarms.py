@@ -95,6 +95,7 @@ def test_a_policy_that_stands_still_for_thirty_steps_is_named() -> None:
     ("figures", "text"),
     [
         ({"reply_opening": 0.97}, "97 % of the replies are the same"),
+        ({"reply_opening": 0.5, "reply_turn_opening": 0.97}, "at each turn 97 % of the replies are the same, whatever"),
         ({"reply_opening": 0.5, "reply_free_tokens": 1.2}, "free replies have 1.2 tokens on average"),
     ],
 )
@@ -106,7 +107,8 @@ def test_replies_that_have_collapsed_are_named(figures: dict[str, float], text: 
     (alarm,) = detect_alarms(status(simulation.state), simulation.state)
     assert alarm.name == "replies_collapsed:main"
     assert text in alarm.text
-    simulation.append(step(3, sequences=100, reply_opening=0.9, reply_free_tokens=2.0))
+    fine = {"reply_opening": 0.9, "reply_turn_opening": 0.9, "reply_free_tokens": 2.0}
+    simulation.append(step(3, sequences=100, **fine))
     assert detect_alarms(status(simulation.state), simulation.state) == []
 
 

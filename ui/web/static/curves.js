@@ -20,7 +20,7 @@ const NAMES = {
   voided: "trajectories of voided matches", wait_share: "share of the time spent waiting", wall_s: "seconds a step", wait_s: "seconds waited",
   seconds: "seconds computing", reward_mean: "mean reward", clipped: "share of clipped ratios", ratio_max: "largest ratio",
   ratio_min: "smallest ratio", ratio_mean: "mean ratio", kl: "KL divergence, nats", entropy: "entropy, nats", grad_norm: "gradient norm",
-  reply_opening: "share of the commonest reply", reply_tokens: "sampled tokens a reply", reply_free_tokens: "tokens a free reply",
+  reply_opening: "share of the commonest reply", reply_turn_opening: "share of each turn's commonest reply", reply_tokens: "sampled tokens a reply", reply_free_tokens: "tokens a free reply",
   reply_truncated: "share of truncated replies", reply_empty: "share of empty replies",
   reply_unparsable: "share of replies without a readable move", reply_illegal: "share of replies with an illegal move",
   tokens_per_s: "tokens a second", learning_rate: "learning rate",
