@@ -23,6 +23,7 @@ settings = {{ heaps = [2, 2] }}
 reply = "free"
 extractor = "boxed"
 invalid = "random"
+second_question = true
 reply_tokens = 6
 
 [agents]
@@ -94,3 +95,7 @@ def test_what_is_said_freely_is_trained_on_and_its_form_is_counted(model: Path, 
     table = league("sql", f"SELECT sum(replies) AS replies, {faults} AS faults FROM match_seats", "--json")
     (row,) = json.loads(table)
     assert row["replies"] == row["faults"] > 0
+    second = "SELECT count(*) AS kept, count(*) FILTER (second_reply <> '' AND fault <> '') AS asked FROM decisions"
+    (row,) = json.loads(league("sql", second, "--json"))
+    # A second reply may be empty too.
+    assert 0.5 * row["kept"] < row["asked"] <= row["kept"]
