@@ -73,6 +73,11 @@ def _tokenise(text: str) -> Tokens:
     return tuple(tokens)
 
 
+def mentions_order(clauses: Sequence[Tokens]) -> bool:
+    """Whether any clause names a place, as all orders but WAIVE do, or waives."""
+    return any(token in _PLACES or token == "WAIVE" for clause in clauses for token in clause)
+
+
 def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Tokens]) -> dict[str, str]:
     """Parse each unit's last legal order in the clauses; units without one are left out."""
     return dict(order for clause in clauses if (order := _parse_order(clause, orders_of)) is not None)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from arena.games.base import Game
 from arena.games.diplomacy import POWERS, Settings, board
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.order_parser import Tokens, match_adjustment, parse_orders, split_clauses
+from arena.games.diplomacy.order_parser import Tokens, match_adjustment, mentions_order, parse_orders, split_clauses
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.text import require_turn
 from arena.games.texts import ParsedAction, strip_thinking
@@ -80,12 +80,12 @@ class DiplomacyWords:
         if position.kind == "A":
             due = position.adjustment_due(seat)
             parse = _parse_builds if due > 0 else _parse_disbands
-            return parse(position, seat, abs(due), clauses)
+            return parse(position, seat, abs(due), clauses)._replace(mentions_move=mentions_order(clauses))
         default = "H" if position.kind == "M" else "D"
         choices = table.legal_orders(seat)
         orders = parse_orders({unit.unit: unit.orders for unit in choices}, clauses)
         action = tuple(orders.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
-        return ParsedAction(action, len(choices), len(choices) - len(orders))
+        return ParsedAction(action, len(choices), len(choices) - len(orders), mentions_order(clauses))
 
 
 def _power_lines(position: Position, seat: int) -> Iterable[str]:

@@ -111,7 +111,7 @@ def test_disbands_fall_on_the_farthest_unit_where_nobody_chooses() -> None:
     game = at("W1903A", FRANCE=["A MAR", "A MOS", "F ION"], FRANCE_sc=["MAR"])
     assert meant(game, FRANCE, "Keep A MOS.\nDisband A MAR\nremove F ION") == ParsedAction(("A MAR D", "F ION D"), 2, 0)
     assert meant(game, FRANCE, "A MAR D") == ParsedAction(("A MAR D", "A MOS D"), 2, 1)
-    assert meant(game, FRANCE, "") == ParsedAction(("A MOS D", "F ION D"), 2, 2)
+    assert meant(game, FRANCE, "") == ParsedAction(("A MOS D", "F ION D"), 2, 2, mentions_move=False)
     assert sort_farthest_first("FRANCE", ["A BUR", "F MAO", "A GAS", "A PAR"]) == ["F MAO", "A BUR", "A GAS", "A PAR"]
 
 

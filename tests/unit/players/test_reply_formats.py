@@ -315,6 +315,11 @@ def test_rule_for_invalid_replies_is_followed(qwen: Path):
         question = make_prompter(tokenizer, egocentric, config).make_prompt(table, 2)
         return question.parse_reply(tokenizer.encode_text(reply), True, Random(5))
 
+    def whole(reply: str) -> str:
+        question = make_prompter(tokenizer, egocentric, prompts(reply="free")).make_prompt(table, 2)
+        return question.parse_reply(tokenizer.encode_text(reply), True, Random(5)).fault
+
+    assert [whole(reply) for reply in ("I resign.", "A PAR - MOS", "")] == ["unparsable", "illegal", "empty"]
     holds = ("A MAR H", "A PAR H", "F BRE H")
     nothing, some = "I resign.", "<orders>\nA PAR - BUR\n</orders>"
     assert france(nothing, "default") == ParsedReply(holds, False, 3, 3, fault="unparsable")
