@@ -5,12 +5,13 @@ it. A token attends to its ancestors and itself, at the position of its depth: w
 Equal prompts, and the rules and history that the turns of a game share, thus cost their tokens once.
 
 Shape suffixes: L token of the row, G token of a group, P token of the path before the group, S token of either, N key
-of all groups, H query head, K dimension of a head.
+of all groups, C block of tokens, T token of a block, H query head, K dimension of a head.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +23,9 @@ Ints = NDArray[np.int64]
 
 GROUP_TOKENS = 256
 """Tokens that attend at once, to their common path and, where it is theirs, to each other."""
+
+FLEX_BLOCK = 128
+"""Tokens of a block of FlexAttention's masks."""
 
 
 class TokenTree(NamedTuple):
@@ -54,6 +58,8 @@ class PrefixTree(NamedTuple):
     exits_L: Tensor
     """The first place behind each token's descendants."""
     groups: tuple[TreeGroup, ...]
+    block_masks: dict[int | None, Any]
+    """FlexAttention's masks by window, each made when first used."""
 
 
 def grow_tree(sequences: Sequence[Ints]) -> TokenTree:
@@ -123,7 +129,7 @@ def lay_out(tree: TokenTree, device: torch.device) -> PrefixTree:
         exits[path] = stop
     exits_L = torch.from_numpy(exits).to(device)
     groups = tuple(_make_group(start, stop, path, exits_L, device) for start, stop, path in _grouped(tree.runs))
-    return PrefixTree(torch.from_numpy(positions).to(device), exits_L, groups)
+    return PrefixTree(torch.from_numpy(positions).to(device), exits_L, groups, {})
 
 
 def _grouped(runs: Sequence[tuple[int, int, Ints]]) -> Iterator[tuple[int, int, Ints]]:
@@ -185,17 +191,60 @@ def _windowed(own_G: Tensor, keys_S: Tensor, mask_GS: Tensor | None, window: int
 
 def _attend_flex(q_BLHK: Tensor, k_BLHK: Tensor, v_BLHK: Tensor, tree: PrefixTree, window: int | None) -> Tensor:
     """``attend_tree`` by FlexAttention, which skips the blocks that no token attends to."""
-    # Imported late: it loads torch's compiler.
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    exits_L, positions_L, length = tree.exits_L, tree.positions_L, q_BLHK.shape[1]
-    reach = length if window is None else window
-
-    def is_ancestor(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (key <= query) & (query < exits_L[key]) & (positions_L[query] - positions_L[key] < reach)
-
-    mask = create_block_mask(is_ancestor, None, None, length, length, device=str(q_BLHK.device))
+    if window not in tree.block_masks:
+        tree.block_masks[window] = _make_block_mask(tree.exits_L, tree.positions_L, window)
     q, k, v = (x.transpose(1, 2) for x in (q_BLHK, k_BLHK, v_BLHK))
-    out = torch.compile(flex_attention, dynamic=True)(q, k, v, block_mask=mask)
+    out = _compiled_flex_attention()(q, k, v, block_mask=tree.block_masks[window])
     assert isinstance(out, Tensor)
     return out.transpose(1, 2).flatten(2)
+
+
+@cache
+def _compiled_flex_attention() -> Callable[..., Any]:
+    # Imported late: it loads torch's compiler.
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def _make_block_mask(exits_L: Tensor, positions_L: Tensor, window: int | None) -> Any:
+    """Which blocks of tokens attend to which, wholly or in part: FlexAttention's ``BlockMask``.
+
+    A block's outermost exits and positions decide it, so that no mask of tokens by tokens is held:
+    ``create_block_mask`` would take some GB for a row of 32,768 tokens.
+    """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    length, padding = len(exits_L), -len(exits_L) % FLEX_BLOCK
+    exits_CT, depth_CT = (F.pad(x, (0, padding)).view(-1, FLEX_BLOCK) for x in (exits_L, positions_L))
+    first_C = torch.arange(0, length, FLEX_BLOCK, device=exits_L.device)
+    earlier_CC = first_C[:, None] > first_C
+    # Padding ends at once, and so is attended to by none; its depth of 0 matters in the last block only.
+    some_CC = earlier_CC & (exits_CT.amax(1) > first_C[:, None])
+    all_CC = earlier_CC & (exits_CT.amin(1) >= first_C[:, None] + FLEX_BLOCK)
+    if window is not None:
+        some_CC &= depth_CT.amin(1)[:, None] - depth_CT.amax(1) < window
+        all_CC &= depth_CT.amax(1)[:, None] - depth_CT.amin(1) < window
+    some_CC |= first_C[:, None] == first_C
+
+    reach = 0 if window is None else window
+
+    def is_ancestor(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & (query < exits_L[key])
+
+    def is_near_ancestor(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return is_ancestor(batch, head, query, key) & (positions_L[query] - positions_L[key] < reach)
+
+    return BlockMask.from_kv_blocks(
+        *_list_blocks(some_CC & ~all_CC),
+        *_list_blocks(all_CC),
+        BLOCK_SIZE=FLEX_BLOCK,
+        mask_mod=is_ancestor if window is None else is_near_ancestor,
+        seq_lengths=(length, length),
+    )
+
+
+def _list_blocks(in_CC: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of key blocks of each block of queries [1, 1, C], and their indices, which come first [1, 1, C, C]."""
+    order_CC = torch.argsort(in_CC.int(), dim=1, descending=True, stable=True)
+    return in_CC.sum(1, dtype=torch.int32)[None, None], order_CC.int()[None, None]

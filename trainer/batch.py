@@ -247,10 +247,15 @@ def _divide(batch: Batch, sequences_S: Ints, cells: int, layout: str) -> Iterato
     return (packed_rows if layout == "packed" else padded_rectangles)(batch.length_S[sequences_S], cells)
 
 
-def resolve_layout(batch: Batch, config: LearnerConfig) -> str:
-    """The layout of a step's minibatches: ``auto`` takes the tree where sequences share a fifth of their tokens."""
+def resolve_layout(batch: Batch, config: LearnerConfig, device: torch.device) -> str:
+    """The layout of a step's minibatches: ``auto`` takes the tree where sequences share a fifth of their tokens.
+
+    On a GPU, where the tree's backward pass has not been run, it takes rectangles.
+    """
     if config.layout != "auto":
         return config.layout
+    if device.type != "cpu":
+        return "rectangles"
     shares = tree_share(_sequences(batch, np.arange(len(batch)))) < _SHARED_BELOW
     return "prefix_tree" if shares else "rectangles"
 

@@ -187,7 +187,7 @@ class Learner:
 
     def _choose_layout(self, batch: Batch) -> LearnerConfig:
         """The settings of a step's forward passes, with a definite layout."""
-        layout = resolve_layout(batch, self.config)
+        layout = resolve_layout(batch, self.config, self.adapter.device)
         if layout != self.config.layout and not self.adapter.supports_layout(layout):
             layout = "rectangles"
         return msgspec.structs.replace(self.config, layout=layout)

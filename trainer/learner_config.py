@@ -53,7 +53,7 @@ class LearnerConfig(Table, frozen=True):
     layout: Literal["auto", "packed", "prefix_tree", "rectangles"] = "auto"
     """``rectangles``: sequences of similar length side by side, padded. ``packed``: one after the other in a row.
     ``prefix_tree``: in a row in which common beginnings (equal prompts, rules, earlier turns) are computed once.
-    ``auto``: the tree for a batch whose sequences share a fifth of their tokens, else rectangles."""
+    ``auto``: the tree, on a CPU, for a batch whose sequences share a fifth of their tokens, else rectangles."""
     recompute_layers: bool = False
     """Keep no activations within layers: the backward pass computes them again, for a third more time."""
     logit_elements: PositiveInt = PIECE_ELEMENTS

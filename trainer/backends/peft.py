@@ -1,10 +1,11 @@
 """``peft``: transformers and PEFT, for every family of causal language models that they know.
 
 The adapter's matrices are PEFT's own parameters; their storage is one flat vector, so that one optimiser, one saved
-state and one reduction among ranks serve all backends. Two layouts of a minibatch are exact: right-padded rectangles
-without an attention mask, since causal models never see what follows, and packed rows with an attention function of our
-own that splits a row into its sequences. Both are probed on the loaded model before anything is trained: what one
-sequence holds must not change another, as it does where a family's state space layers run through a packed row.
+state and one reduction among ranks serve all backends. Three layouts of a minibatch are exact: right-padded rectangles
+without an attention mask, since causal models never see what follows, and rows with an attention function of our own
+that splits them into their sequences, or lets these share their beginnings. Each is probed on the loaded model before
+anything is trained: what one sequence holds must not change another, as it does where a family's state space layers run
+through a packed row.
 
 One module, long as it is: every backend is one file.
 
@@ -26,7 +27,7 @@ from models import adapters
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model, load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from models.model_config import ModelShape, read_model_shape
-from models.prefix_tree import PrefixTree, attend_tree
+from models.prefix_tree import PrefixTree, attend_tree, grow_tree, lay_out
 from schemas.errors import ConfigError, ModelError, format_choices
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import CriticConfig
@@ -189,29 +190,38 @@ class PeftBackend:
 
     @torch.no_grad()
     def _probe_layout(self, layout: str) -> None:
-        """Check that a sequence's hidden states depend on that sequence alone."""
+        """Check that a sequence's hidden states depend on that sequence alone, and are those of the model itself."""
         generator = torch.Generator().manual_seed(0)
         before, length = PROBE_LENGTHS
         first, second, other = (
             torch.randint(1, self.shape.vocab_size, (tokens,), generator=generator).to(self.device)
             for tokens in (before, length, before)
         )
-        if layout != "rectangles":
-            packed, packed_alone = (make_packing(lengths, self.device) for lengths in ([before, length], [length]))
-            rows = [torch.cat([prefix, second])[None] for prefix in (first, other)]
-            kept = [self.hidden_states(row, packed)[0, before:] for row in rows]
-            alone = self.hidden_states(second[None], packed_alone)
-        else:
-            rows = [torch.cat([second, suffix])[None] for suffix in (first, other)]
-            kept = [self.hidden_states(row)[0, :length] for row in rows]
-            alone = self.hidden_states(second[None])
+        kept = [self._states_beside(beside, second, layout) for beside in (first, other)]
+        # By the model's own attention: a family may scale or mask in a way that attention of ours is not told.
+        attention = self.model.config._attn_implementation
+        self.model.set_attn_implementation(self._attention)
+        alone = self.hidden_states(second[None])
+        self.model.set_attn_implementation(attention)
         wide = self.head_VD.dtype == torch.float32
         leak, off = (float((states - kept[0]).abs().max() / alone.abs().max()) for states in (kept[1], alone[0]))
         if leak > (WIDE_TOLERANCE if wide else NARROW_TOLERANCE) or off > POSITION_TOLERANCE:
             raise ConfigError(
-                f"trainer.learner.layout: in {layout!r} the sequences of a {self.shape.model_type!r} model influence "
-                f"each other; expected {'a causal model' if layout == 'rectangles' else 'rectangles'}"
+                f"trainer.learner.layout: in {layout!r} a sequence of a {self.shape.model_type!r} model is computed "
+                f"otherwise than alone; expected {'a causal model' if layout == 'rectangles' else 'rectangles'}"
             )
+
+    def _states_beside(self, beside_L: Tensor, second_L: Tensor, layout: str) -> Tensor:
+        """Hidden states [L, D] of the second of two sequences in a layout."""
+        if layout == "rectangles":
+            return self.hidden_states(torch.cat([second_L, beside_L])[None])[0, : len(second_L)]
+        if layout == "packed":
+            packed = make_packing([len(beside_L), len(second_L)], self.device)
+            return self.hidden_states(torch.cat([beside_L, second_L])[None], packed)[0, len(beside_L) :]
+        pair = [ids_L.cpu().numpy() for ids_L in (torch.cat([second_L[:3], beside_L]), second_L)]
+        tree = grow_tree(pair)
+        row = torch.tensor([pair[sequence][at] for sequence, at in tree.source_L], device=self.device)
+        return self.hidden_states(row[None], lay_out(tree, self.device))[0, torch.from_numpy(tree.places[1])]
 
 
 class _PeftAdapter:

@@ -72,13 +72,13 @@ UNPACKABLE = {"gpt_oss", "granitemoehybrid"}
 DOCUMENTED = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
 
 
-def make_model(folder: Path, family: str) -> Path:
-    """A model of a family with random weights; written once."""
+def make_model(folder: Path, family: str, **fields: Any) -> Path:
+    """A model of a family with random weights; written once. Families that are not listed may need ``fields``."""
     if not (folder / "config.json").exists():
         from transformers import AutoConfig, AutoModelForCausalLM
 
         torch.manual_seed(0)
-        config = AutoConfig.for_model(family, **COMMON | FAMILIES[family])
+        config = AutoConfig.for_model(family, **COMMON | FAMILIES.get(family, {}) | fields)
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
 

@@ -2,17 +2,28 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from torch.nn.attention import flex_attention
 
-from models.prefix_tree import attend_tree, grow_tree, lay_out, shared_order, tree_rows, tree_share
+from models.prefix_tree import (
+    PrefixTree,
+    _attend_flex,
+    attend_tree,
+    grow_tree,
+    lay_out,
+    shared_order,
+    tree_rows,
+    tree_share,
+)
 from schemas.config import Plugin, TrainerConfig
 from schemas.trajectories import ModelCall, Trajectory
+from tests.unit.trainer.test_backends import FAMILIES, UNPACKABLE, make_model
 from trainer.backends import AdapterSpec, load_backend
 from trainer.batch import flatten, microbatches, resolve_layout
 from trainer.learner import Learner
@@ -20,15 +31,6 @@ from trainer.learner_config import LearnerConfig
 
 CPU = torch.device("cpu")
 VOCABULARY = 60
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-}
 sequences = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=12), min_size=1, max_size=12)
 
 
@@ -99,22 +101,50 @@ def test_each_token_attends_to_its_own_sequence_alone(prompts: int, window: int 
         torch.testing.assert_close(found, expected.transpose(1, 2).flatten(2)[0], atol=1e-5, rtol=1e-5)
 
 
-MODELS = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **SHAPE)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(head_dim=8, **SHAPE)),
-    "mistral": lambda: MistralForCausalLM(MistralConfig(sliding_window=12, **SHAPE)),
-}
+def flex_case() -> tuple[list[torch.Tensor], PrefixTree]:
+    """Queries, keys and values, and a tree of eleven blocks."""
+    arrays = [np.array([*step.prompt_ids, *step.completion_ids]) for step in calls(Random(0), 26, 4, length=300)]
+    tree, generator = grow_tree([arrays[index] for index in shared_order(arrays)]), torch.Generator().manual_seed(0)
+    return [torch.randn(1, len(tree.source_L), 2, 16, generator=generator) for _ in range(3)], lay_out(tree, CPU)
 
 
-@pytest.mark.parametrize(
-    ("backend", "model"), [("native", "llama"), ("native", "qwen3"), ("peft", "qwen3"), ("peft", "mistral")]
-)
+@pytest.mark.parametrize("window", [None, 100, 300])
+def test_flex_attention_has_the_blocks_and_the_outputs_of_the_groups(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Compiling takes a minute; what is not compiled ignores the blocks.
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+    monkeypatch.setattr("models.prefix_tree._compiled_flex_attention", lambda: flex_attention.flex_attention)
+    qkv, tree = flex_case()
+    torch.testing.assert_close(_attend_flex(*qkv, tree, window), attend_tree(*qkv, tree, window))
+    found, length = tree.block_masks[window], qkv[0].shape[1]
+    expected = flex_attention.create_block_mask(found.mask_mod, None, None, length, length, device="cpu")
+    assert (found.to_dense() >= expected.to_dense()).all()
+    # Of a block and a distant one, the outermost tokens alone may be near enough to each other.
+    assert found.sparsity() == pytest.approx(expected.sparsity(), abs=0 if window is None else 2)
+    assert found.full_kv_num_blocks.tolist() == expected.full_kv_num_blocks.tolist()
+
+
+@pytest.mark.slow
+def test_compiled_flex_attention_has_the_outputs_of_the_groups() -> None:
+    """As on a GPU, whose backward pass torch does not have on a CPU."""
+    qkv, tree = flex_case()
+    torch.testing.assert_close(_attend_flex(*qkv, tree, None), attend_tree(*qkv, tree))
+    assert int(tree.block_masks[None].full_kv_num_blocks.sum())
+
+
+SHARING = [
+    *(("native", family) for family in ("llama", "qwen2", "qwen3")),
+    *(("peft", family) for family in FAMILIES if family not in UNPACKABLE),
+]
+
+
+@pytest.mark.parametrize(("backend", "family"), SHARING)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_losses_and_gradients_are_those_of_separate_rows(
-    backend: str, model: str, recompute: bool, tmp_path: Path
+    backend: str, family: str, recompute: bool, tmp_path: Path
 ) -> None:
-    torch.manual_seed(0)
-    MODELS[model]().save_pretrained(tmp_path)
+    make_model(tmp_path, family)
     batch = flatten(trajectories(calls(Random(2), 4, 6)), [np.ones(1)] * 24)
     loaded = load_backend(Plugin(backend), tmp_path, "cpu", "float32")
     found = {}
@@ -136,14 +166,35 @@ def test_losses_and_gradients_are_those_of_separate_rows(
         torch.testing.assert_close(shared, separate, atol=1e-5, rtol=1e-4)
 
 
+UNSHARABLE: dict[str, dict[str, Any]] = {
+    "bloom": {},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 6},
+    "gemma2": {"final_logit_softcapping": None},
+    **{family: {} for family in UNPACKABLE},
+}
+"""Positions as biases of the attention, one that cannot be replaced, bounded scores, and what cannot be packed."""
+
+
+@pytest.mark.parametrize("family", UNSHARABLE)
+def test_a_family_with_another_attention_is_found_and_computed_in_rectangles(family: str, tmp_path: Path) -> None:
+    make_model(tmp_path, family, **UNSHARABLE[family])
+    rollouts, norms = trajectories(calls(Random(2), 4, 6)), []
+    for layout in ("auto", "rectangles"):
+        adapter = load_backend(Plugin("peft"), tmp_path, "cpu", "float32").new_adapter(AdapterSpec(4, 8.0, ()), seed=1)
+        assert not adapter.supports_layout("prefix_tree")
+        config = TrainerConfig(reward=Plugin("outcome"), advantage=Plugin("leave_one_out"), learner={"layout": layout})
+        norms.append(Learner(adapter, config, seed=5).step(rollouts).grad_norm)
+    assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+
+
 def test_auto_shares_where_much_is_shared_and_steps_are_the_same(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    MODELS["llama"]().save_pretrained(tmp_path)
+    make_model(tmp_path, "llama")
     rollouts = trajectories(calls(Random(2), 4, 6))
     batch = flatten(rollouts, [np.ones(1)] * 24)
-    assert resolve_layout(batch, LearnerConfig()) == "prefix_tree"
+    assert resolve_layout(batch, LearnerConfig(), CPU) == "prefix_tree"
+    assert resolve_layout(batch, LearnerConfig(), torch.device("cuda")) == "rectangles", "never run there"
     lonely = flatten(trajectories([calls(Random(n), 1, 1)[0] for n in range(5)]), [np.ones(1)] * 5)
-    assert resolve_layout(lonely, LearnerConfig()) == "rectangles"
+    assert resolve_layout(lonely, LearnerConfig(), CPU) == "rectangles"
     adapters = []
     for layout in ("auto", "rectangles"):
         learner = {"layout": layout, "epochs": 1, "minibatch_sequences": 8}
