@@ -1,7 +1,7 @@
 """Settings files to start from, by game, hardware, model and training time.
 
-Tables for a kind of machine are those of a file in ``configs/presets``. For an arena of this package on a made model
-all settings come from its file in ``configs``.
+Tables for a kind of machine are those of a file in ``configs/presets``. For an arena of this package on a made model,
+and for a game that a packaged model was seen to learn, all settings come from its file in ``configs``.
 """
 
 import re
@@ -72,6 +72,13 @@ class PresetOptions(msgspec.Struct, frozen=True):
     minutes: float
 
 
+_PACKAGED_GAMES = {
+    "kuhn_poker": "smollm2-kuhn",
+    "nim": "smollm2-nim",
+    "tic_tac_toe": "smollm2-tic-tac-toe",
+    "word_problems": "smollm2-word-problems",
+}
+"""Files of games that the packaged model was seen to learn (``docs/results.md``)."""
 _PRETRAINED_GAME_SETTINGS: dict[str, dict[str, Any]] = {
     "diplomacy": {"text": "egocentric", "analysis": 256},
     "nim": {"text": "json"},
@@ -136,8 +143,7 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list
 
 def _body(answers: PresetOptions) -> str:
     is_made = answers.model == MADE
-    tuned = config_path(Path("configs", f"{answers.game.replace('_', '-')}.toml"))
-    if is_made and answers.game in arena_names() and tuned.is_file():
+    if tuned := _tuned_file(answers):
         stop = "\n".join(_stop_lines(answers))
         return re.sub(r"\[stop\]\n(.*\n)+", lambda _: stop, tuned.read_text(encoding="utf-8"))
     settings = _GAME_SETTINGS.get(answers.game, {})
@@ -171,6 +177,16 @@ def _body(answers: PresetOptions) -> str:
             *_stop_lines(answers),
         )
     )
+
+
+def _tuned_file(answers: PresetOptions) -> Path | None:
+    """The file of ``configs`` with settings for a game and a model without a GPU; None if there is none."""
+    if answers.model in PACKAGED_MODELS and answers.preset.config.inference.device == "cpu":
+        name = _PACKAGED_GAMES.get(answers.game, "")
+    else:
+        name = answers.game.replace("_", "-") if answers.model == MADE and answers.game in arena_names() else ""
+    file = config_path(Path("configs", f"{name}.toml"))
+    return file if file.is_file() else None
 
 
 def _machine_tables(answers: PresetOptions) -> str:

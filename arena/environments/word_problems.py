@@ -26,6 +26,7 @@ from arena.questions import (
 )
 from arena.rubrics import Rubric
 from schemas.config import convert
+from schemas.config.league import config_path
 from schemas.episodes import Artifact, EpisodeRequest, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.numbers import Count, PositiveInt
@@ -38,8 +39,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     problems: str | list[QuestionAnswer] | ProblemSet = []
     """A file of JSON lines with ``question`` and ``answer``, or the problems themselves; empty for the built-in ones.
-    An answer is a number, or a text with the number after ``####``. A table ``{ dataset = "chain_sum", seed = 1 }``
-    takes problems of reasoning-gym, whose verifiers score the answers."""
+    ``configs/data/NAME`` is the package's own where there is no such file. An answer is a number, or a text with the
+    number after ``####``. A table ``{ dataset = "chain_sum", seed = 1 }`` takes problems of reasoning-gym, whose
+    verifiers score the answers."""
     first: Count = 0
     """Use only so many of them; 0 for all."""
     held_out: Count = 0
@@ -152,7 +154,7 @@ def _read_problems(path: str) -> list[QuestionAnswer]:
     problems = []
     try:
         # Not by ``splitlines``: texts in JSON may hold other characters that separate lines.
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+        for number, line in enumerate(config_path(Path(path)).read_text(encoding="utf-8").split("\n"), 1):
             at = f"{path}, line {number}"
             if line.strip():
                 problems.append(convert(decode(line), QuestionAnswer, ""))

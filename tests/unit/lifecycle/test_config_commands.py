@@ -95,16 +95,34 @@ def test_arenas_of_plugins_can_be_begun_with_too(tmp_path: Path, monkeypatch: py
         run("init", str(tmp_path / "new.toml"), "--yes", "--game", "own_arean")
 
 
-@pytest.mark.parametrize("game", ["kuhn_poker", "nim", "tic_tac_toe"])
-def test_a_machine_without_a_gpu_is_offered_a_real_language_model(game: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("game", "learnt"),
+    [
+        ("kuhn_poker", "smollm2-kuhn"),
+        ("nim", "smollm2-nim"),
+        ("tic_tac_toe", "smollm2-tic-tac-toe"),
+        ("word_problems", "smollm2-word-problems"),
+        ("leduc_poker", None),
+    ],
+)
+def test_a_machine_without_a_gpu_is_offered_a_real_language_model_with_settings_that_it_was_seen_to_learn_from(
+    game: str, learnt: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The problems' file is the package's own.
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "league.toml"
     asked = CliRunner().invoke(app, ["config", "init", str(file)], input=f"laptop\n{game}\nsmollm2-135m-instruct\n60\n")
     assert asked.exit_code == 0, asked.output
     assert "Model (made, smollm2-135m-instruct, a folder or a hub id)" in asked.output
     config = load_config(file)
     check_config(config)
-    assert config.model.base == "smollm2-135m-instruct"
-    assert resolve_learner(config) == convert(PRETRAINED_DEFAULTS, LearnerConfig, "")
+    assert (config.model.base, config.stop.minutes, config.stop.steps) == ("smollm2-135m-instruct", 60.0, None)
+    if learnt is None:
+        assert resolve_learner(config) == convert(PRETRAINED_DEFAULTS, LearnerConfig, "")
+    else:
+        assert structs.replace(config, stop=None) == structs.replace(
+            load_config(PRESETS.parent / f"{learnt}.toml"), stop=None
+        )
     gpu = CliRunner().invoke(app, ["config", "init", str(tmp_path / "gpu.toml")], input="gpu-24gb\n\n\n\n")
     assert "Model (Qwen/Qwen3-1.7B, a folder or a hub id)" in gpu.output
 
