@@ -1,5 +1,6 @@
 """What only a real language model shows, on SmolLM2-135M-Instruct (``make test-llm``)."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from models import find_base
 from models.gguf import PACKAGED_MODELS
 from schemas.errors import ConfigError, ModelError
+
+collect_ignore_glob = [] if find_spec("vllm") else ["test_vllm.py"]
 
 NAME = "smollm2-135m-instruct"
 
