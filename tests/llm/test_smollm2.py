@@ -4,15 +4,18 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
 
 import arena.games
 import league as league_package
@@ -26,21 +29,27 @@ from inference.local import LocalBackend, LocalConfig
 from league.run import Run
 from lifecycle.league_models import export_adapter, export_merged_model
 from models import Tokenizer
+from models.adapters import WEIGHTS_FILE, read_matrices
 from models.decoder import Decoder
 from models.gguf import import_gguf
+from models.hf import merge_adapter
 from players.policy import BackendClient, PolicyPlayer
 from players.prompt_builder import make_prompter
 from players.word_replies import CORRECTIONS
-from schemas.config import Plugin, PromptsConfig, convert
+from schemas.config import BufferConfig, Plugin, PromptsConfig, TrainerConfig, convert
 from schemas.episodes import Message
 from schemas.errors import ConfigError, ModelError
 from schemas.metrics import REPLY_FAULTS
 from schemas.trajectories import ModelCall, Trajectory
 from tests.docs.test_tutorial import FILES as TUTORIAL_FILES
+from tests.llm.conftest import NAME
 from trainer.backends import AdapterSpec, load_backend
 from trainer.batch import flatten, microbatches
+from trainer.buffer.buffer import TrajectoryBuffer
+from trainer.learner import Learner
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_logprobs
+from ui.cli import app
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
@@ -49,6 +58,7 @@ SETTINGS = {
     "textarena": {"env": "KuhnPoker-v0-train"},
 }
 TUTORIAL = "thirteen"
+GROUP = 8
 
 
 @pytest.fixture(scope="session")
@@ -236,6 +246,34 @@ def test_a_second_question_says_what_was_wrong_and_its_move_is_played(smollm2: P
     np.testing.assert_allclose(learner_W, recorded_W, atol=1e-4)
 
 
+def test_a_game_whose_calls_are_trained_on_in_two_batches_counts_once_in_the_baselines(
+    backend: LocalBackend, tokenizer: Tokenizer, smollm2: Path
+) -> None:
+    calls = in_order(play_kuhn(backend, tokenizer, PromptsConfig(), 2))[:4]
+    buffer = BufferConfig(level="step", steps_per_batch=2)
+    config = TrainerConfig(
+        rollouts_per_step=1, buffer=buffer, reward=Plugin("outcome"), advantage=Plugin("rae"), loss=Plugin("reinforce")
+    )
+    waiting = TrajectoryBuffer(config, seed=1)
+    waiting.add(1, Trajectory("m", "kuhn_poker", "main", 0, "P1", "P1", calls, calls[-1].clock, 1.0, 1.0, 1), [])
+    adapter = load_backend(Plugin("native"), smollm2, "cpu", "float32").new_adapter(AdapterSpec(4, 8.0, ()), seed=1)
+    learner, remembered = Learner(adapter, config, seed=5), []
+    for number in (1, 2):
+        drawn = waiting.draw_batch(number, number - 1)
+        assert learner.step([one.trainable_trajectory for one in drawn]).sequences == 2
+        waiting.settle_batch(drawn, [], [])
+        remembered.append(learner.memory.baselines)
+    assert remembered[0]
+    assert remembered[1] == remembered[0]
+
+
+def test_config_check_says_with_which_settings_it_learns(smollm2: Path, tmp_path: Path) -> None:
+    file = tmp_path / "league.toml"
+    file.write_text(f'game = {{ name = "kuhn_poker" }}\nmodel = {{ base = "{NAME}" }}\n[trainer]\nreward = "outcome"')
+    checked = CliRunner().invoke(app, ["config", "check", str(file)])
+    assert "learning rate 0.0001, 1 epoch, one update per epoch: pretrained model" in checked.output
+
+
 @pytest.mark.parametrize("backend_name", ["native", "peft"])
 def test_shared_beginnings_change_no_loss_and_no_gradient(
     backend_name: str, backend: LocalBackend, tokenizer: Tokenizer, smollm2: Path
@@ -259,15 +297,15 @@ def test_shared_beginnings_change_no_loss_and_no_gradient(
             cells += chunk.ids_BL.numel()
         forward.backward()
         found[layout] = logprob_W, parameters.grad.clone(), cells
-    torch.testing.assert_close(found["prefix_tree"][0], found["rectangles"][0], atol=1e-4, rtol=1e-4)
-    scale = float(found["rectangles"][1].abs().max())
-    torch.testing.assert_close(found["prefix_tree"][1], found["rectangles"][1], atol=1e-4 * scale, rtol=1e-3)
+    for shared, separate in zip(found["prefix_tree"][:2], found["rectangles"][:2], strict=True):
+        torch.testing.assert_close(shared, separate, atol=1e-5, rtol=0)
+    assert float(found["rectangles"][1].abs().max()) > 0.1, "gradients of which that is little"
     assert found["prefix_tree"][2] * 3 < found["rectangles"][2]
 
 
 @pytest.fixture(scope="module")
 def run(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two gradient steps of a league of SmolLM2, with a checkpoint."""
+    """Two gradient steps of a league of SmolLM2 on groups of matches, with a checkpoint."""
     folder = tmp_path_factory.mktemp("llm")
     text = (ROOT / "configs" / "smollm2-kuhn.toml").read_text()
     for old, new in (
@@ -276,6 +314,8 @@ def run(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         ("benchmark_games = 210", "benchmark_games = 8"),
         ("gatekeeper_games = 10", "gatekeeper_games = 2"),
         ("recent_every = 5", "recent_every = 1"),
+        ("games_in_flight = 256", f"games_in_flight = 256\ngroup_size = {GROUP}"),
+        ('"anchor_state"', '"group_relative"'),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -294,6 +334,24 @@ def test_a_league_of_it_trains_and_replays_identically(run: Run) -> None:
     assert all(row["gap"] < 1e-4 for row in rows)
 
 
+def test_matches_of_one_start_seat_and_line_up_are_compared_and_have_advantages(run: Run) -> None:
+    rows = league_package.open(run.folder).sql(
+        "SELECT match_id, step, seat, opponents, prompt, advantage FROM decisions "
+        "WHERE outcome = 'trained' AND call = 0"
+    )
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        worker, _, index = row["match_id"].rpartition("-")
+        groups[worker, int(index) // GROUP].append(row)
+    assert [len(members) for members in groups.values()] == [GROUP] * 4
+    for members in groups.values():
+        assert len({(row["step"], row["seat"], *row["opponents"]) for row in members}) == 1
+        # Whoever answers a move may be asked two ways.
+        assert len({row["prompt"] for row in members}) <= 1 + members[0]["seat"]
+        assert sum(row["advantage"] for row in members) == pytest.approx(0, abs=1e-5)
+    assert any(row["advantage"] for row in rows)
+
+
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_its_adapter_works_in_plain_peft_and_merged(run: Run, smollm2: Path, tmp_path: Path) -> None:
     from peft import AutoPeftModelForCausalLM
@@ -301,15 +359,23 @@ def test_its_adapter_works_in_plain_peft_and_merged(run: Run, smollm2: Path, tmp
     asyncio.run(export_adapter(run, "main@2", tmp_path / "adapter"))
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert Path(config["base_model_name_or_path"]) == smollm2
-    asyncio.run(export_merged_model(run, "main@2", tmp_path / "merged"))
+    asyncio.run(export_merged_model(run, "main@2", tmp_path / "exported"))
+    # Two steps move the weights by less than bfloat16 rounds most of them: this many would not.
+    weights = load_file(tmp_path / "adapter" / WEIGHTS_FILE)
+    save_file({n: w * (50 if "lora_B" in n else 1) for n, w in weights.items()}, tmp_path / "adapter" / WEIGHTS_FILE)
+    merge_adapter(smollm2, tmp_path / "adapter", tmp_path / "merged")
+    before, after = (load_file(folder / "model.safetensors") for folder in (smollm2, tmp_path / "exported"))
+    changed = {name for name, weight in before.items() if not torch.equal(weight, after[name])}
+    assert changed == {
+        f"{name.removeprefix('base_model.model.')}.weight" for name in read_matrices(tmp_path / "adapter")
+    }
     ids = torch.tensor([AutoTokenizer.from_pretrained(smollm2).encode("The king bets and the jack")])
     with torch.no_grad():
         base = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)(ids).logits
         adapted = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "adapter", dtype=torch.float32)(ids).logits
         merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)(ids).logits
-    assert float((adapted - base).abs().max()) > 1e-3, "training changed something"
     # The merged weights are rounded to the base's bfloat16.
-    assert float((merged - adapted).abs().max()) < 0.3 * max(float((adapted - base).abs().max()), 1.0)
+    assert float((merged - adapted).norm()) < 0.2 * float((adapted - base).norm())
 
 
 def test_files_that_are_no_readable_gguf_are_refused(smollm2: Path, tmp_path: Path) -> None:
