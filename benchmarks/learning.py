@@ -3,13 +3,15 @@
 Plays ``trainer.rollouts_per_step`` games with the configuration's sampler, takes a gradient step, and again; then the
 last version meets each of ``evaluation.benchmark_opponents`` in all other seats. Base model, matches, sampling, credit
 and learner are those of ``league up``; what is left out is what takes time and teaches nothing: broker, ratings,
-evaluations on the way. Run: ``python -m benchmarks.learning configs/FILE.toml --cpu 600 --log FILE``.
+evaluations on the way. Run: ``python -m benchmarks.learning configs/FILE.toml --cpu 600 --log FILE``. With
+``--layouts``, the processor time of a step on one batch of games, by layout of minibatches.
 """
 
 import argparse
 import asyncio
 import gc
 import json
+import os
 import tempfile
 import time
 import tomllib
@@ -19,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
@@ -42,7 +45,7 @@ from schemas.trajectories import Trajectory
 from trainer.backends.native import NativeAdapter
 from trainer.learner import Learner
 
-POLICY, LOG_EVERY = "main", 20
+POLICY, LOG_EVERY, LAYOUT_ROUNDS = "main", 20, 5
 
 
 class GameResult(NamedTuple):
@@ -221,6 +224,22 @@ async def train_and_benchmark(bench: PolicyTraining, options: argparse.Namespace
             write(await bench.benchmark(opponent, options.games, temperature))
 
 
+async def compare_layouts(bench: PolicyTraining, layouts: Sequence[str], write: Any) -> None:
+    """Take steps on the games of one batch, with the layouts in turns, and print what they cost."""
+    played = [result.trajectory for result in await bench.play_batch() if result.trajectory is not None]
+    costs: dict[str, list[float]] = {layout: [] for layout in layouts}
+    settings = bench.learner.config
+    for _ in range(LAYOUT_ROUNDS):
+        for layout, found in costs.items():
+            bench.learner.config = msgspec.structs.replace(settings, layout=layout)
+            began = time.process_time()
+            report = bench.learner.step(played)
+            found.append(time.process_time() - began)
+    write({"sequences": report.sequences, "tokens": report.tokens, "load": os.getloadavg()[0]})
+    for layout, found in costs.items():
+        write({"layout": layout, "median cpu": float(np.median(found)), "cpu": [round(cost, 2) for cost in found]})
+
+
 def load_changed_config(path: Path, changes: Sequence[str]) -> LeagueConfig:
     """The configuration in a file, with keys changed: ``trainer.learner.epochs=3``.
 
@@ -249,6 +268,7 @@ def main() -> None:
     parser.add_argument("--base", type=Path, default=None, help="a base model; made anew where there is none")
     parser.add_argument("--start", type=Path, default=None, help="folder of the adapter to go on from")
     parser.add_argument("--adapter", type=Path, default=None, help="folder that the last adapter is written to")
+    parser.add_argument("--layouts", nargs="*", default=[], help="only compare what a step takes with these layouts")
     parser.add_argument("--log", type=Path, default=None)
     parser.add_argument("--set", action="append", default=[], help="change a key: trainer.learner.epochs=3")
     options = parser.parse_args()
@@ -270,6 +290,9 @@ def main() -> None:
             make_base_model(base, config, lambda *_: None)
         bench = PolicyTraining(config, base, Path(folder) / "adapters", options.start)
         write({"config": str(options.config), "changes": options.set, "seed": config.seed})
+        if options.layouts:
+            asyncio.run(compare_layouts(bench, options.layouts, write))
+            return
         asyncio.run(train_and_benchmark(bench, options, write))
         if options.adapter is not None:
             bench.learner.save_adapter(options.adapter)
