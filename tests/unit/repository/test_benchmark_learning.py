@@ -26,6 +26,14 @@ def test_a_few_steps_and_the_measurement_are_told_as_json(tmp_path: Path, monkey
     assert (adapter / "adapter_config.json").is_file()
 
 
+def test_layouts_are_compared_on_one_batch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--layouts", "auto", "packed", "--set", "model.cloning={ sequences = 64 }"]
+    monkeypatch.setattr(sys, "argv", ["learning", str(ROOT / "configs" / "nim-tiny.toml"), *options])
+    learning.main()
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [(row["layout"], len(row["cpu"])) for row in rows] == [("auto", 5), ("packed", 5)]
+
+
 def test_a_change_reaches_into_tables_that_the_file_leaves_out() -> None:
     config = learning.load_changed_config(
         ROOT / "configs" / "nim-tiny.toml", ["trainer.loss={ name = 'grpo' }", "seed=3"]
