@@ -170,7 +170,7 @@ UNSHARABLE: dict[str, dict[str, Any]] = {
     "bloom": {},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 6},
     "gemma2": {"final_logit_softcapping": None},
-    **{family: {} for family in UNPACKABLE},
+    **{family: {} for family in sorted(UNPACKABLE)},
 }
 """Positions as biases of the attention, one that cannot be replaced, bounded scores, and what cannot be packed."""
 
