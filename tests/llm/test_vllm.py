@@ -63,10 +63,10 @@ def adapter(base: Path, tmp_path: Path) -> Callable[[int], Path]:
 
 
 def ask(running: VllmEngine, folder: Path, adapter: Path | None = None) -> list[ModelCall]:
-    """Constrained and free replies to both cards' first question at Kuhn poker."""
+    """Constrained and free replies to first questions at Kuhn poker."""
     game, prompts = make_game("kuhn_poker", {"shuffle": False}), []
     prompter = make_prompter(Tokenizer(folder), game, PromptsConfig())
-    for seed in range(6):
+    for seed in range(3):
         table = game.new(seed)
         prompt = prompter.make_prompt(table, table.to_move()[0])
         prompts += [(prompt.prompt_ids, constraint) for constraint in (prompt.constraint, None)]
