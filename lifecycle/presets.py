@@ -69,9 +69,16 @@ class PresetOptions(msgspec.Struct, frozen=True):
     preset: Preset
     game: str
     model: str
-    minutes: float
+    minutes: float | None = None
+    """Minutes of training; None for ``default_minutes``."""
+
+    @property
+    def default_minutes(self) -> float:
+        """Training time of the preset, or what the packaged model takes at most on two cores."""
+        return _PACKAGED_MINUTES if _packaged_file(self) else self.preset.minutes
 
 
+_PACKAGED_MINUTES = 60.0
 _PACKAGED_GAMES = {
     "kuhn_poker": "smollm2-kuhn",
     "nim": "smollm2-nim",
@@ -116,7 +123,7 @@ def _check_options(answers: PresetOptions) -> None:
             f"--game {answers.game}: no such game or arena, nor one in a folder that LEAGUE_PLUGINS names; expected "
             f"{format_choices(contests, answers.game)}"
         )
-    if not 0 < answers.minutes < float("inf"):
+    if answers.minutes is not None and not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")
     if not answers.model.strip() or not answers.model.isprintable():
         raise UsageError(f"--model: expected {format_choices([MADE, *PACKAGED_MODELS])}, a folder or a hub id")
@@ -132,9 +139,11 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list
     _check_options(answers)
     body = _body(answers)
     comments = "".join(f"# {line}".rstrip() + "\n" for line in explain(convert(tomllib.loads(body), LeagueConfig, "")))
+    packaged = _packaged_file(answers)
+    source = f"configs/{packaged.name}" if packaged else f"the preset {answers.preset.name}"
     return (
-        f"# A league of {answers.game}, written by `league config init` from the preset {answers.preset.name}.\n"
-        f"{answers.preset.comments}"
+        f"# A league of {answers.game}, written by `league config init` from {source}.\n"
+        f"{'' if packaged else answers.preset.comments}"
         "# Every key has a default; schemas/config/ explains them all.\n"
         "#\n#   league config check FILE      what is wrong, what would be started, and what it takes\n"
         f"#   league up --config FILE       run it\n{comments}{body}"
@@ -143,8 +152,12 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list
 
 def _body(answers: PresetOptions) -> str:
     is_made = answers.model == MADE
-    if tuned := _tuned_file(answers):
-        stop = "\n".join(_stop_lines(answers))
+    stop = "\n".join(_stop_lines(answers))
+    if packaged := _packaged_file(answers):
+        # Beside the steps that it was seen to learn in.
+        return packaged.read_text(encoding="utf-8").replace("[stop]\n", stop)
+    tuned = config_path(Path("configs", f"{answers.game.replace('_', '-')}.toml"))
+    if is_made and answers.game in arena_names() and tuned.is_file():
         return re.sub(r"\[stop\]\n(.*\n)+", lambda _: stop, tuned.read_text(encoding="utf-8"))
     settings = _GAME_SETTINGS.get(answers.game, {})
     if not is_made:
@@ -179,14 +192,12 @@ def _body(answers: PresetOptions) -> str:
     )
 
 
-def _tuned_file(answers: PresetOptions) -> Path | None:
-    """The file of ``configs`` with settings for a game and a model without a GPU; None if there is none."""
-    if answers.model in PACKAGED_MODELS and answers.preset.config.inference.device == "cpu":
-        name = _PACKAGED_GAMES.get(answers.game, "")
-    else:
-        name = answers.game.replace("_", "-") if answers.model == MADE and answers.game in arena_names() else ""
-    file = config_path(Path("configs", f"{name}.toml"))
-    return file if file.is_file() else None
+def _packaged_file(answers: PresetOptions) -> Path | None:
+    """The file of ``configs`` for a packaged model and a game that it was seen to learn; None if there is none."""
+    if answers.model not in PACKAGED_MODELS or answers.preset.config.inference.device != "cpu":
+        return None
+    name = _PACKAGED_GAMES.get(answers.game)
+    return config_path(Path("configs", f"{name}.toml")) if name else None
 
 
 def _machine_tables(answers: PresetOptions) -> str:
@@ -220,7 +231,8 @@ def _learning_lines(contest: EnvironmentSpec, given: str) -> Iterable[str]:
 
 
 def _stop_lines(answers: PresetOptions) -> Iterable[str]:
-    return ("[stop]", "# Minutes of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
+    minutes = answers.default_minutes if answers.minutes is None else answers.minutes
+    return ("[stop]", "# Minutes of training, summed over restarts.", f"minutes = {minutes:g}", "")
 
 
 def _model_lines(answers: PresetOptions) -> list[str]:

@@ -116,6 +116,8 @@ class FreeTextPrompter:
         self._ask = ask
         self._encode = encode
         self._extract = get_extractor(config.extractor)
+        # Of a whole reply the game defines the form; other extractors have one of their own.
+        self._opening = getattr(words, "opening", "").lower() if config.extractor == "whole" else ""
         self.tokenizer = tokenizer
         self._constraint = turn_constraint(tokenizer, template)
         self._may_think = may_think(tokenizer, config)
@@ -166,11 +168,9 @@ class FreeTextPrompter:
             )
         if illegal == choices and self.config.invalid == "random":
             action = game.random_action(seat, rng)
-        # Of a whole reply the game defines the form; other extractors have one of their own.
-        if self.config.extractor != "whole":
-            parsed = parsed._replace(mentions_move=True, well_formed=True)
-        fault = _reply_fault(answer, parsed, ended)
-        return ParsedReply(action, answer.well_formed and parsed.well_formed and ended, choices, illegal, fault=fault)
+        in_form = self.config.extractor != "whole" or parsed.well_formed
+        formatted = answer.well_formed and in_form and ended and self._opening in answer.text.lower()
+        return ParsedReply(action, formatted, choices, illegal, fault=_reply_fault(answer, parsed, ended))
 
 
 def _reply_fault(answer: ExtractedAnswer, parsed: ParsedAction, ended: bool) -> str:

@@ -125,14 +125,14 @@ def describe_replies(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 def _turn_opening(trajectories: Sequence[Trajectory], total: int) -> float | None:
     """The share of replies with the commonest beginning of their turn, over turns with different prompts.
 
-    A turn is a role, a clock and, of constrained replies, what may begin one. Where one prompt makes more than
+    A turn is a game, a role, a clock and, of constrained replies, what may begin one. Where one prompt makes more than
     ``ONE_PROMPT`` of a turn, equal replies may be right. None if less than half of the ``total`` calls are left.
     """
-    turns: dict[tuple[str, int, tuple[int, ...]], list[ModelCall]] = defaultdict(list)
+    turns: dict[tuple[str, str, int, tuple[int, ...]], list[ModelCall]] = defaultdict(list)
     for trajectory in trajectories:
         for call in trajectory.steps:
             if call.branches:
-                turns[trajectory.role, call.clock, tuple(call.allowed[0])].append(call)
+                turns[trajectory.game, trajectory.role, call.clock, tuple(call.allowed[0])].append(call)
     varied = [
         calls
         for calls in turns.values()

@@ -1,7 +1,6 @@
 """Replies of opponents that are no models of the server: bots, agents that search, and remote agents.
 
-A remote agent gets the conversation as it is, with the request's temperature, ``top_p``, seed and limit of tokens.
-Others need more than a conversation:
+A remote agent gets the conversation as it is, and answers by its own settings. Others need more than a conversation:
 
 | session's game | what a request must carry | bots |
 |---|---|---|
@@ -83,8 +82,8 @@ class OpponentReplies:
         if field := _unsupported_field(agent, body):
             raise RefusedError(
                 400,
-                f"{field}: {opened.opponent} is a {agent.kind} agent, which writes one text of its own, without "
-                "tokens; leave the field out, or play a model of the league",
+                f"{field}: {opened.opponent} is a {agent.kind} agent, which writes one text of its own; leave the "
+                "field out, or play a model of the league",
                 field,
             )
         if isinstance(opened, EndedSession):
@@ -106,14 +105,7 @@ class OpponentReplies:
         self._remotes.add_agents(self._context.config.agents)
         # Requests of one session may run side by side, each with its own account.
         request = f"{opened.match_id} {next(self._requests)}"
-        sampling = {
-            "temperature": body.temperature,
-            "top_p": None if body.top_p == 1 else body.top_p,
-            "seed": body.seed,
-            "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
-        }
-        named = {field: value for field, value in sampling.items() if value is not None}
-        client = await self._remotes.make_client(opened.opponent, request, **named)
+        client = await self._remotes.make_client(opened.opponent, request)
         try:
             return await client.complete(conversation(body))
         finally:
@@ -170,13 +162,10 @@ def _unsupported_field(agent: AgentConfig, body: ChatCompletionRequest) -> str |
     form, is_remote = body.structured_outputs, agent.remote is not None
     unsupported = {
         "n": body.n not in (None, 1),
-        "logprobs": body.logprobs,
-        "return_token_ids": body.return_token_ids,
         "allowed_token_ids": body.allowed_token_ids is not None,
         "response_format": body.response_format is not None and body.response_format.type != "text",
         "structured_outputs": form is not None
         and (is_remote or not form.choice or form != StructuredOutputs(choice=form.choice)),
-        "chat_template_kwargs": is_remote and body.chat_template_kwargs.enable_thinking is not None,
     }
     return next((field for field, found in unsupported.items() if found), None)
 

@@ -129,9 +129,9 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     max_tokens: int | None = None
-    temperature: float | None = None
-    """1 by default, and for remote agents their own; 0 takes the most likely token."""
-    top_p: float | None = None
+    temperature: float | None = 1.0
+    """0 takes the most likely token."""
+    top_p: float | None = 1.0
     seed: int | None = None
     """Seed of the first choice; the others' follow it. Without one, every request draws anew."""
     n: int | None = 1

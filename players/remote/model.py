@@ -177,13 +177,8 @@ class RemoteModel:
         """The model's reply to a question; ``chat`` with two messages."""
         return await self.chat([Message("system", rules), Message("user", question)], tally)
 
-    async def chat(
-        self, messages: Sequence[Message], tally: RemoteUsage, max_tokens: int | None = None, **sampling: Any
-    ) -> RemoteReply:
+    async def chat(self, messages: Sequence[Message], tally: RemoteUsage) -> RemoteReply:
         """The model's next message in a conversation; the usage is added to ``tally``, failed or not.
-
-        ``max_tokens`` may lower the configured limit; ``sampling`` are fields such as ``temperature``, which come
-        before the configured one.
 
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
@@ -192,13 +187,11 @@ class RemoteModel:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget
                 is spent; the message names agent, host and the server's text, never the key.
         """
-        most = self._config.max_tokens
         body = {
             "model": self._config.model,
             "messages": list(messages),
             "temperature": self._config.temperature,
-            **sampling,
-            self._config.limit_field: most if max_tokens is None else min(max_tokens, most),
+            self._config.limit_field: self._config.max_tokens,
             **self._config.extra,
         }
         completion, seconds = await self._request_with_retries(body, tally, ChatCompletion)

@@ -65,15 +65,11 @@ class RemoteUsageMeter:
 
 
 class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
-    """A remote agent as the client of one seat of one match, with texts only.
+    """A remote agent as the client of one seat of one match, by its own temperature and limit, with texts only."""
 
-    It replies by its own temperature and limit; ``sampling`` has others, as for ``RemoteModel.chat``.
-    """
-
-    def __init__(self, model: RemoteModel, **sampling: Any) -> None:
+    def __init__(self, model: RemoteModel) -> None:
         super().__init__()
         self._model = model
-        self._sampling = sampling
         self.failure: RemoteError | None = None
         """Its last failure, if any."""
 
@@ -81,7 +77,7 @@ class RemoteAgentClient(RemoteUsageMeter, InferenceClient):
         """Request a reply; ``RemoteError`` if the server gave none, or the budget is spent."""
         async with self._measure() as tally:
             try:
-                reply = await self._model.chat(messages, tally, **self._sampling)
+                reply = await self._model.chat(messages, tally)
             except RemoteError as error:
                 self.failure = error
                 raise
@@ -141,9 +137,9 @@ class RemoteAgents:
         """The agent, for one seat of one match."""
         return self._register(match_id, agent, RemotePlayer(await self._model(agent), words))
 
-    async def make_client(self, agent: str, match_id: str, **sampling: Any) -> RemoteAgentClient:
+    async def make_client(self, agent: str, match_id: str) -> RemoteAgentClient:
         """The agent, for the roles of one seat of a match that is an episode."""
-        return self._register(match_id, agent, RemoteAgentClient(await self._model(agent), **sampling))
+        return self._register(match_id, agent, RemoteAgentClient(await self._model(agent)))
 
     def _register(self, match_id: str, agent: str, seated: _SeatT) -> _SeatT:
         self._by_match.setdefault(match_id, []).append((agent, seated))

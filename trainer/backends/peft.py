@@ -200,9 +200,11 @@ class PeftBackend:
         kept = [self._states_beside(beside, second, layout) for beside in (first, other)]
         # By the model's own attention: a family may scale or mask in a way that attention of ours is not told.
         attention = self.model.config._attn_implementation
-        self.model.set_attn_implementation(self._attention)
+        if attention != self._attention:
+            self.model.set_attn_implementation(self._attention)
         alone = self.hidden_states(second[None])
-        self.model.set_attn_implementation(attention)
+        if attention != self._attention:
+            self.model.set_attn_implementation(attention)
         wide = self.head_VD.dtype == torch.float32
         leak, off = (float((states - kept[0]).abs().max() / alone.abs().max()) for states in (kept[1], alone[0]))
         if leak > (WIDE_TOLERANCE if wide else NARROW_TOLERANCE) or off > POSITION_TOLERANCE:

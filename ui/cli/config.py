@@ -54,7 +54,7 @@ def init(
     game = game or ask("Game", "diplomacy")
     model = model or ask(f"Model ({', '.join(preset.known_models)}, a folder or a hub id)", preset.model)
     if minutes is None:
-        given = ask("Minutes of training", f"{preset.minutes:g}")
+        given = ask("Minutes of training", f"{PresetOptions(preset, game, model).default_minutes:g}")
         try:
             minutes = float(given)
         except ValueError:

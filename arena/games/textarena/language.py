@@ -118,17 +118,18 @@ class TextArenaWords(ListedWords):
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Extract the message for the environment; one that it would reject counts as illegal but stays the action.
 
-        Square brackets mark what is meant as a move. Where all of a reply is heard, talk without any is in form as long
-        as the environment accepts it.
+        Square brackets mark what is meant as a move. A reply without any is in form where the environment accepts it
+        and it is none of the listed moves: talk that all hear, or words that are the move (Taboo's clues).
         """
-        message, hears_all = clean_reply(strip_thinking(reply), self._longest), _hears_all(game)
+        message, listed = clean_reply(strip_thinking(reply), self._longest), ()
         bracketed = any(group[1:-1].strip() for group in BRACKET_GROUP.findall(message))
         if not message:
             return ParsedAction((NO_ANSWER,), 1, 1, mentions_move=False, well_formed=False)
-        if not hears_all:
-            message = extract_bracketed_move(message, _found_moves(game, seat), self._longest)
+        if not _hears_all(game):
+            listed = _found_moves(game, seat)
+            message = extract_bracketed_move(message, listed, self._longest)
         refused = bool(cast(Any, game).refuses(message))
-        return ParsedAction((message,), 1, int(refused), bracketed, bracketed or (hears_all and not refused))
+        return ParsedAction((message,), 1, int(refused), bracketed, bracketed or not (refused or message in listed))
 
 
 def extract_bracketed_move(reply: str, moves: Any = (), longest: int = MAX_REPLY_LENGTH) -> str:

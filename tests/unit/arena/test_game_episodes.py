@@ -171,7 +171,7 @@ def test_a_model_that_knows_nothing_plays_legally_and_its_probabilities_are_the_
 def test_choices_that_begin_each_other_need_an_end(folder: Path) -> None:
     async def choice(end: int | None) -> str:
         backend, tokenizer = make_backend("local", folder), Tokenizer(folder)
-        tokenizer.eos = end
+        tokenizer.ends = () if end is None else (end,)
         try:
             client = BackendClient(backend, tokenizer)
             return (await client.choose([Message("user", "Which?")], ["fold", "fold now"])).text

@@ -110,19 +110,20 @@ def test_a_machine_without_a_gpu_is_offered_a_real_language_model_with_settings_
 ) -> None:
     # The problems' file is the package's own.
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "league.toml"
-    asked = CliRunner().invoke(app, ["config", "init", str(file)], input=f"laptop\n{game}\nsmollm2-135m-instruct\n60\n")
+    file, minutes = tmp_path / "league.toml", "" if learnt else "60"
+    answers = f"laptop\n{game}\nsmollm2-135m-instruct\n{minutes}\n"
+    asked = CliRunner().invoke(app, ["config", "init", str(file)], input=answers)
     assert asked.exit_code == 0, asked.output
     assert "Model (made, smollm2-135m-instruct, a folder or a hub id)" in asked.output
     config = load_config(file)
     check_config(config)
-    assert (config.model.base, config.stop.minutes, config.stop.steps) == ("smollm2-135m-instruct", 60.0, None)
+    assert (config.model.base, config.stop.minutes) == ("smollm2-135m-instruct", 60.0)
     if learnt is None:
         assert resolve_learner(config) == convert(PRETRAINED_DEFAULTS, LearnerConfig, "")
     else:
-        assert structs.replace(config, stop=None) == structs.replace(
-            load_config(PRESETS.parent / f"{learnt}.toml"), stop=None
-        )
+        published = load_config(PRESETS.parent / f"{learnt}.toml")
+        assert config == structs.replace(published, stop=structs.replace(published.stop, minutes=60.0))
+        assert f"from configs/{learnt}.toml." in file.read_text().splitlines()[0]
     gpu = CliRunner().invoke(app, ["config", "init", str(tmp_path / "gpu.toml")], input="gpu-24gb\n\n\n\n")
     assert "Model (Qwen/Qwen3-1.7B, a folder or a hub id)" in gpu.output
 

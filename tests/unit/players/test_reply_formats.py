@@ -243,6 +243,7 @@ def test_move_that_a_reply_names_counts_even_where_it_is_illegal(
 
 
 KUHN, PUZZLE, TALK = "KuhnPoker-v0-train", "LogicPuzzle-v0-train", "IteratedPrisonersDilemma-v0-train"
+TABOO = "Taboo-v0-train"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,8 @@ KUHN, PUZZLE, TALK = "KuhnPoker-v0-train", "LogicPuzzle-v0-train", "IteratedPris
         (KUHN, "whole", "I fear a bet, so [fold]", "illegal", True),
         (KUHN, "whole", "[raise]", "illegal", True),
         (KUHN, "whole", " \n", "empty", False),
-        (KUHN, "boxed", r"\boxed{raise}", "illegal", True),
+        (KUHN, "boxed", r"\boxed{[raise]}", "illegal", True),
+        (KUHN, "boxed", r"\boxed{raise}", "unparsable", True),
         (KUHN, "boxed", "I cannot decide.", "unparsable", False),
         # All that is said is heard here, and a move needs its brackets all the same.
         (PUZZLE, "whole", "I cannot decide.", "unparsable", False),
@@ -265,6 +267,9 @@ KUHN, PUZZLE, TALK = "KuhnPoker-v0-train", "LogicPuzzle-v0-train", "IteratedPris
         # Talk before the decision needs none.
         (TALK, "whole", "Let us both cooperate.", "", True),
         (TALK, "whole", "", "empty", False),
+        # Words are the moves here.
+        (TABOO, "whole", "Think of it.", "", True),
+        (TABOO, "whole", "A coffee filter.", "unparsable", False),
     ],
 )
 def test_faults_of_a_reply_in_textarena_go_by_its_square_brackets(
