@@ -69,13 +69,7 @@ class PresetOptions(msgspec.Struct, frozen=True):
     preset: Preset
     game: str
     model: str
-    minutes: float | None = None
-    """Minutes of training; None for ``default_minutes``."""
-
-    @property
-    def default_minutes(self) -> float:
-        """Training time of the preset, or what the packaged model takes at most on two cores."""
-        return _PACKAGED_MINUTES if _packaged_file(self) else self.preset.minutes
+    minutes: float
 
 
 _PACKAGED_MINUTES = 60.0
@@ -123,7 +117,7 @@ def _check_options(answers: PresetOptions) -> None:
             f"--game {answers.game}: no such game or arena, nor one in a folder that LEAGUE_PLUGINS names; expected "
             f"{format_choices(contests, answers.game)}"
         )
-    if answers.minutes is not None and not 0 < answers.minutes < float("inf"):
+    if not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected a finite number above 0")
     if not answers.model.strip() or not answers.model.isprintable():
         raise UsageError(f"--model: expected {format_choices([MADE, *PACKAGED_MODELS])}, a folder or a hub id")
@@ -139,7 +133,7 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list
     _check_options(answers)
     body = _body(answers)
     comments = "".join(f"# {line}".rstrip() + "\n" for line in explain(convert(tomllib.loads(body), LeagueConfig, "")))
-    packaged = _packaged_file(answers)
+    packaged = _packaged_file(answers.preset, answers.game, answers.model)
     source = f"configs/{packaged.name}" if packaged else f"the preset {answers.preset.name}"
     return (
         f"# A league of {answers.game}, written by `league config init` from {source}.\n"
@@ -153,7 +147,7 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig], list
 def _body(answers: PresetOptions) -> str:
     is_made = answers.model == MADE
     stop = "\n".join(_stop_lines(answers))
-    if packaged := _packaged_file(answers):
+    if packaged := _packaged_file(answers.preset, answers.game, answers.model):
         # Beside the steps that it was seen to learn in.
         return packaged.read_text(encoding="utf-8").replace("[stop]\n", stop)
     tuned = config_path(Path("configs", f"{answers.game.replace('_', '-')}.toml"))
@@ -192,11 +186,16 @@ def _body(answers: PresetOptions) -> str:
     )
 
 
-def _packaged_file(answers: PresetOptions) -> Path | None:
+def default_minutes(preset: Preset, game: str, model: str) -> float:
+    """Training time of the preset, or what the packaged model takes at most on two cores."""
+    return _PACKAGED_MINUTES if _packaged_file(preset, game, model) else preset.minutes
+
+
+def _packaged_file(preset: Preset, game: str, model: str) -> Path | None:
     """The file of ``configs`` for a packaged model and a game that it was seen to learn; None if there is none."""
-    if answers.model not in PACKAGED_MODELS or answers.preset.config.inference.device != "cpu":
+    if model not in PACKAGED_MODELS or preset.config.inference.device != "cpu":
         return None
-    name = _PACKAGED_GAMES.get(answers.game)
+    name = _PACKAGED_GAMES.get(game)
     return config_path(Path("configs", f"{name}.toml")) if name else None
 
 
@@ -231,8 +230,7 @@ def _learning_lines(contest: EnvironmentSpec, given: str) -> Iterable[str]:
 
 
 def _stop_lines(answers: PresetOptions) -> Iterable[str]:
-    minutes = answers.default_minutes if answers.minutes is None else answers.minutes
-    return ("[stop]", "# Minutes of training, summed over restarts.", f"minutes = {minutes:g}", "")
+    return ("[stop]", "# Minutes of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
 
 
 def _model_lines(answers: PresetOptions) -> list[str]:

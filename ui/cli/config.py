@@ -41,7 +41,7 @@ def init(
 ) -> None:
     """Write a commented settings file for `league up`; asks for what is not given, Enter takes the default."""
     from lifecycle.config_checks import check_config
-    from lifecycle.presets import PRESETS, PresetOptions, load_preset, settings_file
+    from lifecycle.presets import PRESETS, PresetOptions, default_minutes, load_preset, settings_file
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
@@ -54,7 +54,7 @@ def init(
     game = game or ask("Game", "diplomacy")
     model = model or ask(f"Model ({', '.join(preset.known_models)}, a folder or a hub id)", preset.model)
     if minutes is None:
-        given = ask("Minutes of training", f"{PresetOptions(preset, game, model).default_minutes:g}")
+        given = ask("Minutes of training", f"{default_minutes(preset, game, model):g}")
         try:
             minutes = float(given)
         except ValueError:
