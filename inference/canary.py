@@ -6,30 +6,40 @@ weights moves them; one alone would agree by chance among a thousand versions. A
 base model, or as another adapter, is not the one that is served, unless it has no effect (all its B are zero, as before
 the first step of training), has the other's weights, or is so sure of every token that nothing can move.
 
+What the learner recorded with the adapter (``models.canary``) also finds an old version that this process did not load,
+and an adapter applied with a wrong scale. Sampler and learner compute alike only up to rounding, so answers may be
+apart ten times as far as the two are by the base model alone, and a little further.
+
 Every process that holds a model checks what it loads itself, before the first match that uses it: ``local``, ``vllm``
-in process, and the league's inference servers. Nothing is recorded, so that no trainer has to compute with a sampler's
-numerics, nor is any tolerance between them needed: equal weights give equal numbers on one engine. Beside other
-requests in one batch, sums may be rounded otherwise and a fault go unnoticed; no sound adapter is rejected.
+in process, and the league's inference servers. Beside other requests in one batch, sums may be rounded otherwise and a
+fault go unnoticed; no sound adapter is rejected.
 """
 
 import asyncio
+import math
 from pathlib import Path
 from typing import NamedTuple
 
+from arena.constraints.constraint_slices import ConstraintSlice, state_after
 from inference.base import InferenceBackend, Request, SamplingParameters
+from models.canary import CanaryQuestion, CanaryRecord, canary_prompts, read_record
 from schemas.errors import ModelError
 from schemas.ids import digest
 from schemas.loggers import get_logger
 
 log = get_logger()
 
-_PROMPTS, _PROMPT_TOKENS = 6, 4
 _TOLERANCE = 1e-6
 """Difference of log-probabilities up to which they are equal; one small step moves them a thousand times as far."""
 
 
 _SURE = 1e-3
 """Distance of log-probabilities from 0 up to which they tell nothing."""
+
+_GAP_FACTOR = 10
+_WIDE_TOLERANCE, _NARROW_TOLERANCE = 2e-3, 0.1
+"""Distance of a probability from the recorded one that is rounding, for learners in float32 and in narrower types,
+beside ``_GAP_FACTOR`` times that of the base model's."""
 
 
 class CanaryAnswer(NamedTuple):
@@ -56,9 +66,10 @@ class AdapterCanary:
     def __init__(self, backend: InferenceBackend, vocabulary: int) -> None:
         """``vocabulary`` is the number of tokens, from all over which the prompts' are."""
         self._backend = backend
-        places = [vocabulary * (2 * index + 1) // (2 * _PROMPT_TOKENS) for index in range(_PROMPT_TOKENS)]
-        self._prompts = [[(place + number) % vocabulary for place in places] for number in range(_PROMPTS)]
+        self._prompts = canary_prompts(vocabulary)
         self._answers: dict[str | None, CanaryAnswer] = {}
+        self._base_gap: float | None = None
+        """Largest distance of the base model's recorded probabilities from the served ones."""
 
     async def check(self, adapter: str, folder: Path) -> None:
         """Check an adapter that was loaded from a folder; raises ``ModelError`` if the backend does not serve it."""
@@ -81,6 +92,33 @@ class AdapterCanary:
                     "answer, since its weights differ"
                 )
         self._answers[adapter] = answer
+        if (record := await asyncio.to_thread(read_record, folder)) is not None:
+            await self._check_record(adapter, record)
+
+    async def _check_record(self, adapter: str, record: CanaryRecord) -> None:
+        """Raise ``ModelError`` if the served probabilities are further from the learner's than rounding explains."""
+        if self._base_gap is None:
+            self._base_gap = _distance(await self._answer(None, record.questions), record.base)
+        rounding = _WIDE_TOLERANCE if record.dtype == "float32" else _NARROW_TOLERANCE
+        served, most = await self._answer(adapter, record.questions), rounding + _GAP_FACTOR * self._base_gap
+        if _distance(served, record.adapter) > most:
+            raise ModelError(
+                f"adapter {adapter!r}: after it was loaded, the backend answers the canary's questions with the "
+                f"probabilities {_listed(served)}; the learner recorded {_listed(record.adapter)} (base model: "
+                f"{_listed(record.base)}); expected at most {most:.3g} between them: it serves another version, or "
+                "applies this one with another scale"
+            )
+
+    async def _answer(self, adapter: str | None, questions: list[CanaryQuestion]) -> list[float]:
+        """Probability of the first allowed token of each question."""
+        answers = list[float]()
+        for question in questions:
+            choice = state_after(ConstraintSlice([question.allowed, []], [[1, 1], []]), [])
+            sampling = SamplingParameters(seed=0, max_tokens=1)
+            found = await self._backend.generate(Request(question.prompt_ids, adapter, choice, sampling))
+            probability = math.exp(found.logprobs[0])
+            answers.append(probability if found.completion_ids[0] == question.allowed[0] else 1 - probability)
+        return answers
 
     async def _ask(self, adapter: str | None, weights: str) -> CanaryAnswer:
         sampling = SamplingParameters(seed=0, max_tokens=1)
@@ -91,3 +129,11 @@ class AdapterCanary:
             [logprob for one in found for logprob in one.logprobs],
             weights,
         )
+
+
+def _distance(served: list[float], recorded: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(served, recorded, strict=True))
+
+
+def _listed(probabilities: list[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in probabilities)

@@ -8,6 +8,7 @@
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens
 - ``adapters``           LoRA parameters, and PEFT's format on disk
 - ``adapter_checks``     which base model an adapter belongs to, and whether it has an effect
+- ``canary``           what the learner records with an adapter, for whoever serves it
 - ``adapter_bundle``     an adapter folder as content-addressed bytes
 - ``hf``                 tensor names of Hugging Face's layout, both ways; adapters that PEFT reads, and their merging
 - ``gguf``               GGUF files as model folders; models that packages carry

@@ -16,9 +16,10 @@ import msgspec
 import numpy as np
 import torch
 
+from models.canary import CanaryRecord, canary_questions, write_record
 from schemas.config import TrainerConfig, convert
 from schemas.ids import derive_seed
-from schemas.trajectories import Trajectory
+from schemas.trajectories import ModelCall, Trajectory
 from trainer.advantages.base import UsesCritic
 from trainer.backends import TrainableAdapter
 from trainer.batch import Batch, Floats, Ints, flatten, minibatches, rank_microbatches, resolve_layout
@@ -60,6 +61,8 @@ class Learner:
         self._objective = LOSSES.build(config.loss)
         self._loss: Callable[[LossInputs], LossValue] = self._objective
         self._optimizer = adapter.make_optimizer(self.config)
+        self._canary: CanaryRecord | None = None
+        """Answers by the newest step's weights; None before the first step."""
 
     def step(self, trajectories: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
         """Train on a batch of trajectories, all epochs of it.
@@ -100,6 +103,8 @@ class Learner:
         self._layout = self._choose_layout(batch)
         tally, skipped, value_loss = self._update(batch, credited, rate)
         tally.all_reduce(self.ranks)
+        if not (skipped or self.adapter.is_remote):
+            self._canary = self._record_canary()
         critic = [] if self.critic is None else [self.critic.flat_C]
         self.ranks.check_equal_weights(self.steps, *self._optimizer.weights, *critic)
         return msgspec.structs.replace(
@@ -119,8 +124,10 @@ class Learner:
         return self._credit(trajectories, self.memory, None if self.critic is None else self.critic.predict_values)
 
     def save_adapter(self, folder: Path, base_model: str = "") -> Path:
-        """Save the adapter in PEFT's format and return the folder."""
+        """Save the adapter in PEFT's format, after a step with the canary's record, and return the folder."""
         self.adapter.save(folder, base_model)
+        if self._canary is not None:
+            write_record(self._canary, folder)
         return folder
 
     def save_state(self, folder: Path) -> None:
@@ -150,6 +157,7 @@ class Learner:
         parameters = sum(tensor.numel() for tensor in self._optimizer.weights)
         saved, tensors = load_state(folder, *self.adapter.layout, parameters)
         self._optimizer.load(OptimizerState(saved.updates, tensors, saved.path))
+        self._canary = None
         # A state saved before there was a critic continues with the new one.
         if self.critic is not None and set(TENSORS) <= set(tensors):
             self.critic.restore(tensors, saved.critic_updates)
@@ -164,6 +172,7 @@ class Learner:
             ModelError: no adapter, or one of another shape than this learner's.
         """
         self.adapter.load(folder)
+        self._canary = None
         self._optimizer.reset()
         self.steps = steps
         self.memory = AdvantageState()
@@ -222,6 +231,17 @@ class Learner:
         with torch.no_grad():
             evaluate = adapter.begin(self._layout, enabled).loss_inputs
         return choice_logprobs(evaluate, batch, adapter.device, self._layout, self.ranks, adapter.is_sharded)
+
+    def _record_canary(self) -> CanaryRecord:
+        """Ask the base model and the adapter the canary's questions."""
+        questions = canary_questions(self.adapter.shape.vocab_size)
+        calls = [
+            ModelCall(asked.prompt_ids, asked.allowed[:1], [0], [0.0], [asked.allowed], self.steps, 0, 0.0)
+            for asked in questions
+        ]
+        batch = flatten([Trajectory("canary", "", "", 0, "", "", calls, 0, 0.0, 0.0, 1)], [np.zeros(len(calls))])
+        base, adapter = (np.exp(self._choice_logprobs(batch, enabled)).tolist() for enabled in (False, True))
+        return CanaryRecord(questions, base, adapter, str(self.adapter.dtype).removeprefix("torch."))
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: StepStatistics) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""

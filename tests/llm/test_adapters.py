@@ -12,6 +12,7 @@ from schemas.errors import ModelError
 from tests.llm.conftest import NAME
 from tests.unit.inference.test_adapter_canary import (  # noqa: F401 - these tests are collected here
     test_a_backend_that_does_not_serve_an_adapter_is_found_when_it_is_loaded,
+    test_a_version_that_this_process_never_loaded_and_a_wrong_scale_are_found_by_the_record,
     test_an_adapter_that_was_evicted_gives_the_same_log_probabilities_again,
     test_small_steps_are_no_faults_and_an_adapter_without_effect_is_named,
 )

@@ -26,6 +26,7 @@ from players.prompt_builder import make_prompter
 from schemas.config import PromptsConfig
 from schemas.trajectories import ModelCall
 from tests.vllm.test_vllm_canary import (  # noqa: F401 - these tests are collected here
+    test_a_version_that_vllm_was_not_given_here_is_found_by_the_learners_record,
     test_an_adapter_that_vllm_dropped_and_loaded_again_gives_the_same_log_probabilities,
     test_the_canary_finds_a_vllm_that_serves_another_adapter,
 )

@@ -15,6 +15,7 @@ from inference.vllm.process import VllmEngine
 from inference.vllm.settings import VllmConfig
 from models.hf import merge_adapter
 from schemas.errors import ModelError
+from tests.unit.inference.test_adapter_canary import learnt
 from tests.vllm.conftest import VOCABULARY
 
 REQUEST = Request([3, 4, 5], "a", None, SamplingParameters(seed=4, max_tokens=8))
@@ -53,6 +54,22 @@ def test_the_canary_finds_a_vllm_that_serves_another_adapter(base, engine, adapt
         backend.answers = {}
         await cache.ensure(["b"])
         assert cache.loaded == ["a", "b"]
+        await backend.close()
+
+    asyncio.run(body())
+
+
+def test_a_version_that_vllm_was_not_given_here_is_found_by_the_learners_record(base, engine, tmp_path):
+    async def body() -> None:
+        backend = Misrouted(base, engine=engine)
+        backend.load_adapter("old", learnt(base, tmp_path / "old", 3))
+        cache = make_cache(backend, lambda _: learnt(base, tmp_path / "new", 12))
+        backend.answers = {"n": "old"}
+        with pytest.raises(ModelError, match=r"'n'.* the learner recorded .*: it serves another version, or"):
+            await cache.ensure(["n"])
+        backend.answers = {}
+        await cache.ensure(["n"])
+        assert cache.loaded == ["n"]
         await backend.close()
 
     asyncio.run(body())

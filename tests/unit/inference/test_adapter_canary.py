@@ -1,6 +1,7 @@
 """A canary finds a backend that ignores an adapter or serves an old one; adapters name their base and act on it."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,14 @@ from inference.local import LocalBackend
 from lifecycle.model_checks import check_first_adapter
 from models import BaseShape, Tokenizer, make_base
 from models.adapter_checks import check_base_name, has_effect
-from models.adapters import LoraConfig, create, save
+from models.adapters import CONFIG_FILE, LoraConfig, create, save
+from models.canary import read_record
 from models.model_config import read_shape
-from schemas.config import LeagueConfig, ModelConfig
+from schemas.config import LeagueConfig, ModelConfig, Plugin, TrainerConfig
 from schemas.errors import ModelError
+from schemas.trajectories import ModelCall, Trajectory
+from trainer.backends import AdapterSpec, load_backend
+from trainer.learner import Learner
 
 SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=1)
 
@@ -46,15 +51,27 @@ def trained(base: Path, folder: Path, change: float) -> None:
     save(lora, folder)
 
 
+def learnt(base: Path, folder: Path, steps: int, learner: str = "native", dtype: str = "float32") -> Path:
+    """The adapter after so many gradient steps towards two tokens, with the learner's record of it."""
+    config = TrainerConfig(advantage=Plugin("constant"), learner={"learning_rate": 2e-3, "warmup_updates": 0})
+    backend = load_backend(Plugin(learner), base, "cpu", dtype)
+    trained = Learner(backend.new_adapter(AdapterSpec(rank=4, alpha=8.0, targets=()), seed=1), config, seed=1)
+    calls = [ModelCall([3, 4, token], [token, 5], [0, 1], [-2.0, -2.0], [[], []], 0, 0, 0.0) for token in (5, 6)]
+    for _ in range(steps):
+        trained.step([Trajectory("m", "game", "main", 0, "A", "A", calls, 1, 1.0, 1.0, 1)])
+    return trained.save_adapter(folder)
+
+
 def make_cache(base: Path, backend: LocalBackend, changes: dict[str, float], most: int = 8) -> AdapterCache:
     async def fetch(adapter: str, folder: Path) -> None:
         trained(base, folder, changes[adapter])
 
-    async def tell(slots: int, reason: str) -> None:
-        raise AssertionError(reason)
-
     canary = AdapterCanary(backend, len(Tokenizer(base)))
-    return AdapterCache(backend, lambda: most, set, fetch, tell, canary.check)
+    return AdapterCache(backend, lambda: most, set, fetch, never_short, canary.check)
+
+
+async def never_short(slots: int, reason: str) -> None:
+    raise AssertionError(reason)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +94,57 @@ def test_a_backend_that_does_not_serve_an_adapter_is_found_when_it_is_loaded(bas
         await backend.close()
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("fault", ["another version", "another scale"])
+def test_a_version_that_this_process_never_loaded_and_a_wrong_scale_are_found_by_the_record(base, tmp_path, fault):
+    async def body() -> None:
+        backend = Misrouted(base)
+        backend.load_adapter("old", learnt(base, tmp_path / "old", 3))
+        newest = learnt(base, tmp_path / "new", 12)
+
+        async def fetch(adapter: str, folder: Path) -> None:
+            shutil.copytree(newest, folder)
+            if fault == "another scale" and adapter == "new":
+                config = (folder / CONFIG_FILE).read_text()
+                (folder / CONFIG_FILE).write_text(config.replace('"lora_alpha": 8.0', '"lora_alpha": 16.0'))
+
+        verify = AdapterCanary(backend, len(Tokenizer(base))).check
+        cache = AdapterCache(backend, lambda: 8, set, fetch, never_short, verify)
+        backend.answers = {"new": "old"} if fault == "another version" else {}
+        with pytest.raises(ModelError, match=r"'new'.* the learner recorded .*: it serves another version, or"):
+            await cache.ensure(["new"])
+        assert cache.loaded == []
+        await cache.ensure(["sound"])
+        await backend.close()
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("learner", ["native", "peft"])
+@pytest.mark.parametrize("types", [("float32", "float32"), ("float32", "bfloat16"), ("bfloat16", "bfloat16")])
+def test_what_the_learner_recorded_is_found_by_a_sampler_of_either_type(base, tmp_path, learner, types):
+    async def body() -> None:
+        backend = make_backend("local", base, dtype=types[1])
+
+        async def fetch(adapter: str, folder: Path) -> None:
+            learnt(base, folder, int(adapter), learner, types[0])
+            assert read_record(folder).dtype == types[0]
+
+        verify = AdapterCanary(backend, len(Tokenizer(base))).check
+        cache = AdapterCache(backend, lambda: 8, set, fetch, never_short, verify)
+        await cache.ensure(["1", "12"])
+        assert cache.loaded == ["1", "12"]
+        await backend.close()
+
+    asyncio.run(body())
+
+
+def test_a_damaged_record_is_an_error_with_its_path(tmp_path):
+    (tmp_path / "canary.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"canary\.json: not a canary's record"):
+        read_record(tmp_path)
+    assert read_record(tmp_path / "none") is None
 
 
 def test_many_versions_and_equal_weights_under_two_names_are_no_faults(base):
