@@ -10,6 +10,7 @@ import msgspec
 
 from schemas.codec import DECODE_ERRORS
 from schemas.errors import ModelError
+from schemas.ids import digest
 
 RECORD_FILE = "canary.json"
 
@@ -31,6 +32,8 @@ class CanaryRecord(msgspec.Struct, frozen=True):
     adapter: list[float]
     dtype: str
     """Type of the learner's base weights."""
+    files: str = ""
+    """Digest of the adapter's files, set by ``write_record``: a record of files that were changed since is void."""
 
 
 def canary_prompts(vocabulary: int) -> list[list[int]]:
@@ -45,22 +48,27 @@ def canary_questions(vocabulary: int) -> list[CanaryQuestion]:
 
 
 def write_record(record: CanaryRecord, folder: Path) -> None:
-    """Write a record beside the adapter's files."""
+    """Write a record beside the files of its adapter."""
+    record = msgspec.structs.replace(record, files=_digest_files(folder))
     (folder / RECORD_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
 
 
 def read_record(folder: Path) -> CanaryRecord | None:
-    """The record of an adapter in a folder; None for an adapter that the league's learner did not train.
+    """The record of an adapter in a folder; None for one that the league's learner did not write as it is.
 
     Raises:
         ModelError: it is damaged.
     """
     path = folder / RECORD_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=CanaryRecord)
+        record = msgspec.json.decode(path.read_bytes(), type=CanaryRecord)
     except FileNotFoundError:
         return None
     except DECODE_ERRORS as error:
-        raise ModelError(
-            f"{path}: not a canary's record ({error}); expected the file that the learner wrote"
-        ) from error
+        raise ModelError(f"{path}: not a canary's record ({error}); expected the learner's file") from error
+    return record if record.files == _digest_files(folder) else None
+
+
+def _digest_files(folder: Path) -> str:
+    files = sorted(path for path in folder.iterdir() if path.name != RECORD_FILE)
+    return digest(b"".join(path.read_bytes() for path in files))

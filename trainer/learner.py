@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
-from models.canary import CanaryRecord, canary_questions, write_record
+from models.canary import CanaryRecord, canary_questions, read_record, write_record
 from schemas.config import TrainerConfig, convert
 from schemas.ids import derive_seed
 from schemas.trajectories import ModelCall, Trajectory
@@ -62,7 +62,7 @@ class Learner:
         self._loss: Callable[[LossInputs], LossValue] = self._objective
         self._optimizer = adapter.make_optimizer(self.config)
         self._canary: CanaryRecord | None = None
-        """Answers by the newest step's weights; None before the first step."""
+        """Answers by the current weights; None where they are not known."""
 
     def step(self, trajectories: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
         """Train on a batch of trajectories, all epochs of it.
@@ -124,7 +124,7 @@ class Learner:
         return self._credit(trajectories, self.memory, None if self.critic is None else self.critic.predict_values)
 
     def save_adapter(self, folder: Path, base_model: str = "") -> Path:
-        """Save the adapter in PEFT's format, after a step with the canary's record, and return the folder."""
+        """Save the adapter in PEFT's format, with the canary's record if there is one, and return the folder."""
         self.adapter.save(folder, base_model)
         if self._canary is not None:
             write_record(self._canary, folder)
@@ -172,7 +172,7 @@ class Learner:
             ModelError: no adapter, or one of another shape than this learner's.
         """
         self.adapter.load(folder)
-        self._canary = None
+        self._canary = read_record(folder)
         self._optimizer.reset()
         self.steps = steps
         self.memory = AdvantageState()

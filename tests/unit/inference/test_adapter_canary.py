@@ -16,6 +16,7 @@ from inference.canary import AdapterCanary
 from inference.local import LocalBackend
 from lifecycle.model_checks import check_first_adapter
 from models import BaseShape, Tokenizer, make_base
+from models.adapter_bundle import pack_folder
 from models.adapter_checks import check_base_name, has_effect
 from models.adapters import CONFIG_FILE, LoraConfig, create, save
 from models.canary import read_record
@@ -98,20 +99,23 @@ def test_a_backend_that_does_not_serve_an_adapter_is_found_when_it_is_loaded(bas
 
 @pytest.mark.parametrize("fault", ["another version", "another scale"])
 def test_a_version_that_this_process_never_loaded_and_a_wrong_scale_are_found_by_the_record(base, tmp_path, fault):
+    newest = learnt(base, tmp_path / "new", 12)
+    served = learnt(base, tmp_path / "served", 3 if fault == "another version" else 12)
+    if fault == "another scale":
+        config = (served / CONFIG_FILE).read_text()
+        (served / CONFIG_FILE).write_text(config.replace('"lora_alpha": 8.0', '"lora_alpha": 16.0'))
+        assert read_record(served) is None
+
     async def body() -> None:
         backend = Misrouted(base)
-        backend.load_adapter("old", learnt(base, tmp_path / "old", 3))
-        newest = learnt(base, tmp_path / "new", 12)
+        backend.load_adapter("served", served)
 
         async def fetch(adapter: str, folder: Path) -> None:
             shutil.copytree(newest, folder)
-            if fault == "another scale" and adapter == "new":
-                config = (folder / CONFIG_FILE).read_text()
-                (folder / CONFIG_FILE).write_text(config.replace('"lora_alpha": 8.0', '"lora_alpha": 16.0'))
 
         verify = AdapterCanary(backend, len(Tokenizer(base))).check
         cache = AdapterCache(backend, lambda: 8, set, fetch, never_short, verify)
-        backend.answers = {"new": "old"} if fault == "another version" else {}
+        backend.answers = {"new": "served"}
         with pytest.raises(ModelError, match=r"'new'.* the learner recorded .*: it serves another version, or"):
             await cache.ensure(["new"])
         assert cache.loaded == []
@@ -140,11 +144,20 @@ def test_what_the_learner_recorded_is_found_by_a_sampler_of_either_type(base, tm
     asyncio.run(body())
 
 
+def test_a_learner_that_goes_on_from_an_adapter_keeps_its_record_until_the_files_change(base, tmp_path):
+    folder = learnt(base, tmp_path / "own", 2)
+    backend = load_backend(Plugin("native"), base, "cpu", "float32")
+    again = Learner(backend.new_adapter(AdapterSpec(rank=4, alpha=8.0, targets=()), seed=1), TrainerConfig(), seed=1)
+    again.load_adapter(folder, steps=2)
+    assert pack_folder(again.save_adapter(tmp_path / "again")) == pack_folder(folder)
+    trained(base, folder, 0.1)
+    assert read_record(folder) is None
+
+
 def test_a_damaged_record_is_an_error_with_its_path(tmp_path):
     (tmp_path / "canary.json").write_text("{}")
     with pytest.raises(ModelError, match=r"canary\.json: not a canary's record"):
         read_record(tmp_path)
-    assert read_record(tmp_path / "none") is None
 
 
 def test_many_versions_and_equal_weights_under_two_names_are_no_faults(base):
