@@ -70,5 +70,5 @@ def read_record(folder: Path) -> CanaryRecord | None:
 
 
 def _digest_files(folder: Path) -> str:
-    files = sorted(path for path in folder.iterdir() if path.name != RECORD_FILE)
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != RECORD_FILE)
     return digest(b"".join(path.read_bytes() for path in files))
