@@ -6,6 +6,7 @@ from typing import Any
 
 from models.adapters import CONFIG_FILE, read_matrices
 from schemas.errors import ModelError
+from schemas.ids import digest
 
 
 def check_base_name(folder: Path, config: Mapping[str, Any], source: str, base: Path | None) -> None:
@@ -35,6 +36,12 @@ def check_base_name(folder: Path, config: Mapping[str, Any], source: str, base: 
 def has_effect(folder: Path) -> bool:
     """Whether an adapter changes its base model: one whose B are all zero does not; raises as ``read_matrices``."""
     return any(bool(b_OR.any()) for _, b_OR in read_matrices(folder).values())
+
+
+def digest_weights(folder: Path) -> str:
+    """Digest of an adapter's matrices, whatever library wrote them; raises as ``read_matrices``."""
+    pairs = read_matrices(folder).values()
+    return digest(b"".join(matrix.contiguous().numpy().tobytes() for pair in pairs for matrix in pair))
 
 
 def _last_part(name: str) -> str:

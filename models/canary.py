@@ -25,13 +25,11 @@ class CanaryQuestion(msgspec.Struct, frozen=True):
 
 
 class CanaryRecord(msgspec.Struct, frozen=True):
-    """Questions, and the learner's answers by the base model alone and with the adapter."""
+    """Questions, and the answers of a learner in float32 by the base model alone and with the adapter."""
 
     questions: list[CanaryQuestion]
     base: list[float]
     adapter: list[float]
-    dtype: str
-    """Type of the learner's base weights."""
     files: str = ""
     """Digest of the adapter's files, set by ``write_record``: a record of files that were changed since is void."""
 

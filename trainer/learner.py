@@ -103,7 +103,7 @@ class Learner:
         self._layout = self._choose_layout(batch)
         tally, skipped, value_loss = self._update(batch, credited, rate)
         tally.all_reduce(self.ranks)
-        if not (skipped or self.adapter.is_remote):
+        if not skipped:
             self._canary = self._record_canary()
         critic = [] if self.critic is None else [self.critic.flat_C]
         self.ranks.check_equal_weights(self.steps, *self._optimizer.weights, *critic)
@@ -144,6 +144,7 @@ class Learner:
             transforms=dict(self.memory.transforms),
             critic_updates=0 if self.critic is None else self.critic.updates,
             path=optimizer.path,
+            canary=self._canary,
         )
         critic = {} if self.critic is None else self.critic.snapshot()[0]
         save_state(folder, saved, {**optimizer.tensors, **critic})
@@ -157,7 +158,7 @@ class Learner:
         parameters = sum(tensor.numel() for tensor in self._optimizer.weights)
         saved, tensors = load_state(folder, *self.adapter.layout, parameters)
         self._optimizer.load(OptimizerState(saved.updates, tensors, saved.path))
-        self._canary = None
+        self._canary = saved.canary
         # A state saved before there was a critic continues with the new one.
         if self.critic is not None and set(TENSORS) <= set(tensors):
             self.critic.restore(tensors, saved.critic_updates)
@@ -232,8 +233,10 @@ class Learner:
             evaluate = adapter.begin(self._layout, enabled).loss_inputs
         return choice_logprobs(evaluate, batch, adapter.device, self._layout, self.ranks, adapter.is_sharded)
 
-    def _record_canary(self) -> CanaryRecord:
-        """Ask the base model and the adapter the canary's questions."""
+    def _record_canary(self) -> CanaryRecord | None:
+        """Ask the base model and the adapter the canary's questions; None where rounding would decide the answers."""
+        if self.adapter.is_remote or self.adapter.dtype != torch.float32:
+            return None
         questions = canary_questions(self.adapter.shape.vocab_size)
         calls = [
             ModelCall(asked.prompt_ids, asked.allowed[:1], [0], [0.0], [asked.allowed], self.steps, 0, 0.0)
@@ -241,7 +244,7 @@ class Learner:
         ]
         batch = flatten([Trajectory("canary", "", "", 0, "", "", calls, 0, 0.0, 0.0, 1)], [np.zeros(len(calls))])
         base, adapter = (np.exp(self._choice_logprobs(batch, enabled)).tolist() for enabled in (False, True))
-        return CanaryRecord(questions, base, adapter, str(self.adapter.dtype).removeprefix("torch."))
+        return CanaryRecord(questions, base, adapter) if np.isfinite([base, adapter]).all() else None
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: StepStatistics) -> None:
         """Accumulate this rank's share of a minibatch's gradient."""

@@ -16,6 +16,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from models.adamw import AdamW
+from models.canary import CanaryRecord
 from schemas.errors import ModelError
 from schemas.files import fsync_path
 from trainer.ranks import RankComm
@@ -116,6 +117,8 @@ class LearnerState(msgspec.Struct, frozen=True):
     """Optimiser updates of the critic, where there is one."""
     path: str = ""
     """Path of weights and moments on a server; empty where they are the tensors beside this."""
+    canary: CanaryRecord | None = None
+    """The canary's answers by these weights, if they are known."""
 
 
 def save_state(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> None:
