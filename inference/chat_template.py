@@ -83,7 +83,7 @@ def render_conversation(
     the game's prompt. ``continues`` leaves the last message open, which must be the assistant's, with text.
 
     Raises:
-        ModelError: the template rejects it, with and without a system message; or as ``resolve_template``.
+        ModelError: the template rejects it, or as ``resolve_template``.
     """
     if _has_own_template(tokenizer, config):
         return _render_own(tokenizer, messages, config, continues)
@@ -171,10 +171,6 @@ def _has_own_template(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
 
 def _render_own(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig, continues: bool) -> str:
     conversation = with_system_prompt(messages, config.system)
-    try:
-        return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking, continues)
-    except ModelError:
-        if conversation[0].role != "system":
-            raise
-        merged = merge_system_message(conversation)
-        return tokenizer.render_chat(msgspec.to_builtins(merged), config.thinking, continues)
+    if not tokenizer.has_system_role:
+        conversation = merge_system_message(conversation)
+    return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking, continues)

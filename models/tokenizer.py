@@ -25,6 +25,8 @@ TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 PLAIN_MARKS = ("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|system|>", "<|user|>", "<|assistant|>")
 """Marks of turns that Llama 2, the first Mistral models and OLMo 2 write as plain text."""
 _LONG_CHARS = 20_000
+_PROBE = "system-role-probe"
+"""Content of a system message, in no template's own text."""
 
 
 class Tokenizer:
@@ -152,6 +154,15 @@ class Tokenizer:
         if any((self.folder / name).is_file() for name in TEMPLATE_FILES):
             return True
         return bool(self._settings("tokenizer_config.json").get("chat_template"))
+
+    @cached_property
+    def has_system_role(self) -> bool:
+        """Whether the chat template writes system messages: Gemma 2's raises an error, early Phi-3's ignores them."""
+        talk = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "?"}]
+        try:
+            return _PROBE in self.render_chat(talk)
+        except ModelError:
+            return False
 
     def render_chat(
         self, messages: Sequence[Mapping[str, str]], thinking: bool = False, continues: bool = False

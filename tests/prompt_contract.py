@@ -1,6 +1,7 @@
 """The contract of prompts, as properties of any tokenizer: what it writes is what its own chat template writes.
 
-1. The ids are those of ``apply_chat_template`` of the model's own tokenizer.
+1. The ids are those of ``apply_chat_template`` of the model's own tokenizer; where that writes no system messages, of
+   the conversation with the system message in its first question.
 2. No content writes a special token or another mark of turns, whatever its text.
 3. The prompt of turn n + 1 begins with prompt and completion of turn n, where the template allows it: docs/prompts.md
    has the families.
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from transformers import AutoTokenizer
 
-from arena.prompts import Message
+from arena.prompts import Message, merge_system_message
 from inference.chat_template import encode_conversation, without_marks
 from models import Tokenizer
 from schemas.config import PromptsConfig
@@ -43,7 +45,8 @@ def conversations(marks: Sequence[str]) -> st.SearchStrategy[list[Message]]:
 class PromptContract:
     """The contract for the model in a folder; ``marks`` are those of its turns, beside its special tokens."""
 
-    def __init__(self, folder: Path, marks: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, marks: Sequence[str] = (), has_system_role: bool = True) -> None:
+        self.has_system_role = has_system_role
         self.tokenizer = Tokenizer(folder)
         self.marks = sorted({*self.tokenizer.special_texts, *marks})
         self._own = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -55,9 +58,10 @@ class PromptContract:
 
     def check_own_template(self, messages: list[Message]) -> None:
         """Property 1."""
-        clean = [{"role": m.role, "content": m.content} for m in without_marks(self.tokenizer, messages, CONFIG)]
+        clean = without_marks(self.tokenizer, messages, CONFIG)
+        written = clean if self.has_system_role else merge_system_message(clean)
         expected = self._own.apply_chat_template(
-            clean, add_generation_prompt=True, enable_thinking=False, return_dict=False
+            to_builtins(written), add_generation_prompt=True, enable_thinking=False, return_dict=False
         )
         assert encode_conversation(self.tokenizer, messages, CONFIG) == expected
 

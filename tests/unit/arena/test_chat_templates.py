@@ -72,6 +72,12 @@ OTHERS = {
         "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
         "{{ '<|assistant|>\n' if add_generation_prompt else '<|endoftext|>' }}"
     ),
+    # As Phi-3-mini was first published: it passes over a system message, and every question opens the reply.
+    "phi3-april-2024": (
+        "{{ '<s>' }}{% for m in messages %}"
+        "{% if m.role == 'user' %}{{ '<|user|>\n' + m.content + '<|end|>\n<|assistant|>\n' }}"
+        "{% elif m.role == 'assistant' %}{{ m.content + '<|end|>\n' }}{% endif %}{% endfor %}"
+    ),
     # Its marks are no tokens, but for the end.
     "olmo2": (
         "{{ '<|endoftext|>' }}{% for m in messages %}{% if m.role == 'system' %}{{ '<|system|>\n' + m.content + '\n' }}"
@@ -90,6 +96,7 @@ OTHERS = {
 OTHER_TOKENS = {
     "mistral": ("</s>", "<s>", "[INST]", "[/INST]"),
     "phi3": ("<|end|>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>"),
+    "phi3-april-2024": ("<|end|>", "<s>", "<|user|>", "<|assistant|>"),
     "olmo2": ("<|endoftext|>",),
     "granitemoehybrid": ("<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>"),
 }
@@ -163,6 +170,15 @@ def test_gemma_that_refuses_a_system_is_told_by_the_user(tmp_path: Path):
         render_conversation(tokenizer, [TALKS["question"][0]] * 2, config)
 
 
+def test_a_template_that_passes_over_a_system_message_gets_it_in_the_first_question(tmp_path: Path):
+    family, nim = "phi3-april-2024", make_game("nim", {"shuffle": False})
+    tokenizer = Tokenizer(folder_of(tmp_path, family, OTHERS[family]))
+    rules, question = build_game_messages(nim.words(), nim.new(0), 0)
+    told = render_conversation(tokenizer, [rules, question], PromptsConfig(system="Play to win."))
+    merged = f"Play to win.\n\n{rules.content}\n\n{question.content}"
+    assert told == f"<s><|user|>\n{merged}<|end|>\n<|assistant|>\n"
+
+
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("system-*.txt")), ids=lambda path: path.stem)
 def test_prompt_with_a_system_never_changes_by_accident(golden: Path):
     """After a deliberate change, write the files again with ``python tests/golden/prompts/write.py`` and read them."""
@@ -187,7 +203,7 @@ def test_what_the_league_says_comes_first_and_empty_text_changes_nothing():
 def contract(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PromptContract:
     family = request.param
     folder = folder_of(tmp_path_factory.mktemp(family), family, (PUBLISHED | OTHERS)[family])
-    made = PromptContract(folder, PLAIN_TURNS.get(family, ()))
+    made = PromptContract(folder, PLAIN_TURNS.get(family, ()), has_system_role=family != "phi3-april-2024")
     made.family = family
     return made
 
