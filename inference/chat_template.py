@@ -119,11 +119,19 @@ def may_think(tokenizer: Tokenizer, config: PromptsConfig) -> bool:
 
     Observations leave the form of a reply to the extractor, as UnstableBaselines does.
     """
+    opens = bool(close_thought(tokenizer, config))
+    return opens or (config.thinking and not config.observation and tokenizer.is_token(END_THINK))
+
+
+def close_thought(tokenizer: Tokenizer, config: PromptsConfig) -> str:
+    """The text that ends the thought that a prompt opens, before a constrained reply; empty where it opens none.
+
+    Raises as ``render_conversation``.
+    """
     if config.observation:
-        return False
+        return ""
     prompt = render_conversation(tokenizer, [Message("user", "?")], config)
-    opens = prompt.rfind(THINK) > prompt.rfind(END_THINK)
-    return opens or (config.thinking and tokenizer.is_token(END_THINK))
+    return f"{END_THINK}\n\n" if prompt.rfind(THINK) > prompt.rfind(END_THINK) else ""
 
 
 def check_thinking(tokenizer: Tokenizer, config: PromptsConfig) -> None:

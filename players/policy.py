@@ -15,7 +15,14 @@ from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
 from arena.prompts import read_answer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
-from inference.chat_template import check_thinking, encode_conversation, may_think, resolve_template, turn_constraint
+from inference.chat_template import (
+    check_thinking,
+    close_thought,
+    encode_conversation,
+    may_think,
+    resolve_template,
+    turn_constraint,
+)
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_constrained_prompter
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter
@@ -198,6 +205,7 @@ class BackendClient:
         self._template = resolve_template(tokenizer, self._config)
         self._constraint = turn_constraint(tokenizer, self._template)
         self._may_think = may_think(tokenizer, self._config)
+        self._begun = close_thought(tokenizer, self._config)
 
     def with_policy(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
         """The same model with other weights; ``temperature`` overrides that of the calls, unless None."""
@@ -227,7 +235,7 @@ class BackendClient:
         seed: int = 0,
     ) -> ModelResponse:
         """Sample a choice; ``ModelError`` as ``complete``, or if one begins another and no token ends it."""
-        written = encode_choices(self._tokenizer, choices, self._template)
+        written = encode_choices(self._tokenizer, [self._begun + choice for choice in choices], self._template)
         sampling = SamplingParameters(temperature, seed, max(map(len, written)), self._top_p)
         return await self._generate(messages, ListConstraint(written), sampling, return_tokens)
 
@@ -243,14 +251,15 @@ class BackendClient:
         temperature = sampling.temperature if self._temperature is None else self._temperature
         sampling = msgspec.structs.replace(sampling, temperature=temperature)
         generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
-        # Without marks and thoughts.
+        is_choice = constraint is not self._constraint
+        # Without marks and thoughts; no choice holds a thought.
         ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
-        reply = read_answer(self._template, self._tokenizer.decode(ids), self._may_think)
+        reply = read_answer(self._template, self._tokenizer.decode(ids), self._may_think and not is_choice)
         tokens = None
         if return_tokens:
             tokens = make_model_call(prompt_ids, generation, version, temperature)
             # A choice of a list always ends.
-            if constraint is self._constraint and (tokens.truncated or not reply.strip()):
+            if not is_choice and (tokens.truncated or not reply.strip()):
                 tokens = msgspec.structs.replace(tokens, fault="truncated" if tokens.truncated else "empty")
         return ModelResponse(reply, tokens, generation.finish_reason)
 

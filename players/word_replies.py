@@ -11,9 +11,9 @@ from random import Random
 from arena.constraints.token_walk import ListConstraint
 from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
-from arena.prompts import END_THINK, Message, Template, read_answer
+from arena.prompts import Message, Template, read_answer
 from arena.prompts.extraction import ExtractedAnswer, get_extractor
-from inference.chat_template import find_thought_end, may_think, turn_constraint, turn_ends
+from inference.chat_template import close_thought, find_thought_end, may_think, turn_constraint, turn_ends
 from models.tokenizer import Tokenizer
 from players.reply_formats import DecisionPrompt, ParsedReply, Prompter, get_tagged_text
 from schemas.config import PromptsConfig
@@ -58,7 +58,7 @@ class ListPrompter:
         self.free_tokens = free.config.free_tokens or 0
         end, room = find_thought_end(free.tokenizer, free.config), self.free_tokens
         self._tagged = get_tagged_text(free.tokenizer, self._opening, room, end) if room else None
-        self._begun = f"{END_THINK}\n\n" if end is not None and not room else ""
+        self._begun = "" if room else close_thought(free.tokenizer, free.config)
         """Ends the thought that the prompt has begun, where there is no room for one."""
         self._before = [end] if end is not None and room else []
 

@@ -15,10 +15,12 @@ from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.games.base import GameSpec
 from arena.games.texts import Listing, words_of
+from arena.prompts import make_template
 from inference import make_backend
 from models import Tokenizer
 from models.decoder import Decoder
 from players.policy import BackendClient
+from schemas.config import PromptsConfig
 from schemas.episodes import EpisodeRequest, Message, ModelResponse, Role, Rollout
 from schemas.errors import ConfigError, ModelError
 from trainer.loss_inputs import recompute_logprobs
@@ -139,12 +141,12 @@ def folder(speaker: Callable[..., Path]) -> Path:
     return speaker(["MOVE: bet check call fold"] * 9, 280, 4096)
 
 
-def with_model(folder: Path, spec: GameSpec, games: int) -> list[Rollout]:
+def with_model(folder: Path, spec: GameSpec, games: int, config: PromptsConfig | None = None) -> list[Rollout]:
     async def all_played() -> list[Rollout]:
         backend = make_backend("local", folder)
         try:
             episode = GameEpisode(spec, ["A", "B"], constrained=True)
-            arena = arena_of(BackendClient(backend, Tokenizer(folder), max_tokens=4), episode)
+            arena = arena_of(BackendClient(backend, Tokenizer(folder), config=config, max_tokens=4), episode)
             results = await arena.generate_rollouts([EpisodeRequest("game")] * games)
             return [result.rollout for result in results]
         finally:
@@ -166,6 +168,24 @@ def test_a_model_that_knows_nothing_plays_legally_and_its_probabilities_are_the_
         learnt_W, stated_W = recompute_logprobs(decoder, None, tokens)
         assert len(stated_W) >= len(rollout.steps)
         assert abs(learnt_W - stated_W).max() < 1e-4
+
+
+@pytest.mark.parametrize(("opens", "begun"), [(True, "</think>\n\n"), (False, "")], ids=["template", "switch"])
+def test_a_model_that_thinks_plays_the_choice_that_it_sampled(
+    opens: bool, begun: str, speaker: Callable[..., Path]
+) -> None:
+    """Whether its template opens a thought, which the choice then ends, or thinking is switched on."""
+    folder = speaker(["MOVE: rock paper scissors"] * 9, 290, 4096, marks=make_template("qwen3").marks)
+    if opens:
+        (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}\n{% endfor %}<think>")
+    tokenizer, spec = Tokenizer(folder), make_game("rock_paper_scissors", {})
+    for rollout in with_model(folder, spec, 4, PromptsConfig(thinking=not opens)):
+        assert rollout.extras["invalid"] == {"A": 0, "B": 0}
+        for step in rollout.steps:
+            assert step.tokens is not None
+            assert tokenizer.decode(step.tokens.prompt_ids).endswith("<think>") == opens
+            assert tokenizer.decode(step.tokens.completion_ids) == f"{begun}{step.completion_text}<|im_end|>"
+            assert step.completion_text in ("MOVE: rock", "MOVE: paper", "MOVE: scissors")
 
 
 def test_choices_that_begin_each_other_need_an_end(folder: Path) -> None:
