@@ -19,6 +19,7 @@ from arena.prompts import Chat, Message, build_game_messages, make_template, mer
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
 from inference.chat_template import (
     check_thinking,
+    close_thought,
     encode_conversation,
     find_thought_end,
     resolve_template,
@@ -57,10 +58,18 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
     config = config or PromptsConfig()
     chat = text if isinstance(text, Chat) and not tokenizer.is_word_level else None
     ask = _text_encoder(tokenizer, text, chat, config)
-    thought_end = None if chat is None else find_thought_end(tokenizer, config)
+    thought_end = [] if chat is None else _end_thought(tokenizer, chat, config)
     if (language := as_grammar_text(text)) is not None:
         return GrammarPrompter(tokenizer, language, ask, chat, config.invalid, thought_end)
     return PhrasePrompter(tokenizer, text, ask, chat, thought_end)
+
+
+def _end_thought(tokenizer: Tokenizer, chat: Chat, config: PromptsConfig) -> list[int]:
+    """The tokens that end the thought with which a reply begins: one where there is room for a thought."""
+    if not chat.free_tokens:
+        return tokenizer.encode_text(close_thought(tokenizer, config))
+    end = find_thought_end(tokenizer, config)
+    return [] if end is None else [end]
 
 
 def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> None:

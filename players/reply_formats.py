@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from arena.constraints.grammars import GrammarCompiler, encode_along
-from arena.constraints.tagged import TaggedConstraints
+from arena.constraints.tagged import TaggedConstraints, force_tokens
 from arena.constraints.token_walk import Constraint, PhraseCompiler
 from arena.constraints.vocabulary import Vocabulary, read_vocabulary
 from arena.games.base import Action, Game
@@ -89,13 +89,16 @@ class Prompter(Protocol):
 
 
 class PhrasePrompter:
-    """A ``Prompter`` of the game's own completions, piece by piece; ``chat`` is the text of conversations."""
+    """A ``Prompter`` of the game's own completions, piece by piece; ``chat`` is the text of conversations.
+
+    ``thought_end`` are the tokens that end the thought with which a reply begins, if it begins with one.
+    """
 
     reply_tokens: int | None = None
     reports_metrics = False
 
     def __init__(
-        self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None, thought_end: int | None
+        self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None, thought_end: Sequence[int]
     ) -> None:
         self._ask = ask
         self._text = text
@@ -103,9 +106,9 @@ class PhrasePrompter:
         self.free_tokens = 0 if chat is None else chat.free_tokens
         self._opening = "" if chat is None else chat.opening
         free = self.free_tokens
-        self._tagged = get_tagged_text(tokenizer, self._opening, free, thought_end) if free else None
-        self._before = [thought_end] if free and thought_end is not None else []
-        """Tokens before the tag in a reply that says nothing else."""
+        self._tagged = get_tagged_text(tokenizer, self._opening, free, *thought_end) if free else None
+        self._before = thought_end
+        """Tokens before the answer in a reply that says nothing else."""
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
         """The seat's decision among the game's completions, behind free text if the answer is tagged."""
@@ -126,22 +129,24 @@ class PhrasePrompter:
         def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
             return self._parse_phrases(game, seat, phrases, ids)
 
-        return DecisionPrompt(prompt_ids, self._walks(phrases), parse_reply, encode_action)
+        constraint = force_tokens(self._before, self._walks(phrases))
+        return DecisionPrompt(prompt_ids, constraint, parse_reply, encode_action)
 
     def _parse_phrases(self, game: Game, seat: int, phrases: Phrases, ids: Sequence[int]) -> ParsedReply:
-        pieces = self._walks.read(phrases, ids)
+        pieces = self._walks.read(phrases, ids[len(self._before) :])
         action = self._text.read(game, seat, pieces)
         parts: Sequence[str] = ()
         if isinstance(self._text, SupportsParts):
             pairs = zip(pieces, self._text.parts(game, seat, pieces), strict=True)
-            parts = [part for piece, part in pairs for _ in self._walks.encode_piece(piece)]
+            parts = [""] * len(self._before) + [part for piece, part in pairs for _ in self._walks.encode_piece(piece)]
         return ParsedReply(action, parts=parts)
 
 
 class GrammarPrompter:
     """A ``Prompter`` of texts in a language that the game gives; where its rules forbid more, they may be illegal.
 
-    ``chat`` is the text, where prompts are conversations; ``rule`` is ``prompts.invalid``.
+    ``chat`` is the text, where prompts are conversations; ``rule`` is ``prompts.invalid``; ``thought_end`` as in
+    ``PhrasePrompter``.
     """
 
     reply_tokens: int | None = None
@@ -154,7 +159,7 @@ class GrammarPrompter:
         ask: PromptEncoder,
         chat: Chat | None,
         rule: str,
-        thought_end: int | None,
+        thought_end: Sequence[int],
     ) -> None:
         self._ask = ask
         self._text = text
@@ -162,11 +167,9 @@ class GrammarPrompter:
         self._grammars = get_grammars(tokenizer)
         self.free_tokens = 0 if chat is None else chat.free_tokens
         free = self.free_tokens
-        self._tagged = get_tagged_text(tokenizer, chat.opening, free, thought_end) if chat and free else None
-        self._before = list[int]()
+        self._tagged = get_tagged_text(tokenizer, chat.opening, free, *thought_end) if chat and free else None
+        self._before = [*thought_end, *(tokenizer.encode_text(chat.opening) if chat and free else [])]
         """Tokens before the answer in a reply that says nothing else."""
-        if chat is not None and free:
-            self._before = [*([] if thought_end is None else [thought_end]), *tokenizer.encode_text(chat.opening)]
         self._constraints: dict[bytes, Constraint] = {}
 
     def make_prompt(self, game: Game, seat: int) -> DecisionPrompt:
@@ -175,7 +178,7 @@ class GrammarPrompter:
         inner, vocabulary = self._get_constraint(grammar), self._grammars.vocabulary
 
         def parse_reply(ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
-            pieces = ids if self._tagged is None else self._tagged.read(inner, ids)
+            pieces = ids[len(self._before) :] if self._tagged is None else self._tagged.read(inner, ids)
             reply = vocabulary.decode(pieces).decode(errors="replace").removesuffix(grammar.closing)
             try:
                 return ParsedReply(self._text.read_reply(game, seat, reply), choices=1)
@@ -188,7 +191,7 @@ class GrammarPrompter:
             text = self._text.write_reply(game, seat, action) + grammar.closing
             return [*self._before, *encode_along(inner, vocabulary, text.encode())]
 
-        constraint = inner if self._tagged is None else self._tagged(inner)
+        constraint = force_tokens(self._before, inner) if self._tagged is None else self._tagged(inner)
         return DecisionPrompt(self._ask(game, seat), constraint, parse_reply, encode_action)
 
     def _get_constraint(self, grammar: Grammar) -> Constraint:

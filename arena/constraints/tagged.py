@@ -132,6 +132,11 @@ class TaggedConstraints:
         return [token for token in known if token == self.vocabulary.end or self._match_length(0, token)]
 
 
+def force_tokens(tokens: Sequence[int], then: Constraint) -> Constraint:
+    """These tokens, forced, and a completion of ``then``."""
+    return _ForcedState(tokens, then) if tokens else then
+
+
 @dataclass(slots=True, eq=False)
 class UntilStopToken:
     """The same tokens at every place, by default the whole vocabulary, up to and including one of the stop tokens."""

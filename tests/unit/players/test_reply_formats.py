@@ -14,7 +14,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 pytest.importorskip("llguidance")
 
-from arena.constraints.token_walk import ANY_TOKEN
+from arena.constraints.token_walk import ANY_TOKEN, read_choices
 from arena.games import make_game
 from arena.games.base import GameSpec
 from arena.match import BotPlayer, play
@@ -209,13 +209,29 @@ def test_move_that_a_thought_quotes_is_not_the_answer(qwen: Path):
     assert question.parse_reply(brief, True, Random(0)).action == ("check",)
 
 
-def test_thought_that_the_prompt_opens_is_closed_before_a_move_without_free_text(qwen: Path):
+@pytest.mark.parametrize(
+    ("name", "settings", "answer"),
+    [
+        ("kuhn_poker", {}, "MOVE: "),
+        ("nim", {"text": "json"}, '{"heap":'),
+        ("diplomacy", {"text": "egocentric"}, "<orders>\n"),
+    ],
+)
+def test_thought_that_the_prompt_opens_is_closed_before_an_answer_without_free_text(
+    name: str, settings: dict[str, str], answer: str, qwen: Path
+):
     (qwen / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}<think>\n")
-    game, tokenizer = make_game("kuhn_poker", {"shuffle": False}), Tokenizer(qwen)
-    question = make_prompter(tokenizer, game, prompts()).make_prompt(game.new(0), 0)
-    reply = question.encode_action(("bet",))
-    assert tokenizer.decode(reply) == "</think>\n\nMOVE: bet<|im_end|>"
-    assert question.parse_reply(reply, True, Random(0)).action == ("bet",)
+    game, tokenizer = make_game(name, settings), Tokenizer(qwen)
+    table = game.new(0)
+    seat = min(table.to_move())
+    question = make_prompter(tokenizer, game, prompts()).make_prompt(table, seat)
+    action = table.random_action(seat, Random(0))
+    reply = question.encode_action(action)
+    assert tokenizer.decode(reply).startswith(f"</think>\n\n{answer}")
+    assert question.parse_reply(reply, True, Random(0)).action == action
+    assert question.constraint is not None
+    choices, _ = read_choices(question.constraint, reply)
+    assert min(choices) >= len(tokenizer.encode_text("</think>\n\n")), "the end of the thought is forced"
 
 
 @pytest.mark.parametrize(
