@@ -37,6 +37,10 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Evaluation or benchmark of the match."""
     settings: dict[str, Any] = {}
     """Game settings of this match in place of the league's."""
+    group: str = ""
+    """Training matches with which this one is compared (``rollout.group_size``); empty if there are none."""
+    group_size: int = 0
+    """Matches of the group; 0 without one."""
 
     @property
     def key(self) -> str:

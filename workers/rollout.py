@@ -66,12 +66,10 @@ class RolloutWorker:
         self._models = models
         self._policy = policy
         self.executor = MatchExecutor.between_agents(context, models)
-        size = context.config.rollout.group_size
         # A group that a killed worker had begun stays as it is: its standings are gone.
-        self._next_match_index = self._first_match_index = (
-            -(-context.state.next_match_index(context.name) // size) * size
-        )
-        self._group_standings = context.state.standings()
+        self._next_match_index = context.state.next_match_index(context.name)
+        self._begin_group()
+        self._first_match_index = self._next_match_index
         sampler = sampler_of(context.config, policy)
         opponents = len(self.executor.environment.seats) - 1
         free = free_slots(context.config, context.state.standings())
@@ -106,14 +104,23 @@ class RolloutWorker:
             trainable = [hero] if experience else []
             await self.executor.append_result(match, trainable, experience, kept_seats=[hero])
 
+    def _begin_group(self) -> None:
+        """Fix the standings and configuration of all matches of the next group, which begins at a multiple of its size.
+
+        Smaller indices are left out after a change of ``rollout.group_size``.
+        """
+        self._group_standings, self._group_config = self._context.state.standings(), self._context.config
+        size = self._group_config.rollout.group_size
+        self._next_match_index = -(-self._next_match_index // size) * size
+
     def _make_match(self) -> tuple[PlayMatch, OpponentsSampled]:
-        """The next match; all matches of a group are drawn from the same standings."""
+        """The next match; all matches of a group are drawn from the same standings and configuration."""
         if self._begins_group:
-            self._group_standings = self._context.state.standings()
+            self._begin_group()
         index = self._next_match_index
         self._next_match_index += 1
         counts = self.executor.seat_counts
-        return make_match(self._group_standings, self._context.config, self._context.name, index, counts, self._policy)
+        return make_match(self._group_standings, self._group_config, self._context.name, index, counts, self._policy)
 
     def _make_trajectory(self, match: CompletedMatch | None, seat: int) -> Trajectory | None:
         """The hero's trajectory; None when the match failed or an opponent's invalid move disqualifies it."""
@@ -153,7 +160,7 @@ class RolloutWorker:
     @property
     def _begins_group(self) -> bool:
         """Whether the next match is the first of its group; one that has begun is played to its end."""
-        return self._next_match_index % self._context.config.rollout.group_size == 0
+        return self._next_match_index % self._group_config.rollout.group_size == 0
 
     async def _wait_for_room(self) -> None:
         """Wait for the trainer, up to a limit: a worker that died leaves matches that never end."""

@@ -57,21 +57,27 @@ def make_match(
     Raises:
         UsageError: no version of the hero's policy has been published.
     """
-    match_id, turn = f"{worker}-{index}", index // config.rollout.group_size
-    group = match_group(match_id, config.rollout.group_size)
+    match_id, size = f"{worker}-{index}", config.rollout.group_size
+    # Named by its first match, so that no name comes again when the size changes.
+    group = f"{worker}-group-{index // size * size}" if size > 1 else ""
     policy = policy or config.trainer.policy
     plugin = sampler_of(config, policy)
     hero, _ = live_hero(standings, policy)
     match_seed = derive_seed(config.seed, "match", group or match_id)
     seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
-    hero_seat = config.matchmaking.seats.get(policy, turn // config.rollout.same_seat % seats)
+    hero_seat = config.matchmaking.seats.get(policy, index // size // config.rollout.same_seat % seats)
     seed = derive_seed(config.seed, "opponents", group or match_id)
     opponent_seats = [seat for seat in range(seats) if seat != hero_seat]
     drawn = make_sampler(plugin).sample(standings, policy, opponent_seats, Random(seed))
     picks = fit_to_slots(drawn, standings, config, policy)
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
-        match_id=match_id, purpose=PURPOSE, seats=[agents[seat] for seat in range(seats)], seed=match_seed
+        match_id=match_id,
+        purpose=PURPOSE,
+        seats=[agents[seat] for seat in range(seats)],
+        seed=match_seed,
+        group=group,
+        group_size=size if group else 0,
     )
     sampled = OpponentsSampled(
         match_id=match_id,
@@ -85,12 +91,6 @@ def make_match(
         picks=picks,
     )
     return match, sampled
-
-
-def match_group(match_id: str, size: int) -> str:
-    """Name of the group of a training match, ``<worker>-group-<number>``; empty where a match is a group by itself."""
-    worker, _, index = match_id.rpartition("-")
-    return f"{worker}-group-{int(index) // size}" if size > 1 else ""
 
 
 def recompute_draw(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> RecomputedDraw:

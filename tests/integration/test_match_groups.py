@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +10,11 @@ import psutil
 import pytest
 
 from league.log.base import RecordedEvent
+from league.matchmaking.matchmaker import recompute_draw
+from league.state import LeagueState
 from schemas.events import GradientStepTaken, MatchFailed, MatchFinished, OpponentsSampled, WorkerJoined
 from schemas.ids import policy_of
+from tests.forks import ForkedCommand
 from tests.integration.conftest import League
 from workers.process import THREAD_ENVIRONMENT
 
@@ -35,33 +38,51 @@ def group_of(match_id: str) -> tuple[str, int]:
     return worker, int(index) // SIZE
 
 
-def test_members_of_a_group_agree_and_have_advantages(
+def test_members_of_a_group_agree_and_have_advantages_and_a_new_size_loses_none(
     league_up: Callable[[Path, Path], League], tmp_path: Path
 ) -> None:
-    league = league_up(tmp_path / "run", settings_with_groups(tmp_path))
+    league = league_up(tmp_path / "run", settings_with_groups(tmp_path, steps=100_000))
+    taken = sum(isinstance(recorded.event, GradientStepTaken) for recorded in league.wait_for_steps(1))
+    settings = f"rollout.group_size={2 * SIZE}", f"stop.steps={taken + 10}"
+    command = ["config", "set", *settings, "--run", str(league.run)]
+    changing = ForkedCommand(command, tmp_path / "set.out", tmp_path / "set.err")
+    changing.wait(600)
+    assert changing.returncode == 0, (tmp_path / "set.err").read_text()
     league.finish()
-    events = [recorded.event for recorded in league.history()]
+    history = league.history()
+    events = [recorded.event for recorded in history]
     draws = {event.match_id: event for event in events if isinstance(event, OpponentsSampled)}
     finished = {event.match_id: event for event in events if isinstance(event, MatchFinished)}
     groups = defaultdict(set)
     for match_id, draw in draws.items():
         if match_id not in finished:
             continue
-        match, number = finished[match_id], int(match_id.rpartition("-")[2]) // SIZE
+        match = finished[match_id]
         mirrors = {pick.seat for pick in draw.picks if pick.bucket == "mirror"} | {draw.hero_seat}
         seats = [policy_of(seat.agent) if seat.seat in mirrors else seat.agent for seat in match.seats]
-        groups[draw.worker, number].add((match.seed, draw.hero_seat, draw.draw, tuple(seats)))
+        groups[match.seed].add((draw.hero_seat, draw.draw, tuple(seats)))
     assert len(groups) >= 12
     assert all(len(members) == 1 for members in groups.values())
     steps = [event for event in events if isinstance(event, GradientStepTaken)]
-    assert len(steps) == 3
+    sizes = set()
     for step in steps:
-        counts: dict[int, int] = defaultdict(int)
-        for match_id in step.matches:
-            counts[int(match_id.rpartition("-")[2]) // SIZE] += 1
-        assert set(counts.values()) == {SIZE}
-        assert step.metrics["groups_complete"] >= 4
+        sizes |= set(Counter(finished[match_id].seed for match_id in step.matches).values())
+        assert step.metrics["members_late"] == step.metrics["groups_given_up"] == 0
+    assert sizes == {SIZE, 2 * SIZE}
     assert sum(step.metrics["zero_advantage_share"] for step in steps) / len(steps) < 0.9
+    check_draws(history)
+
+
+def check_draws(history: list[RecordedEvent]) -> None:
+    """Every draw can be computed again, from the configuration in force when its group began."""
+    state, rest = LeagueState(), iter(history)
+    draws = [recorded.event for recorded in history if isinstance(recorded.event, OpponentsSampled)]
+    for draw in sorted(draws, key=lambda draw: draw.standings_sequence):
+        while state.sequence < draw.standings_sequence:
+            recorded = next(rest)
+            state.apply(recorded.sequence, recorded.event)
+        assert state.config is not None
+        assert recompute_draw(draw, state.standings(), state.config).agrees
 
 
 def matches_of(history: list[RecordedEvent], kind: type) -> list[str]:

@@ -10,7 +10,6 @@ from arena.environments import ArenaSpec, make_environment
 from arena.games.base import Game, GameSpec, Outcome
 from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
-from league.matchmaking.matchmaker import match_group
 from league.state.saved_state import PublishedVersion
 from models.tokenizer import Tokenizer
 from players.prompt_builder import make_prompter
@@ -36,8 +35,6 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
     final_progress: tuple[float, ...]
     mirrors: frozenset[int] = frozenset()
     """Seats of a policy's newest version; in a line-up they count as the policy, whichever version it is."""
-    group_size: int = 1
-    """Training matches of its group."""
 
     @classmethod
     def from_game(
@@ -50,7 +47,6 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         seconds: float,
         tokenizer: Tokenizer | None,
         mirrors: Collection[int] = (),
-        group_size: int = 1,
     ) -> "CompletedGame":
         """Make the result of a game that has just ended; ``seconds`` is its duration, others as the fields."""
         if job.purpose == "training":
@@ -68,7 +64,6 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
             tokens=sum(len(call.completion_ids) for player in players for call in player.model_calls),
             tokenizer=tokenizer,
             mirrors=frozenset(mirrors),
-            group_size=group_size,
         )
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
@@ -80,15 +75,14 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
         names = [policy_of(agent) or agent if at in self.mirrors else agent for at, agent in enumerate(self.job.seats)]
         names[seat] = policy
         lineup = "\n".join(names)
-        group = match_group(self.job.match_id, self.group_size)
         return Trajectory(
             match_id=self.job.match_id,
             game=self.outcome.environment or self.spec.name,
             policy=policy,
             seat=seat,
             role=role,
-            group=group or f"{role}:{digest(lineup.encode())[:16]}",
-            group_size=self.group_size if group else 0,
+            group=self.job.group or f"{role}:{digest(lineup.encode())[:16]}",
+            group_size=self.job.group_size,
             steps=list(calls),
             final_clock=self.final_clock,
             final_progress=self.final_progress[seat],
@@ -146,9 +140,8 @@ class GameRunner:
         return self._variants[key]
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
-        """A trajectory without steps in the match's group; None without ``rollout.group_size``."""
-        size = self._context.config.rollout.group_size
-        if size == 1:
+        """A trajectory without steps in the match's group; None if it has none."""
+        if not job.group:
             return None
         return Trajectory(
             match_id=job.match_id,
@@ -156,13 +149,13 @@ class GameRunner:
             policy=policy,
             seat=seat,
             role=self.environment.seats[seat],
-            group=match_group(job.match_id, size),
+            group=job.group,
             steps=[],
             final_clock=0,
             final_progress=0.0,
             score=0.0,
             rank=1,
-            group_size=size,
+            group_size=job.group_size,
         )
 
     async def play(self, job: PlayMatch, live: Collection[int], remotes: RemoteAgents) -> CompletedGame:
@@ -177,11 +170,10 @@ class GameRunner:
                 for seat in range(len(job.seats))
             ]
             # Matches of a group start alike, and bots play alike; models sample anew in each.
-            size = self._context.config.rollout.group_size if job.purpose == "training" else 1
-            sampling_seed = derive_seed(job.seed, "sampling", job.match_id) if size > 1 else None
+            sampling_seed = derive_seed(job.seed, "sampling", job.match_id) if job.group else None
             outcome = await play(game, players, job.seed, sampling_seed=sampling_seed)
         seconds, tokenizer = time.monotonic() - started, self._models.tokenizer
-        return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer, live, size)
+        return CompletedGame.from_game(variant.game, job, game, players, outcome, seconds, tokenizer, live)
 
     async def _make_player(
         self,

@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from league.matchmaking.matchmaker import make_match, match_group, recompute_draw
+from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.samplers import bucket_shares, make_sampler
 from league.samplers.pfsp import Pfsp
 from league.state import LeagueState
@@ -157,8 +159,12 @@ def test_matches_of_a_group_have_the_hero_in_one_seat() -> None:
     assert made == [0] * 4 + [1] * 4 + [0] * 4
 
 
+def grouped(size: int) -> LeagueConfig:
+    return msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, group_size=size))
+
+
 def test_matches_of_a_group_have_start_seat_and_line_up_in_common() -> None:
-    config = msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, group_size=4))
+    config = grouped(4)
     made = [make_match(POPULATED, config, "rollout-1", index, 7) for index in range(12)]
     assert len({match.match_id for match, _ in made}) == 12
     groups = [made[at : at + 4] for at in (0, 4, 8)]
@@ -168,10 +174,28 @@ def test_matches_of_a_group_have_start_seat_and_line_up_in_common() -> None:
         )
     assert len({members[0][0].seed for members in groups}) == 3
     assert [members[0][1].hero_seat for members in groups] == [0, 1, 2]
-    names = [match_group(match.match_id, 4) for match, _ in made]
-    assert names == [f"rollout-1-group-{number}" for number in (0, 1, 2) for _ in range(4)]
-    assert match_group("rollout-1-7", 1) == ""
+    names = [(match.group, match.group_size) for match, _ in made]
+    assert names == [(f"rollout-1-group-{first}", 4) for first in (0, 4, 8) for _ in range(4)]
+    alone, _ = make_match(POPULATED, SMALL, "rollout-1", 7, 7)
+    assert (alone.group, alone.group_size) == ("", 0)
     assert recompute_draw(made[5][1], POPULATED, config).agrees
+
+
+@given(stages=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 40)), min_size=2, max_size=5))
+@example(stages=[(4, 40), (8, 40)])
+@example(stages=[(8, 21), (4, 9), (8, 40)])
+def test_no_group_has_the_name_or_start_of_another_after_the_group_size_has_changed(
+    stages: list[tuple[int, int]],
+) -> None:
+    following, groups = 0, set[tuple[str, int, int]]()
+    for stage, (size, count) in enumerate(stages):
+        # As a rollout worker does: the next multiple of the size.
+        first = -(-following // size) * size
+        following = first + count
+        for index in range(first, following):
+            match, _ = make_match(POPULATED, grouped(size), "rollout-1", index, 7)
+            groups.add((match.group or match.match_id, match.seed, stage))
+    assert len({name for name, _, _ in groups}) == len({seed for _, seed, _ in groups}) == len(groups)
 
 
 def test_every_recorded_draw_can_be_computed_again_from_the_history() -> None:
