@@ -58,6 +58,7 @@ class TrajectoryCredit(NamedTuple):
     """Index of the trajectory in the given batch."""
     rewards: Array
     advantages: Array
+    """Means over the choices of each step, per-action credit included."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,13 @@ class AdvantagePipeline:
         else:
             estimated, baselines = estimate_once(self.advantage, compared, rewards, memory.baselines)
         advantages, parts = merge_units(units, estimated, kept), None
+        credit = means = advantages
         if share := self._part_credit:
             parts = [[share * part_B for part_B in of_steps] for of_steps in per_action_advantages(kept)]
             advantages = [(1 - share) * advantage_S for advantage_S in advantages]
-        has_credit = [bool((np.abs(advantage_S) > ZERO_TOLERANCE).any()) for advantage_S in advantages]
+            credit = [np.concatenate([a_S, *parts_S]) for a_S, parts_S in zip(advantages, parts, strict=True)]
+            means = [a_S + _means(parts_S) for a_S, parts_S in zip(advantages, parts, strict=True)]
+        has_credit = [bool((np.abs(values) > ZERO_TOLERANCE).any()) for values in credit]
         taught = [not self._filter_zero or has for has in has_credit]
         return CreditedBatch(
             trajectories=list(compress(kept, taught)),
@@ -148,10 +152,10 @@ class AdvantagePipeline:
             memory=AdvantageState(baselines, transforms),
             usable=compared,
             returns=returns,
-            credits=list(map(TrajectoryCredit, kept_at, merge_units(units, raw, kept), advantages)),
+            credits=list(map(TrajectoryCredit, kept_at, merge_units(units, raw, kept), means)),
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
             zero_advantage_share=1.0 - sum(has_credit) / len(has_credit),
-            advantage_std=float(np.concatenate(advantages).std()),
+            advantage_std=float(np.concatenate(means).std()),
         )
 
     def _refusal_reason(self, trajectory: Trajectory) -> str | None:
@@ -260,6 +264,11 @@ def per_action_advantages(trajectories: Sequence[Trajectory]) -> list[list[Array
     for (at, number), value_B in zip(credited_at, values, strict=True):
         whole[at][number] = value_B / rms if rms > 1e-9 else value_B
     return whole
+
+
+def _means(parts: Sequence[Array]) -> Array:
+    """The mean over each step's choices, [S]; 0 without any."""
+    return np.array([part_B.sum() / max(len(part_B), 1) for part_B in parts])
 
 
 def _others_total(values_S: Array, cells_S: NDArray[np.int64], units_S: NDArray[np.int64]) -> Array:

@@ -274,7 +274,8 @@ def write_batch(
 ) -> Path:
     """Write the batch that a learner is about to train on, a row per step; delete the oldest files; return the new.
 
-    ``reward`` is the reward before transforms; ``advantage`` is what the learner will use, empty where it uses none.
+    ``reward`` is the reward before transforms; ``advantage`` is what the learner will use, as in
+    ``TrajectoryCredit``, empty where it uses none.
     Steps of an episode's member have its episode type, role, group and reward.
 
     Raises:
@@ -301,11 +302,10 @@ def write_batch(
 
 def _batch_rows(learner: "Learner", batch: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
     credited = learner.assign_credit([item.trainable_trajectory for item in batch])
-    advantages = {(r.match_id, r.seat): a_S for r, a_S in zip(credited.trajectories, credited.advantages, strict=True)}
+    advantages = {credit.at: credit.advantages for credit in credited.credits if credit.at not in credited.filtered}
     reward = REWARDS.build(config.reward)
-    for item in batch:
-        trajectory = item.trajectory
-        advantage_S = advantages.get((trajectory.match_id, trajectory.seat))
+    for number, item in enumerate(batch):
+        trajectory, advantage_S = item.trajectory, advantages.get(number)
         parts = credit_units([trajectory])
         (rewards_S,) = merge_units(parts, [reward(part.trajectory) for part in parts], [trajectory])
         whose = {at: part.trajectory for part in parts for at in part.steps}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.model_config import DecoderShape
-from schemas.config import TrainerConfig, convert
+from schemas.config import Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError
 from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import model_call, trajectory
@@ -89,6 +89,31 @@ def test_step_and_parts_have_their_shares_of_an_advantage() -> None:
     for share, whole in zip(mixed.advantages, alone.advantages, strict=True):
         assert np.allclose(share, 0.75 * whole)
     assert np.allclose(mixed.parts[0][0], 0.25 * per_action_advantages(rollouts)[0][0])
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_trajectory_with_the_credit_of_parts_alone_is_trained_on_and_recorded_with_their_mean(share: float) -> None:
+    config = TrainerConfig(advantage=Plugin("group_relative"), reward=Plugin("outcome"), part_credit=share)
+    # Equal scores. The second's parts cancel out on average, the third has none and nobody to be compared with.
+    rollouts = [rollout("1", step(1, [3.0, 2.0])), rollout("2", step(1, [1.0, 4.0]), step(2, []))]
+    rollouts.append(rollout("3", step(1, []), role="B"))
+    found = AdvantagePipeline(config, SHAPE, filter_zero=True)(rollouts, AdvantageState())
+    assert [each.match_id for each in found.trajectories] == ["1", "2"]
+    assert (found.filtered, found.zero_advantage_share) == ([2], pytest.approx(1 / 3))
+    assert found.parts is not None
+    assert np.abs(found.parts[1][0]).min() > 0.1
+    assert [credit.advantages.tolist() for credit in found.credits] == [[0.0], [0.0, 0.0], [0.0]]
+    rollouts[1] = rollout("2", step(1, [1.0, 1.0]), step(2, []))
+    found = AdvantagePipeline(config, SHAPE, filter_zero=True)(rollouts, AdvantageState())
+    assert found.parts is not None
+    batch = flatten(found.trajectories, found.advantages, parts=found.parts)
+    recorded = [credit.advantages for credit in found.credits]
+    assert batch.advantage_W[:2].mean() == pytest.approx(recorded[0][0])
+    assert batch.advantage_W[2:4].mean() == pytest.approx(recorded[1][0])
+    assert recorded[0][0] > 0 > recorded[1][0]
+    assert recorded[1][1] == recorded[2][0] == 0
+    assert found.advantage_std == pytest.approx(np.concatenate(recorded).std())
+    assert found.advantage_std > 0
 
 
 def test_batch_mixes_step_and_parts() -> None:
