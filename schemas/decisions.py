@@ -30,12 +30,12 @@ class DecisionNote(msgspec.Struct, frozen=True, gc=False):
 
 
 class CreditRow(msgspec.Struct, frozen=True, gc=False):
-    """The credit that a gradient step gave a decision, or a whole trajectory that it did not train on."""
+    """The credit that a gradient step gave a decision, or what became of decisions that it did not train on."""
 
     match_id: str
     seat: int
     call: int
-    """Index of the model call in the trajectory; ``WHOLE_TRAJECTORY`` for all of them."""
+    """Index of the model call in the trajectory; ``WHOLE_TRAJECTORY`` for all without a row of their own."""
     policy: str
     step: int
     outcome: str

@@ -252,16 +252,23 @@ def make_credit_rows(
     for at, rewards_S, advantages_S in report.credits:
         item, trajectory = batch[at], batch[at].trajectory
         outcome = "filtered" if at in report.filtered else "skipped" if report.skipped else "trained"
-        credited.add((trajectory.match_id, trajectory.seat))
-        # Forced replies too, from which nothing is learned.
-        calls = range(len(trajectory.steps)) if item.trains_all_steps else item.steps
-        for call in calls if is_kept(trajectory.match_id, share) else ():
-            step = trajectory.steps[call]
-            learned = truncate_choices(step, config.max_train_len, config.mask_truncated)
-            is_masked = bool(step.branches) and not learned.branches
-            key = (trajectory.match_id, trajectory.seat, call, policy, report.step)
+        match_id, seat, steps, taken = trajectory.match_id, trajectory.seat, trajectory.steps, set(item.steps)
+        if not item.left:
+            credited.add((match_id, seat))
+            # Forced replies too, from which nothing is learned.
+            taken |= {call for call, step in enumerate(steps) if not step.branches}
+        if not is_kept(match_id, share):
+            continue
+        for call in sorted(taken):
+            learned = truncate_choices(steps[call], config.max_train_len, config.mask_truncated)
+            is_masked = bool(steps[call].branches) and not learned.branches
             credit = (float(rewards_S[call]), float(advantages_S[call]))
-            rows.append(CreditRow(*key, "masked" if is_masked else outcome, *credit))
+            rows.append(
+                CreditRow(match_id, seat, call, policy, report.step, "masked" if is_masked else outcome, *credit)
+            )
+        if not item.left and len(taken) < len(steps):
+            # Those that no batch trained on, since they became too old; the rows of earlier batches come first.
+            rows.append(CreditRow(match_id, seat, WHOLE_TRAJECTORY, policy, report.step, "stale"))
     for each in dropped:
         for match_id, seat in zip(each.matches, each.seats, strict=True):
             if each.reason not in UNCOUNTED_REASONS and (match_id, seat) not in credited and is_kept(match_id, share):

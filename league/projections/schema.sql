@@ -369,7 +369,7 @@ COMMENT ON COLUMN decisions.ratings IS 'ratings of the opponents when the match 
 COMMENT ON COLUMN decisions.score IS 'score of the seat';
 COMMENT ON COLUMN decisions.rank IS 'rank of the seat, 1 for the best';
 COMMENT ON COLUMN decisions.step IS 'gradient step that trained on the decision, or dropped it; NULL before';
-COMMENT ON COLUMN decisions.outcome IS 'trained; masked, cut off or too long, and skipped, with its whole step, from which nothing was learned; or why the trajectory was dropped: stale, filtered, refused, voided, given_up, late';
+COMMENT ON COLUMN decisions.outcome IS 'trained; masked, cut off or too long, and skipped, with its whole step, from which nothing was learned; or why it or its trajectory was dropped: stale, filtered, refused, voided, given_up, late';
 COMMENT ON COLUMN decisions.reward IS 'reward of the decision, before transforms';
 COMMENT ON COLUMN decisions.advantage IS 'advantage that the step trained with; with trainer.part_credit, the mean over the choices of the reply';
 

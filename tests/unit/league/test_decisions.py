@@ -52,6 +52,7 @@ def test_a_segment_has_the_columns_of_its_table() -> None:
 def test_decisions_have_the_credit_of_their_last_step_once(tmp_path: Path) -> None:
     first = encode_decisions(
         {"match_id": "m-0", "worker": "w", "reply": "bet"},
+        {"match_id": "m-0", "worker": "w", "reply": "raise", "call": 1},
         # A second evaluator played it too, whose result was not recorded.
         {"match_id": "m-0", "worker": "other", "reply": "check"},
         {"match_id": "m-1", "worker": "w", "reply": "I fold.", "move": None, "legal_moves": None},
@@ -63,14 +64,17 @@ def test_decisions_have_the_credit_of_their_last_step_once(tmp_path: Path) -> No
         [
             CreditRow("m-0", 0, 0, "main", 2, "trained", 1.0, 0.5),
             CreditRow("m-1", 0, WHOLE_TRAJECTORY, "main", 2, "stale"),
+            # What was left of this one became too old.
+            CreditRow("m-0", 0, WHOLE_TRAJECTORY, "main", 3, "stale"),
         ]
     )
     blobs, stored = store(tmp_path, ("decisions", first), ("credit", step), ("credit", again))
     matches = [match_finished(("main@1", 1.0), match_id=f"m-{n}") for n in range(3)]
     path = attached(tmp_path, blobs, record_events([*matches, *stored]))
-    rows = run_query(path, "SELECT match_id, reply, step, outcome, reward, advantage FROM decisions ORDER BY 1").rows
+    rows = run_query(path, "SELECT match_id, reply, step, outcome, reward, advantage FROM decisions ORDER BY 1, 2").rows
     assert rows == [
         ("m-0", "bet", 2, "trained", 1.0, 0.5),
+        ("m-0", "raise", 3, "stale", None, None),
         ("m-1", "I fold.", 2, "stale", None, None),
         ("m-2", "call", None, None, None, None),
     ]

@@ -9,12 +9,14 @@ import pyarrow.parquet as pq
 from models import adapters
 from models.decoder import Decoder
 from models.model_config import DecoderShape
-from schemas.config import TrainerConfig
+from schemas.config import BufferConfig, TrainerConfig
 from schemas.decisions import WHOLE_TRAJECTORY
 from schemas.events import DroppedTrajectories
 from schemas.trajectories import ModelCall, Trajectory
+from tests.builders import model_call, trajectory
 from trainer.backends.native import NativeAdapter
 from trainer.buffer import BatchItem
+from trainer.buffer.buffer import TrajectoryBuffer
 from trainer.credit import TrajectoryCredit
 from trainer.learner import Learner
 from trainer.learner_config import LearnerConfig
@@ -99,6 +101,30 @@ def test_decisions_are_trained_on_only_where_a_step_learned_from_them() -> None:
     # Prompts of three tokens leave no room for a reply.
     masked = {key: "masked" if key[1] >= 0 else outcome for key, outcome in expected.items()}
     assert outcomes(batch, report, LearnerConfig(max_train_len=3)) == masked
+
+
+def test_decisions_that_became_too_old_while_they_waited_are_stale() -> None:
+    config = TrainerConfig(rollouts_per_step=1, max_lag_steps=4, buffer=BufferConfig(drop_old_steps=True))
+    buffer, calls = TrajectoryBuffer(config, 7), [model_call(version) for version in (0, 0, 9, 10)]
+    calls[1] = msgspec.structs.replace(calls[1], branches=[], logprobs=[], allowed=[])
+    buffer.add(1, trajectory("m-0", calls), [])
+    buffer.drop_rejected(lambda trajectory: None, 10)
+    batch = buffer.draw_batch(11, 10)
+    report = StepReport(11, credits=[TrajectoryCredit(0, np.ones(4), np.ones(4))])
+    rows = make_credit_rows("main", batch, report, buffer.settle_batch(batch, [], []).dropped, 1.0, LearnerConfig())
+    # The second was forced.
+    expected = {WHOLE_TRAJECTORY: "stale", 1: "trained", 2: "trained", 3: "trained"}
+    assert {row.call: row.outcome for row in rows} == expected
+
+
+def test_what_is_left_of_a_filtered_trajectory_is_filtered_with_it() -> None:
+    config = TrainerConfig(rollouts_per_step=1, buffer=BufferConfig(level="step", steps_per_batch=1))
+    buffer = TrajectoryBuffer(config, 7)
+    buffer.add(1, trajectory("m-0", [model_call(), model_call()]), [])
+    batch = buffer.draw_batch(1, 0)
+    report = StepReport(1, credits=[TrajectoryCredit(0, np.zeros(2), np.zeros(2))], filtered=[0])
+    rows = make_credit_rows("main", batch, report, buffer.settle_batch(batch, [0], []).dropped, 1.0, LearnerConfig())
+    assert {row.call: row.outcome for row in rows} == {0: "filtered", WHOLE_TRAJECTORY: "filtered"}
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
