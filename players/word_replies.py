@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 
 from arena.constraints.token_walk import ListConstraint
+from arena.enumerable import ListedGame
 from arena.games.base import Action, Game, ParsedAction
 from arena.games.texts import Listing, Words, write_reply
 from arena.prompts import Message, Template, read_answer
@@ -159,7 +160,7 @@ class FreeTextPrompter:
     def _parse(self, game: Game, seat: int, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action in the reply, or what the configured rule plays in its place."""
         answer = self._extract(read_answer(self.template, self._text(ids), self._may_think))
-        parsed = self.words.understand(game, seat, answer.text, rng)
+        parsed = self._understand(game, seat, answer, ended, rng)
         action, choices, illegal = parsed.action, parsed.choices, parsed.illegal
         if illegal and self.config.invalid == "fail":
             raise GameError(
@@ -171,6 +172,26 @@ class FreeTextPrompter:
         in_form = self.config.extractor != "whole" or parsed.well_formed
         formatted = answer.well_formed and in_form and ended and self._opening in answer.text.lower()
         return ParsedReply(action, formatted, choices, illegal, fault=_reply_fault(answer, parsed, ended))
+
+    def _understand(self, game: Game, seat: int, answer: ExtractedAnswer, ended: bool, rng: Random) -> ParsedAction:
+        """The action in an answer; in one that was cut off, only what further text could not change."""
+        whole = self.config.extractor == "whole"
+        if ended or (answer.well_formed and not whole):
+            return self.words.understand(game, seat, answer.text, rng)
+        if not isinstance(game, ListedGame):
+            # Of several orders the last may be half of a longer one.
+            finished = answer.text[: max(map(answer.text.rfind, "\n;,")) + 1]
+            return self.words.understand(game, seat, finished, rng)
+        parsed = self.words.understand(game, seat, answer.text, rng)
+        certain = whole and parsed.well_formed and not _may_go_on(answer.text, parsed.action[0], game.moves(seat))
+        return parsed if parsed.illegal or certain else self.words.understand(game, seat, "", rng)
+
+
+def _may_go_on(text: str, move: str, moves: Sequence[str]) -> bool:
+    """Whether a text ends with the beginning of a longer move than the one that is read in it."""
+    said, read = text.lower(), move.lower()
+    longer = [other for other in map(str.lower, moves) if other.startswith(read)]
+    return any(said.endswith(other[:end]) for other in longer for end in range(len(read), len(other)))
 
 
 def _reply_fault(answer: ExtractedAnswer, parsed: ParsedAction, ended: bool) -> str:

@@ -299,7 +299,7 @@ def test_faults_of_a_reply_in_textarena_go_by_its_square_brackets(
     found = question.parse_reply(tokenizer.encode_text(reply), True, Random(0))
     assert (found.fault, found.formatted, found.illegal) == (fault, formatted, int(fault != ""))
     cut = question.parse_reply(tokenizer.encode_text(reply), False, Random(0))
-    assert (cut.fault, cut.formatted) == ("truncated" if fault else "", False)
+    assert (cut.fault, cut.formatted) == ("" if formatted and not fault else "truncated", False)
 
 
 @pytest.mark.parametrize(
@@ -325,6 +325,47 @@ def test_move_form_and_validity_of_a_free_reply(
     assert (found.formatted, found.illegal > 0) == (formatted, invalid)
     assert nim().new(0).is_legal(0, found.action)
     assert move is None or found.action == (move,)
+
+
+HEAPS = {"shuffle": False, "heaps": [12, 4, 5]}
+
+
+@pytest.mark.parametrize(
+    ("name", "extractor", "reply", "move"),
+    [
+        ("nim", "whole", "MOVE: 1:12", "1:12"),
+        ("nim", "whole", "MOVE: 1:1", None),
+        ("nim", "whole", "MOVE: 1:1, as it leaves", "1:1"),
+        ("nim", "whole", "MOVE: 2:4", "2:4"),
+        ("nim", "whole", "If I play 1:1, then my opponent has 2:4 and I lose. A better", None),
+        ("nim", "boxed", "If I play 1:1, then my opponent has 2:4 and I lose. A better", None),
+        ("nim", "boxed", r"If I play 1:1, I lose, so \boxed{2:4", None),
+        ("nim", "boxed", r"If I play 1:1, I lose, so \boxed{2:4} or", "2:4"),
+        ("nim", "boxed", "MOVE: 2:4", None),
+        ("kuhn_poker", "whole", "MOVE: bet", "bet"),
+        ("kuhn_poker", "whole", "MOVE: bet\nI hold the", "bet"),
+        ("kuhn_poker", "whole", "I would never bet here, since", None),
+    ],
+)
+def test_move_in_a_reply_that_was_cut_off_counts_where_no_further_text_could_change_it(
+    name: str, extractor: str, reply: str, move: str | None, qwen: Path
+):
+    game, tokenizer = make_game(name, HEAPS if name == "nim" else {"shuffle": False}), Tokenizer(qwen)
+    question = make_prompter(tokenizer, game, prompts(reply="free", extractor=extractor)).make_prompt(game.new(0), 0)
+    cut = question.parse_reply(tokenizer.encode_text(reply), False, Random(5))
+    assert (cut.fault, cut.illegal, cut.formatted) == ("truncated" if move is None else "", int(move is None), False)
+    assert move is None or cut.action == (move,)
+    ended = question.parse_reply(tokenizer.encode_text(reply), True, Random(5))
+    assert ended.fault == "", "whole replies are read leniently"
+
+
+def test_orders_in_a_reply_that_was_cut_off_count_without_the_last(qwen: Path):
+    game, tokenizer = make_game("diplomacy", {"max_year": 1901}), Tokenizer(qwen)
+    question = make_prompter(tokenizer, game, prompts(reply="free")).make_prompt(game.new(0), 2)
+    reply = tokenizer.encode_text("A MAR - SPA; F BRE - PIC\nA PAR S F BRE")
+    cut, ended = (question.parse_reply(reply, end, Random(5)) for end in (False, True))
+    assert (cut.action, cut.fault, cut.illegal) == (("A MAR - SPA", "A PAR H", "F BRE - PIC"), "truncated", 1)
+    assert (ended.action[1], ended.fault, ended.illegal) == ("A PAR S F BRE", "", 0)
 
 
 def test_rule_for_invalid_replies_is_followed(qwen: Path):
