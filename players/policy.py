@@ -98,13 +98,18 @@ class PolicyPlayer(SeatPlayer):
     ) -> tuple[ParsedReply, list[int]]:
         """The reply to a second question, which says what was wrong with the first, and its tokens.
 
-        It is not trained on.
+        It is not trained on. Where the model has no room for the question, the first reply and no tokens.
         """
         assert question.ask_again is not None
         again = derive_seed(seed, "second question")
-        generation = await self._generate(
-            question.ask_again(first.completion_ids, reply.fault), question, adapter, again
-        )
+        prompt_ids = question.ask_again(first.completion_ids, reply.fault)
+        try:
+            generation = await self._generate(prompt_ids, question, adapter, again)
+        except ModelError as error:
+            # The first question differed in its prompt alone. Subclasses are failures that may pass.
+            if type(error) is not ModelError:
+                raise
+            return reply, []
         ended = generation.finish_reason == "stop"
         parsed = question.parse_reply(generation.completion_ids, ended, Random(derive_seed(again, "reply")))
         return parsed, generation.completion_ids

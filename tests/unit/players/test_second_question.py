@@ -1,6 +1,7 @@
 """The second question after a faulty reply: what it says, which reply is played, and which is trained on."""
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -130,3 +131,18 @@ def test_after_two_faulty_replies_textarena_gets_the_second_or_a_random_move(rul
     table.apply({seat: action})
     assert table.metrics()[seat]["invalid"] == float(rule == "default")
     assert action == ("[raise]",) or rule == "random"
+
+
+def test_without_room_for_it_the_first_replys_substitute_is_played(folder: Path) -> None:
+    spec, text = nim(), TEXTS["unparsable"]
+    table = spec.new(0)
+    _, _, (first, second) = ask(folder, spec, table, configured(), text, "MOVE 2:3")
+    path = folder / "config.json"
+    room = {"max_position_embeddings": (len(first) + len(second)) // 2}
+    path.write_text(json.dumps(json.loads(path.read_text()) | room))
+    action, player, prompts = ask(folder, spec, table, configured(), text, "MOVE 2:3")
+    assert prompts == [first, second]
+    (call,), (note,) = player.model_calls, player.notes
+    assert (call.fault, call.invalid, note.second_ids) == ("unparsable", True, [])
+    assert action == ask(folder, spec, table, configured(second_question=False), text)[0]
+    assert player.metrics()["reply_filled"] == 1.0
