@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from arena.prompts import END_THINK, THINK
+from arena.prompts import END_THINK, THINK, mark_thoughts
 from models.tokenizer import Tokenizer
 from schemas.decisions import CREDIT, DECISIONS, CreditRow, DecisionNote
 from schemas.errors import LeagueError
@@ -239,6 +239,7 @@ def split_thoughts(text: str, begun: bool = False) -> tuple[str, str]:
 
     ``begun`` is whether the prompt has opened a thought, so that a reply without that mark is nothing else.
     """
+    text = mark_thoughts(text)
     thoughts, mark, answer = text.rpartition(END_THINK)
     if begun and not mark:
         return text.strip(), ""

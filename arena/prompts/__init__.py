@@ -7,6 +7,7 @@ under ``@register("name", model_types=[...])``.
 ``extraction`` finds answers in replies (``\boxed{}`` and tags), and prompts for observations of text games, by name.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, runtime_checkable
 
@@ -114,6 +115,20 @@ def template_name(model_type: str, knows: Callable[[str], bool]) -> str:
 
 
 THINK, END_THINK = "<think>", "</think>"
+OTHER_THOUGHT_TOKENS = ("<|channel|>", "<|message|>", "[THINK]", "[/THINK]")
+"""Marks of other families' thoughts: GPT-OSS, whose thoughts are all channels but the final one, and Magistral."""
+_CHANNEL = r"(?:<\|end\|>)?(?:<\|start\|>)?(?:assistant)?<\|channel\|>"
+_OTHER_MARKS = (
+    (re.compile(rf"{_CHANNEL}final<\|message\|>|\[/THINK\]"), END_THINK),
+    (re.compile(rf"{_CHANNEL}[^<]*(?:<\|message\|>)?|\[THINK\]"), THINK),
+)
+
+
+def mark_thoughts(reply: str) -> str:
+    """The reply with its thoughts between ``THINK`` and ``END_THINK``, whichever family's marks it has."""
+    for pattern, mark in _OTHER_MARKS:
+        reply = pattern.sub(mark, reply)
+    return reply
 
 
 def read_answer(template: Template, reply: str, thinking: bool) -> str:
@@ -121,7 +136,7 @@ def read_answer(template: Template, reply: str, thinking: bool) -> str:
 
     Empty where the model was ``thinking`` and the thought has no end: a thought that was cut off is no answer.
     """
-    _, end, answer = template.answer(reply).rpartition(END_THINK)
+    _, end, answer = template.answer(mark_thoughts(reply)).rpartition(END_THINK)
     return "" if thinking and not end else strip_thinking(answer).strip()
 
 

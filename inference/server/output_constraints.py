@@ -10,7 +10,7 @@ from arena.constraints.grammars import GrammarCompiler, escape_literal
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.constraints.vocabulary import Vocabulary, read_vocabulary
-from arena.prompts import END_THINK, THINK, Template
+from arena.prompts import END_THINK, OTHER_THOUGHT_TOKENS, THINK, Template, mark_thoughts
 from inference.chat_template import turn_constraint, turn_ends
 from inference.http_server import RefusedError
 from inference.server.openai_types import CommonRequest, Json
@@ -96,8 +96,9 @@ class TextCodec:
         return self.tokenizer.decode([token for token in ids if token < len(texts) and texts[token]])
 
     def decode_turn(self, ids: Sequence[int], template: Template) -> str:
-        """A completion in a conversation as text, with the marks of the model's family."""
-        marks = {token for mark in template.marks for token in self.tokenizer.encode_text(mark)}
+        """A completion in a conversation as text, with the marks of the model's family and of thoughts."""
+        known = filter(self.tokenizer.is_token, (*template.marks, *OTHER_THOUGHT_TOKENS))
+        marks = {token for mark in known for token in self.tokenizer.encode_text(mark)}
         texts = self._vocabulary.texts
         return self.tokenizer.decode(
             [token for token in ids if token in marks or (token < len(texts) and texts[token])]
@@ -170,7 +171,7 @@ class TextCodec:
 
 def split_reasoning(turn: str, template: Template, thinking: bool) -> tuple[str, str | None]:
     """The answer in a turn, and the reasoning before it; of a thought without an end, when ``thinking``, no answer."""
-    thought, end, answer = template.answer(turn).rpartition(END_THINK)
+    thought, end, answer = template.answer(mark_thoughts(turn)).rpartition(END_THINK)
     if not end and not thinking and THINK not in answer:
         return answer, None
     thought = (thought if end else answer).replace(THINK, "").replace(END_THINK, "").strip()

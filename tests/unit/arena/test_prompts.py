@@ -99,6 +99,32 @@ def test_a_thought_that_was_cut_off_is_no_answer(family: str):
     )
 
 
+ANALYSIS = "<|channel|>analysis<|message|>Maybe MOVE: 2:4? No."
+FINAL = "<|end|><|start|>assistant<|channel|>final<|message|>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (f"{ANALYSIS}{FINAL}Take 1:1.", "Take 1:1."),
+        (f"{ANALYSIS}{FINAL}No.{FINAL}Take 1:1.", "Take 1:1."),
+        ("<|channel|>final<|message|>Take 1:1.", "Take 1:1."),
+        (f"{FINAL}Take 1:1.<|end|><|start|>assistant{ANALYSIS}", "Take 1:1."),
+        # Without the tokens that stand for no text, as the server reads a turn.
+        (f"{ANALYSIS}assistant<|channel|>final<|message|>Take 1:1.", "Take 1:1."),
+        (ANALYSIS, ""),
+        (f"{ANALYSIS}<|end|><|start|>assistant<|channel|>commentary<|message|>MOVE: 2:4", ""),
+        ("<|channel|>analy", ""),
+        (f"{ANALYSIS}<|end|><|start|>assistant<|channel|>final", ""),
+        ("[THINK]Maybe MOVE: 2:4? No.[/THINK]Take 1:1.", "Take 1:1."),
+        ("[THINK]Maybe MOVE: 2:4? No.", ""),
+        ("MOVE: 1:1", "MOVE: 1:1"),
+    ],
+)
+def test_answer_of_gpt_oss_is_its_final_channel_and_of_magistral_what_follows_the_thought(reply: str, answer: str):
+    assert read_answer(make_template("plain"), reply, thinking=False) == answer
+
+
 def test_family_follows_from_the_model_and_needs_its_special_tokens():
     def names(model_type: str, known: bool) -> str:
         return type(make_template(template_name(model_type, lambda _: known))).__name__

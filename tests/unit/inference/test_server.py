@@ -497,12 +497,28 @@ def test_stop_texts_are_found_between_whole_words_and_across_sub_words():
         ("<think>\nStill at it", "", "Still at it"),
         ("Still at it", "", "Still at it"),
         ("North.<|im_end|>", "North.", None),
+        ("<|channel|>analysis<|message|>Which?assistant<|channel|>final<|message|>North.", "North.", "Which?"),
+        ("<|channel|>analysis<|message|>Still at it", "", "Still at it"),
+        ("[THINK]Which?[/THINK]North.", "North.", "Which?"),
         ("word " * 9000, ("word " * 9000).strip(), None),
     ],
 )
 def test_thoughts_are_told_apart_from_the_answer(turn, answer, thoughts):
     thinking = turn == "Still at it"
     assert split_reasoning(turn, make_template("qwen3"), thinking) == (answer, thoughts)
+
+
+def test_a_turn_keeps_the_marks_of_thoughts_and_no_others(tmp_path):
+    special = [*SPECIAL, "<|start|>", "<|end|>", "<|channel|>", "<|message|>", "[THINK]", "[/THINK]"]
+    size = len(special) + 256
+    folder = make_base(tmp_path / "base", [f"w{i}" for i in range(size - 3)], seed=1)
+    written = tokenizers.ByteLevelBPETokenizer()
+    written.train_from_iterator(["a"], vocab_size=size, special_tokens=special)
+    (folder / "tokenizer.json").write_text(written.to_str())
+    tokenizer, plain = Tokenizer(folder), make_template("plain")
+    turn = "<|channel|>analysis<|message|>Which?<|end|><|start|>assistant<|channel|>final<|message|>North.<eos>"
+    read = TextCodec(tokenizer).decode_turn(tokenizer.encode_text(turn), plain)
+    assert split_reasoning(read, plain, False) == ("North.", "Which?")
 
 
 def test_a_chat_tells_thoughts_apart_and_counts_all_that_was_sampled(served, base):

@@ -159,6 +159,7 @@ def test_the_share_of_matches_is_chosen_by_their_ids() -> None:
         ("<think>\nA king.\n</think>\n\nbet", "A king.", "bet"),
         ("A king.</think> bet", "A king.", "bet"),
         ("<think>\nNever ends", "Never ends", ""),
+        ("<|channel|>analysis<|message|>A king.<|end|><|channel|>final<|message|>bet", "A king.", "bet"),
     ],
 )
 def test_thoughts_are_told_apart_from_the_answer(reply: str, thoughts: str, answer: str) -> None:

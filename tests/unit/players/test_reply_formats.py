@@ -310,6 +310,8 @@ def test_faults_of_a_reply_in_textarena_go_by_its_square_brackets(
         ("whole", "I take 2:3<|im_end|>", True, "2:3", False, False),
         ("whole", "<think>\nMOVE 1:1\n</think>\n\nMOVE 2:3<|im_end|>", True, "2:3", True, False),
         ("whole", "<think>\nMOVE 2:3", False, None, False, True),
+        ("whole", "[THINK]MOVE 1:1[/THINK]MOVE 2:3<|im_end|>", True, "2:3", True, False),
+        ("whole", "<|channel|>analysis<|message|>MOVE 2:3? No.", False, None, False, True),
         ("whole", "", True, None, False, True),
         ("whole", "MOVE 2:9<|im_end|>", True, None, True, True),
         ("whole", "My MOVE is to take 2:3<|im_end|>", True, "2:3", False, False),
