@@ -6,7 +6,9 @@ a word, with the space before it, or, where the game's pieces carry their own wh
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ PLAIN_MARKS = ("[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|system|>", "<|user
 _LONG_CHARS = 20_000
 _PROBE = "system-role-probe"
 """Content of a system message, in no template's own text."""
+_DATE_CALL = re.compile(r"""strftime_now\(\s*(["'])(.*?)\1\s*\)""")
+_TODAY = date(2024, 7, 26)
+"""The date in prompts, in place of the current one, so that they stay the same; the default of Llama 3.1's template."""
 
 
 class Tokenizer:
@@ -182,6 +187,7 @@ class Tokenizer:
                 add_generation_prompt=not continues,
                 continue_final_message=continues,
                 enable_thinking=thinking,
+                chat_template=self._dated_template,
             )
         except Exception as error:  # templates are third-party programs, which may raise anything
             roles = [message["role"] for message in messages]
@@ -190,6 +196,12 @@ class Tokenizer:
                 f"({type(error).__name__}: {error}); expected one that does, or a family's in prompts.template"
             ) from error
         return text
+
+    @cached_property
+    def _dated_template(self) -> str:
+        """The chat template, with ``_TODAY`` in place of its calls of ``strftime_now``."""
+        template: str = self._hf_tokenizer.get_chat_template()
+        return _DATE_CALL.sub(lambda call: repr(_TODAY.strftime(call[2])), template)
 
     def _template_text(self) -> str:
         """The text of the folder's chat template, of all of them where it has several; empty without one."""

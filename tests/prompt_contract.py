@@ -1,7 +1,7 @@
 """The contract of prompts, as properties of any tokenizer: what it writes is what its own chat template writes.
 
 1. The ids are those of ``apply_chat_template`` of the model's own tokenizer; where that writes no system messages, of
-   the conversation with the system message in its first question.
+   the conversation with the system message in its first question; where it writes the date, of 26 July 2024.
 2. No content writes a special token or another mark of turns, whatever its text.
 3. The prompt of turn n + 1 begins with prompt and completion of turn n, where the template allows it: docs/prompts.md
    has the families.
@@ -61,7 +61,11 @@ class PromptContract:
         clean = without_marks(self.tokenizer, messages, CONFIG)
         written = clean if self.has_system_role else merge_system_message(clean)
         expected = self._own.apply_chat_template(
-            to_builtins(written), add_generation_prompt=True, enable_thinking=False, return_dict=False
+            to_builtins(written),
+            add_generation_prompt=True,
+            enable_thinking=False,
+            return_dict=False,
+            date_string="26 Jul 2024",
         )
         assert encode_conversation(self.tokenizer, messages, CONFIG) == expected
 

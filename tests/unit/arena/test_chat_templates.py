@@ -72,6 +72,17 @@ OTHERS = {
         "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
         "{{ '<|assistant|>\n' if add_generation_prompt else '<|endoftext|>' }}"
     ),
+    # As Llama 3.2 and 3.3, which write the date before the system message.
+    "llama-3.2": (
+        "{% if not date_string is defined %}{% if strftime_now is defined %}"
+        "{% set date_string = strftime_now('%d %b %Y') %}{% else %}{% set date_string = '26 Jul 2024' %}{% endif %}"
+        "{% endif %}{% set system = '' %}{% if messages[0].role == 'system' %}"
+        "{% set system, messages = messages[0].content | trim, messages[1:] %}{% endif %}"
+        "{{ '<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n' }}"
+        "{{ 'Today Date: ' + date_string + '\n\n' + system + '<|eot_id|>' }}{% for m in messages %}"
+        "{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' + m.content | trim + '<|eot_id|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+    ),
     # As Phi-3-mini was first published: it passes over a system message, and every question opens the reply.
     "phi3-april-2024": (
         "{{ '<s>' }}{% for m in messages %}"
@@ -96,6 +107,7 @@ OTHERS = {
 OTHER_TOKENS = {
     "mistral": ("</s>", "<s>", "[INST]", "[/INST]"),
     "phi3": ("<|end|>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>"),
+    "llama-3.2": ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>"),
     "phi3-april-2024": ("<|end|>", "<s>", "<|user|>", "<|assistant|>"),
     "olmo2": ("<|endoftext|>",),
     "granitemoehybrid": ("<|end_of_text|>", "<|start_of_role|>", "<|end_of_role|>"),
@@ -177,6 +189,16 @@ def test_a_template_that_passes_over_a_system_message_gets_it_in_the_first_quest
     told = render_conversation(tokenizer, [rules, question], PromptsConfig(system="Play to win."))
     merged = f"Play to win.\n\n{rules.content}\n\n{question.content}"
     assert told == f"<s><|user|>\n{merged}<|end|>\n<|assistant|>\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [("strftime_now('%d %b %Y')", "26 Jul 2024"), ('strftime_now( "%B %d, %Y" ) | upper', "JULY 26, 2024")],
+)
+def test_a_template_that_writes_the_date_writes_the_same_on_every_day(call: str, written: str, tmp_path: Path):
+    template = "{% if strftime_now is defined %}{{ " + call + " }}{% endif %}"
+    tokenizer = Tokenizer(folder_of(tmp_path, "llama", template))
+    assert render_conversation(tokenizer, TALKS["question"], PromptsConfig()) == written
 
 
 @pytest.mark.parametrize("golden", sorted(GOLDEN.glob("system-*.txt")), ids=lambda path: path.stem)
