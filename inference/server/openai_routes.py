@@ -51,10 +51,10 @@ def completion_response(
         if body.logprobs is not None:
             tokens = _token_logprobs(choice.generation, texts)
             logprobs = {
-                "tokens": [token for token, _ in tokens],
-                "token_logprobs": [logprob for _, logprob in tokens],
-                "top_logprobs": [{token: logprob} for token, logprob in tokens],
-                "text_offset": [],
+                "tokens": [token.text for token in tokens],
+                "token_logprobs": [token.logprob for token in tokens],
+                "top_logprobs": [{token.text: token.logprob} for token in tokens],
+                "text_offset": texts.find_offsets(choice.generation.completion_ids, body),
             }
         results.append({"index": len(results), "text": text, "logprobs": logprobs} | _finish_fields(body, choice, stop))
     return _make_response("cmpl", "text_completion", named, results, choices)
@@ -83,8 +83,8 @@ def chat_response(
             tokens = _token_logprobs(choice.generation, texts)
             logprobs = {
                 "content": [
-                    {"token": token, "logprob": logprob, "bytes": [*token.encode()], "top_logprobs": []}
-                    for token, logprob in tokens
+                    {"token": token.text, "logprob": token.logprob, "bytes": [*token.raw], "top_logprobs": []}
+                    for token in tokens
                 ]
             }
         message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
@@ -110,12 +110,24 @@ def _finish_fields(body: CommonRequest, choice: CompletionChoice, stop: str | No
     return ended
 
 
-def _token_logprobs(generation: Generation, texts: TextCodec) -> list[tuple[str, float]]:
-    """Every token's text and log-probability under the distribution that was sampled; 0 for a forced one."""
+class TokenLogprob(NamedTuple):
+    """A sampled token."""
+
+    raw: bytes
+    """Its text, which may be a part of a character."""
+    logprob: float
+    """Under the distribution that was sampled; 0 for a forced token."""
+
+    @property
+    def text(self) -> str:
+        """The text, with a replacement character for parts of one."""
+        return self.raw.decode(errors="replace")
+
+
+def _token_logprobs(generation: Generation, texts: TextCodec) -> list[TokenLogprob]:
     logprobs = dict(zip(generation.branches, generation.logprobs, strict=True))
-    return [
-        (texts.tokenizer.decode([token]), logprobs.get(at, 0.0)) for at, token in enumerate(generation.completion_ids)
-    ]
+    ids = generation.completion_ids
+    return [TokenLogprob(texts.token_bytes(token), logprobs.get(at, 0.0)) for at, token in enumerate(ids)]
 
 
 def _make_response(

@@ -1,5 +1,6 @@
 """Constraints on completions: JSON schemas, regular expressions, choices, lists of tokens; stop strings."""
 
+import codecs
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -92,17 +93,38 @@ class TextCodec:
         """
         if is_structured(body):
             return self._vocabulary.decode(ids).decode(errors="replace")
-        texts = self._vocabulary.texts
-        return self.tokenizer.decode([token for token in ids if token < len(texts) and texts[token]])
+        return self.tokenizer.decode([token for token in ids if self._text(token)])
+
+    def token_bytes(self, token: int) -> bytes:
+        """The text of one token; of one that stands for none, its mark."""
+        return self._text(token) or self.tokenizer.decode([token]).encode()
+
+    def find_offsets(self, ids: Sequence[int], body: CommonRequest) -> list[int]:
+        """Where each token of a completion begins in its text: the number of whole characters before it."""
+        between = len(self._between(body))
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        first = [token for token in ids if self._text(token)][:1]
+        # SentencePiece's decoders leave out the space before the first word.
+        is_stripped = self._vocabulary.decode(first).startswith(b" ") and not self.read(first, body).startswith(" ")
+        at, offsets = -1 if is_stripped else 0, list[int]()
+        for token in ids:
+            text = self._text(token)
+            at += between if text and at > 0 else 0
+            offsets.append(max(at, 0))
+            at += len(decode(text))
+        return offsets
+
+    def _text(self, token: int) -> bytes:
+        return (self._vocabulary.texts[token] if token < len(self._vocabulary.texts) else None) or b""
+
+    def _between(self, body: CommonRequest) -> bytes:
+        return b" " if self.tokenizer.is_word_level and not is_structured(body) else b""
 
     def decode_turn(self, ids: Sequence[int], template: Template) -> str:
         """A completion in a conversation as text, with the marks of the model's family and of thoughts."""
         known = filter(self.tokenizer.is_token, (*template.marks, *OTHER_THOUGHT_TOKENS))
         marks = {token for mark in known for token in self.tokenizer.encode_text(mark)}
-        texts = self._vocabulary.texts
-        return self.tokenizer.decode(
-            [token for token in ids if token in marks or (token < len(texts) and texts[token])]
-        )
+        return self.tokenizer.decode([token for token in ids if token in marks or self._text(token)])
 
     def make_constraint(self, body: CommonRequest, template: Template | None = None) -> Constraint | None:
         """The request's constraint, None for none; a conversation, which has a ``template``, ends with the turn.
@@ -124,8 +146,7 @@ class TextCodec:
         limit = constraints[0] if constraints else free
         if not body.stop_strings:
             return limit
-        between = b" " if self.tokenizer.is_word_level and not is_structured(body) else b""
-        written = TokenTexts(self._vocabulary.texts, between, self.tokenizer.ends)
+        written = TokenTexts(self._vocabulary.texts, self._between(body), self.tokenizer.ends)
         return StopStringConstraint([stop.encode() for stop in body.stop_strings], written, limit)
 
     def _structured_outputs(self, body: CommonRequest, end: int | None) -> Constraint | None:

@@ -77,6 +77,51 @@ def test_streams_have_the_texts_and_the_usage_of_whole_answers(base):
     asking(base, ask)
 
 
+def test_tokens_have_the_bytes_and_the_places_of_their_texts(base):
+    async def ask(client: openai.AsyncOpenAI) -> None:
+        extra = {"structured_outputs": {"regex": "é€"}}
+        chat = await client.chat.completions.create(**QUESTION, logprobs=True, extra_body=extra)
+        assert [token.bytes for token in chat.choices[0].logprobs.content] == [[byte] for byte in "é€".encode()]
+        completion: Any = {"model": "base_model", "prompt": "Go", "max_tokens": 6, "logprobs": 1}
+        said = (await client.completions.create(**completion, extra_body=extra)).choices[0]
+        assert (said.text, said.logprobs.text_offset) == ("é€", [0, 0, 1, 1, 1])
+
+    asking(base, ask)
+
+
+def test_tokens_of_a_sentencepiece_vocabulary_keep_their_spaces(tmp_path):
+    written = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>"))
+    written.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    decoders = tokenizers.decoders
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    written.decoder = decoders.Sequence(steps)
+    special = ["<pad>", "<eos>", "<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    written.train_from_iterator(["the cat sat on the mat"] * 9, trainer)
+    size = written.get_vocab_size()
+    folder = make_base(tmp_path / "base", [f"w{i}" for i in range(size - 3)], seed=1)
+    (folder / "tokenizer.json").write_text(written.to_str())
+
+    async def ask(client: openai.AsyncOpenAI) -> None:
+        extra = {"structured_outputs": {"regex": "the cat sat on the mat"}}
+        question = QUESTION | {"max_tokens": 20, "logprobs": True}
+        choice = (await client.chat.completions.create(**question, extra_body=extra)).choices[0]
+        tokens = choice.logprobs.content
+        assert "".join(token.token for token in tokens) == choice.message.content == "the cat sat on the mat"
+        assert bytes(byte for token in tokens for byte in token.bytes) == b"the cat sat on the mat"
+        # The text of a free completion lacks the space before its first word.
+        words = written.encode("cat sat on the mat").ids
+        extra = {"allowed_token_ids": words}
+        completion: Any = {"model": "base_model", "prompt": "the", "max_tokens": 9, "logprobs": 1, "seed": 2}
+        said = (await client.completions.create(**completion, extra_body=extra)).choices[0]
+        first, *others = zip(said.logprobs.tokens, said.logprobs.text_offset, strict=True)
+        assert first == (f" {said.text[: len(first[0]) - 1]}", 0)
+        assert all(said.text.startswith(text, at) for text, at in others)
+        assert others
+
+    asking(folder, ask)
+
+
 def test_what_fails_before_a_stream_begins_fails_with_its_status(base):
     async def ask(client: openai.AsyncOpenAI) -> None:
         with pytest.raises(openai.BadRequestError, match="the prompt has 5000 tokens"):
