@@ -1,7 +1,7 @@
 """Requests in OpenAI's form, as far as they are supported, with vLLM's further fields; errors in the same form.
 
 Every field is honoured, or rejected by an error that names it, since ignoring it would give other samples than
-requested. ``HARMLESS`` are the fields that change no sample, and are ignored.
+requested. ``HARMLESS`` are the fields that change no sample, and are ignored, as a message's reasoning is.
 """
 
 from collections.abc import Mapping
@@ -90,6 +90,9 @@ _IGNORED_VALUES: Mapping[str, tuple[Any, ...]] = {
 
 _GUIDED = {"guided_choice": "choice", "guided_json": "json", "guided_regex": "regex"}
 """vLLM's earlier names of the constraints, by those in ``structured_outputs``."""
+
+_REASONING = frozenset({"reasoning", "reasoning_content"})
+"""Fields of a message that are left out: the server's own replies have them, and thoughts are no part of a history."""
 
 Json = dict[str, Any]
 
@@ -308,9 +311,22 @@ def _supported_fields(fields: Json, kind: type[CommonRequest]) -> Json:
             raise RefusedError(400, f"{field}: not known here; leave it out{suggest(field, field_names)}", field)
         elif value not in (neutral := _IGNORED_VALUES[field]):
             raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
+    _check_messages(supported.get("messages"))
     if "stream_options" in supported and not supported.get("stream"):
         raise RefusedError(400, "stream_options: without stream; expected stream = true beside it", "stream_options")
     return supported
+
+
+def _check_messages(messages: Any) -> None:
+    known = {*ChatMessage.__struct_fields__, *_REASONING}
+    for message in filter(lambda each: isinstance(each, dict), messages if isinstance(messages, list) else ()):
+        for field, value in message.items():
+            if field not in known and value not in (None, []):
+                raise RefusedError(
+                    400,
+                    f"messages: {field}: not known here; leave it out, or say it in the content{suggest(field, known)}",
+                    "messages",
+                )
 
 
 def message_text(message: ChatMessage) -> str:

@@ -225,6 +225,19 @@ def test_messages_without_content_and_empty_tools_are_accepted_and_own_replies_s
     asking(base, ask)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "hint"),
+    [("name", "alice", "say it in the content"), ("contents", "x", "did you mean 'content'"), ("prefix", False, "")],
+)
+def test_fields_of_a_message_that_are_not_known_are_rejected_by_name(field: str, value: object, hint: str, base):
+    async def ask(client: openai.AsyncOpenAI) -> None:
+        message: Any = {"role": "user", "content": "Go", field: value}
+        with pytest.raises(openai.BadRequestError, match=f"messages: {field}: not known here; leave it out.*{hint}"):
+            await client.chat.completions.create(**QUESTION | {"messages": [message]})
+
+    asking(base, ask)
+
+
 def test_messages_write_no_turns(base):
     async def ask(client: openai.AsyncOpenAI) -> None:
         counts = []
