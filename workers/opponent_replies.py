@@ -163,6 +163,8 @@ def _unsupported_field(agent: AgentConfig, body: ChatCompletionRequest) -> str |
     unsupported = {
         "n": body.n not in (None, 1),
         "allowed_token_ids": body.allowed_token_ids is not None,
+        "logprobs": bool(body.logprobs),
+        "return_token_ids": bool(body.return_token_ids),
         "response_format": body.response_format is not None and body.response_format.type != "text",
         "structured_outputs": form is not None
         and (is_remote or not form.choice or form != StructuredOutputs(choice=form.choice)),
