@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from schemas.ids import derive_seed
-from schemas.numbers import Int64
+from schemas.numbers import Count, Int64
 
 SubjectToken = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
 """A token of a subject (``schemas.subjects.check_name``)."""
@@ -39,7 +39,7 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Game settings of this match in place of the league's."""
     group: str = ""
     """Training matches with which this one is compared (``rollout.group_size``); empty if there are none."""
-    group_size: int = 0
+    group_size: Count = 0
     """Matches of the group; 0 without one."""
 
     @property
