@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from models.gguf import find_packaged
+from models.gguf import PACKAGED_MODELS, find_packaged
 from models.model_config import ModelShape, read_model_shape
 from models.tokenizer import Tokenizer
-from schemas.errors import ModelError
+from schemas.errors import ModelError, suggest
 
 if TYPE_CHECKING:
     from models.make import BaseShape, make_base
@@ -98,7 +98,8 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
         raise ModelError(
             f"base model: {name!r} is neither a folder here (looked in {Path.cwd()}) nor a hub model that is cached "
             f"(looked in {HF_HUB_CACHE}) or can be fetched: {type(error).__name__}: {reason} "
-            f"Expected a model directory, or a hub id like 'Qwen/Qwen3-0.6B' and a way to reach the hub."
+            "Expected a model directory, or a hub id like 'Qwen/Qwen3-0.6B' and a way to reach the hub"
+            f"{suggest(name, PACKAGED_MODELS)}."
         ) from error
 
 

@@ -134,6 +134,8 @@ def test_model_that_is_nowhere_says_where_it_was_looked_for(monkeypatch: pytest.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match=r"'nobody/nothing'.*neither a folder here.*cached.*fetched"):
         load_base("nobody/nothing")
+    with pytest.raises(ModelError, match=r"did you mean 'smollm2-135m-instruct'\?\."):
+        load_base("smollm2-136m-instruct")
     with pytest.raises(ModelError, match="no folder"):
         load_base(tmp_path / "gone")
 
